@@ -16,6 +16,7 @@ import msgspec
 
 from admission.problem import Problem
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import added
 from cotenant.core.model.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.core.model.kubernetes.quota_tree import (
     INT64_MAX,
@@ -27,7 +28,6 @@ from cotenant.core.model.kubernetes.quota_tree import (
     TREE_LABEL,
     QuotaNode,
     QuotaTree,
-    total,
 )
 
 UNTOUCHABLE: Final = (ROOT_QUOTA, SYSTEM_QUOTA)
@@ -214,14 +214,14 @@ def _sums(change: QuotaChange) -> Iterator[Problem]:
     beside = [q for q in change.tree.children(quota.parent) if q.name != quota.name]
     for field, those in (("min", [q.minimum for q in beside]), ("max", [q.maximum for q in beside])):
         mine = quota.minimum if field == "min" else quota.maximum
-        for name, amount in total([*those, mine]).items():
+        for name, amount in added([*those, mine]).items():
             if name in mine and amount > INT64_MAX:
                 message = f"with its siblings' is {amount}, more than a 64-bit number holds"
                 yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 
 def _over(parent: QuotaNode, children: list[QuotaNode]) -> Iterator[Problem]:
-    for name, amount in total([child.minimum for child in children]).items():
+    for name, amount in added([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
             message = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"
             yield Problem(f"spec.min.{name}", str(amount), message, "lower the children's min or raise the parent's")

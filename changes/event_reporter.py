@@ -6,7 +6,6 @@ The ledger's row is what counts; an Event or a condition that may not be written
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +19,7 @@ from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
 from cotenant.core.model.changes.judgement import Judgement
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.core.model.recommendation import PLURAL, object_name
 
@@ -93,7 +93,7 @@ class EventReporter:
             )
             if recommendation is not None and (regression.true or condition):
                 now = condition if condition.get("status") == str(regression.true) else {}
-                body = _condition(address, regression, now.get("lastTransitionTime") or _moment(standing.since_seconds))
+                body = _condition(address, regression, now.get("lastTransitionTime") or moment(standing.since_seconds))
                 self._writer.send(Apply(address, body, "status", why="a change was verified"), full_response=False)
         except CotenantError as error:
             log.info("no condition was written", object=str(address), err=error.message)
@@ -118,10 +118,6 @@ def _condition(address: Address, regression: Regressed, since: str) -> dict[str,
     head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation"}
     meta = {"name": address.name, "namespace": address.namespace}
     return {**head, "metadata": meta, "status": {"conditions": [condition]}}
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _regarding(change: Change) -> Regarding:

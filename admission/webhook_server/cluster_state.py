@@ -24,6 +24,7 @@ from cotenant.core.model.changes.annotated_resources import (
     decoded,
 )
 from cotenant.core.model.errors import ClusterAbsent, UsageError
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import (
     CONFIG_GROUP,
     NATIVE_GANG_GROUP,
@@ -36,7 +37,7 @@ from cotenant.core.model.kubernetes.protocol import (
 from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
 from cotenant.core.model.queues.gang import gang_of_pod_group
 from cotenant.core.model.queues.native_group import NativeGroup
-from cotenant.core.model.reservations.reservation import Reservation, moment_of
+from cotenant.core.model.reservations.reservation import Reservation
 
 STOP_SECONDS: Final = 1.0
 _PATHS: Final = {

@@ -23,9 +23,9 @@ from cotenant.core.model.cluster import Container, ContainerRole
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.reservations.reservation import moment_of
 from cotenant.core.model.resource import Resource
 
 QUIET_SECONDS: Final = 60.0

@@ -14,8 +14,8 @@ from changes.decide.patches import TEMPLATE_PATHS
 from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.cluster import Container, ContainerRole, pod_amount
-from cotenant.core.model.errors import QuantityError
 from cotenant.core.model.kubernetes.pod_qos import PodQos
+from cotenant.core.model.kubernetes.pod_request import readable_amounts
 from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
@@ -61,19 +61,11 @@ def _container(one: Json, role: ContainerRole) -> Container:
         for policy in policies
         if policy.get("resourceName") == resource.value and policy.get("restartPolicy") == "RestartContainer"
     )
-    requests, limits = _amounts(resources.get("requests") or {}), _amounts(resources.get("limits") or {})
+    requests, limits = (
+        readable_amounts(resources.get("requests") or {}),
+        readable_amounts(resources.get("limits") or {}),
+    )
     return Container(str(one.get("name", "")), requests, limits, role, restarts)
-
-
-def _amounts(quantities: Json) -> dict[Resource, int]:
-    amounts = {}
-    for resource in Resource:
-        if resource.value in quantities:
-            try:
-                amounts[resource] = parse_amount(resource, quantities[resource.value])
-            except QuantityError:
-                continue
-    return amounts
 
 
 def _with_role(one: Container, now: Sequence[Container]) -> Container:
@@ -104,7 +96,7 @@ def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardra
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
     """What an item of a LimitRange has against the containers, or against the pod as a whole."""
-    least, most = _amounts(item.get("min") or {}), _amounts(item.get("max") or {})
+    least, most = readable_amounts(item.get("min") or {}), readable_amounts(item.get("max") or {})
     pairs: list[tuple[str, int | None, int | None]]
     for resource in Resource:
         if item.get("type") == "Pod":

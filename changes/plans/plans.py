@@ -14,6 +14,7 @@ from cotenant.core.adapters.kube.observed import NodeWire, ObservedPodWire, node
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import ClusterAbsent, NoData, UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.observed import ObservedNode
 from cotenant.core.model.kubernetes.pod_request import added, format_room, parse_room, requests_of
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
@@ -29,7 +30,6 @@ from cotenant.core.model.reservations.plan import (
     Span,
     WindowSource,
     duration,
-    moment,
 )
 from cotenant.core.model.reservations.plan_service import Preview
 from cotenant.core.model.reservations.plan_wire import parse_plan, span_body

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.reservations.plan import (
     PLURAL,
@@ -19,7 +20,6 @@ from cotenant.core.model.reservations.plan import (
     Recurrence,
     WindowSource,
     duration,
-    moment,
 )
 from cotenant.core.model.reservations.plan_service import EDITED_LABEL, PlanTerms
 from cotenant.core.model.reservations.plan_wire import span_body

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, unquote, urlencode
 
@@ -19,6 +18,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
+from cotenant.core.model.kubernetes.moments import moment as to_wire
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
@@ -100,30 +100,26 @@ def amount(value: float | None, resource: Resource) -> Children:
 
 def moment(seconds: float) -> Component:
     """A moment in UTC, that the time-zone switch may show in the browser's own zone."""
-    return html.Time(display.moment(seconds), dateTime=_iso(seconds), className="moment")
+    return html.Time(display.moment(seconds), dateTime=to_wire(seconds), className="moment")
 
 
 def clock(seconds: float) -> Component:
     """A time of day in UTC ("18:00 UTC") that follows the time-zone switch."""
     return html.Time(
-        f"{display.clock(seconds)} UTC", dateTime=_iso(seconds), className="moment", **{"data-form": "clock"}
+        f"{display.clock(seconds)} UTC", dateTime=to_wire(seconds), className="moment", **{"data-form": "clock"}
     )
 
 
 def window(start_seconds: float, end_seconds: float) -> Component:
     """A stretch of the day in UTC ("18:00–20:00 UTC") that follows the time-zone switch."""
     text = f"{display.clock(start_seconds)}–{display.clock(end_seconds)} UTC"
-    more = {"data-form": "window", "data-until": _iso(end_seconds)}
-    return html.Time(text, dateTime=_iso(start_seconds), className="moment", **more)
+    more = {"data-form": "window", "data-until": to_wire(end_seconds)}
+    return html.Time(text, dateTime=to_wire(start_seconds), className="moment", **more)
 
 
 def day(seconds: float) -> Component:
     """A UTC day."""
-    return html.Time(_iso(seconds)[:10], dateTime=_iso(seconds)[:10])
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return html.Time(to_wire(seconds)[:10], dateTime=to_wire(seconds)[:10])
 
 
 def asks(store: str, **request: str) -> dict[str, str]:

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.reservations.plan import duration, moment, proposal_name
+from cotenant.core.model.reservations.plan import duration, proposal_name
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods

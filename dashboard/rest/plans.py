@@ -15,10 +15,11 @@ from fastapi import APIRouter, Query, Response
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.reservations.occurrence_report import reports
 from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
 from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
-from cotenant.core.model.reservations.reservation import AllocatePolicy, moment_of
+from cotenant.core.model.reservations.reservation import AllocatePolicy
 from dashboard.frame.view import View, in_cluster
 from dashboard.reservations import story
 from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body

@@ -12,11 +12,11 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import SLO_GROUP
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import GroupReading, Observation
@@ -116,7 +116,7 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
     if "cpu" not in node["resources"]:
         return None
     status: dict[str, Any] = {
-        "updateTime": datetime.fromtimestamp(observation.wall_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "updateTime": moment(observation.wall_seconds),
         "nodeMetric": {
             "nodeUsage": node,
             "aggregatedNodeUsages": _aggregates(usage, policy, _node_cpu, _node_memory),

@@ -16,16 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.errors import QuantityError, UsageError
-from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.core.adapters.kube.objects import Meta, Quantities, Resources
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import named_amounts
+from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL, own_texts
 from cotenant.core.model.kubernetes.qos import priority_of, qos_of
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
 from enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
 
-Quantities = dict[str, str | int | float]
 Texts = dict[str, str]
-_OURS: Final = ("koordinator.sh", "cotenant.dev")
-_SUBDOMAINS: Final = tuple(f".{domain}" for domain in _OURS)
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the API server's image of a pod that the kubelet made from a file."""
 STATIC_SOURCE: Final = ("kubernetes.io/config.source", "file")
@@ -34,31 +32,14 @@ _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class _OwnerWire(msgspec.Struct, gc=False):
-    kind: str
-    name: str
-    controller: bool = False
-
-
-class _ObjectMetaWire(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
+class _ObjectMetaWire(Meta, rename="camel"):
     uid: str = ""
-    labels: Texts | None = None
-    annotations: Texts | None = None
-    owner_references: list[_OwnerWire] | None = None
-    creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
-
-
-class _ResourcesWire(msgspec.Struct):
-    requests: Quantities | None = None
-    limits: Quantities | None = None
 
 
 class _ContainerWire(msgspec.Struct):
     name: str
-    resources: _ResourcesWire = msgspec.field(default_factory=_ResourcesWire)
+    resources: Resources = msgspec.field(default_factory=Resources)
 
 
 class _PodSpecWire(msgspec.Struct, rename="camel"):
@@ -155,10 +136,10 @@ def node_of(node: AgentNodeWire) -> NodeDescription:
     return NodeDescription(
         name=meta.name,
         uid=meta.uid,
-        allocatable=amounts(node.status.allocatable, what),
-        capacity=amounts(node.status.capacity, what),
+        allocatable=named_amounts(node.status.allocatable, what),
+        capacity=named_amounts(node.status.capacity, what),
         labels=dict(meta.labels or {}),
-        annotations=ours(meta.annotations),
+        annotations=own_texts(meta.annotations),
     )
 
 
@@ -199,8 +180,8 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         deleting=meta.deletion_timestamp is not None,
         static=MIRROR_ANNOTATION in annotations or annotations.get(STATIC_SOURCE[0]) == STATIC_SOURCE[1],
         created_seconds=_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
-        labels=ours(meta.labels),
-        annotations=ours(meta.annotations),
+        labels=own_texts(meta.labels),
+        annotations=own_texts(meta.annotations),
         containers=containers,
         init_containers=inits,
         owner=(owner.kind, owner.name) if owner else ("", ""),
@@ -225,23 +206,6 @@ def kube_qos(reported: str, containers: Iterable[ContainerSpec]) -> KubeQos:
     return KubeQos.GUARANTEED if guaranteed else KubeQos.BURSTABLE
 
 
-def ours(texts: Texts | None) -> dict[str, str]:
-    """Those whose key's domain is Koordinator's or cotenant's."""
-    return {key: value for key, value in (texts or {}).items() if _is_ours(key)}
-
-
-def amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
-    """By name: cpu in millicores, all else in its own unit; what cannot be read is left out, unless cpu or memory."""
-    amounts_by_name = {}
-    for name, text in (quantities or {}).items():
-        try:
-            amounts_by_name[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
-        except QuantityError:
-            if name in ("cpu", "memory"):
-                raise
-    return amounts_by_name
-
-
 def container_id(text: str) -> str:
     """Without the runtime's prefix ("containerd://"); empty for what is no id, because it becomes a part of a path."""
     bare_id = text.rpartition("://")[2]
@@ -257,8 +221,8 @@ def _containers(
         yield ContainerSpec(
             name=spec.name,
             id=container_id(status.id) if status else "",
-            requests=amounts(spec.resources.requests, f"{what}, container {spec.name}"),
-            limits=amounts(spec.resources.limits, f"{what}, container {spec.name}"),
+            requests=named_amounts(spec.resources.requests, f"{what}, container {spec.name}"),
+            limits=named_amounts(spec.resources.limits, f"{what}, container {spec.name}"),
             running=bool(status and status.state.running is not None),
         )
 
@@ -278,8 +242,3 @@ def _whole(text: str | None) -> int | None:
 
 def _seconds(moment: datetime) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _is_ours(key: str) -> bool:
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and (domain in _OURS or domain.endswith(_SUBDOMAINS))

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cotenant.core.model.cluster import Pod
 from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Amounts, Resource
 from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
@@ -88,7 +88,7 @@ def reports(
             "aggregatedSystemUsages": of_system,
         }
         time = int(observed.newest[name])
-        status = {"updateTime": _moment(time), "nodeMetric": node_metric, "podsMetric": placed.metrics[row]}
+        status = {"updateTime": moment(time), "nodeMetric": node_metric, "podsMetric": placed.metrics[row]}
         out.append(Report(name, time, status | outlook_status(prod.get(name)), usage, rest_usage))
     return out
 
@@ -176,7 +176,3 @@ def outlook_status(prod: ProdOutlook | None) -> dict[str, Any]:
         return {}
     parts = {"prodReclaimableMetric": prod.reclaimable, "prodPeakMetric": prod.peak}
     return {name: {"resource": _usage(amounts)} for name, amounts in parts.items() if amounts}
-
-
-def _moment(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.reservations.plan import (
     Approval,
     DecisionScope,
@@ -28,7 +29,6 @@ from cotenant.core.model.reservations.plan import (
     PlanStatus,
     Span,
     WindowSource,
-    moment,
 )
 from cotenant.core.model.reservations.plan_service import PlanGuardResult
 from cotenant.core.model.usage.usage import DAY_SECONDS

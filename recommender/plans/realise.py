@@ -17,8 +17,9 @@ import msgspec
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent, Patch
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
-from cotenant.core.model.reservations.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span, moment
+from cotenant.core.model.reservations.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
 from cotenant.core.model.reservations.reservation import Reservation
 
 Json = Mapping[str, Any]

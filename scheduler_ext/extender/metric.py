@@ -19,6 +19,7 @@ import numpy.typing as npt
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.kubernetes.amplification import unamplified
+from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.pod_request import readable_room
 from cotenant.core.model.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
@@ -29,7 +30,6 @@ from cotenant.core.model.kubernetes.protocol import (
     SYSTEM_QOS_ANNOTATION,
 )
 from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.reservations.reservation import seconds_of
 from cotenant.core.model.resource import Resource
 from scheduler_ext.extender.pod import RESOURCES, Pair, Quantities
 

@@ -20,8 +20,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from cotenant.core.model.kubernetes.pod_request import added
 from cotenant.core.model.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
-from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of, total
+from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.plan import PLAN_LABEL
@@ -289,7 +290,7 @@ class _TreeRound:
             for quota, need in unit.needs.items():
                 waiting.setdefault(quota, []).append(need)
         own = self.account.own
-        return {q: total([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
+        return {q: added([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
 
     def _modest(self, wishes: Mapping[str, Amounts]) -> dict[str, Amounts]:
         """The same, as far as it is in use or guaranteed."""
@@ -355,7 +356,7 @@ class _TreeRound:
                 for parent in self.account.ancestors[quota]:
                     above.setdefault(parent, []).append(need)
             for parent, needs in above.items():
-                yield from self._above_limit(Reason.PARENT_QUOTA_EXCEEDED, parent, total(needs))
+                yield from self._above_limit(Reason.PARENT_QUOTA_EXCEEDED, parent, added(needs))
 
     def _above_limit(self, code: Reason, quota: str, need: Amounts) -> Iterable[Shortfall]:
         limit, used = self.limits.get(quota, {}), self.account.used[quota]
@@ -397,7 +398,7 @@ class _TreeRound:
             for q, node in self.tree.quotas.items()
             if not node.lends and q not in parents
         ]
-        return total([*modest.values(), *unlent])
+        return added([*modest.values(), *unlent])
 
     def _idle_covers(self, name: str, modest: Amounts, taken: Amounts) -> bool:
         """Whether what the first unit of a quota needs is free in the tree and below each max."""

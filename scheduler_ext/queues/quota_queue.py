@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, quantity_of, total
+from cotenant.core.model.kubernetes.pod_request import added
+from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, quantity_of
 from cotenant.core.model.queues.gang import Gang
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reasons import Reason
@@ -138,8 +139,8 @@ def _unit(pods: tuple[QueuePod, ...], obstacle: Obstacle | None = None) -> Queue
         requests = {pods[0].quota: pods[0].requests}
         return QueueUnit(pods, requests, {} if pods[0].preemptible else requests, obstacle)
     quotas = {pod.quota for pod in pods}
-    needs = {q: total([p.requests for p in pods if p.quota == q]) for q in quotas}
-    firm = {q: total([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
+    needs = {q: added([p.requests for p in pods if p.quota == q]) for q in quotas}
+    firm = {q: added([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
     return QueueUnit(pods, needs, {q: amounts for q, amounts in firm.items() if amounts}, obstacle)
 
 

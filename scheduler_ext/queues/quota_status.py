@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create, Patch
+from cotenant.core.model.kubernetes.moments import moment, moment_of
 from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
 from cotenant.core.model.kubernetes.quota_tree import (
     BORROWS_SINCE_ANNOTATION,
@@ -39,7 +39,6 @@ from cotenant.core.model.kubernetes.quota_tree import (
     amounts_of,
     quantity_of,
 )
-from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
 from scheduler_ext.queues.quota_trees import profile_capacity
 from scheduler_ext.queues.view import QueueView, QuotaProfile
@@ -57,7 +56,7 @@ def status_intents(
             amount, unschedulable = profile_capacity(profiles[name], view.nodes)
             annotations |= {TOTAL_ANNOTATION: amount, UNSCHEDULABLE_ANNOTATION: unschedulable}
         moments = {OVER_SINCE_ANNOTATION: over.get(name), BORROWS_SINCE_ANNOTATION: borrows.get(name)}
-        texts = {key: _moment(seconds) for key, seconds in moments.items() if seconds is not None}
+        texts = {key: moment(seconds) for key, seconds in moments.items() if seconds is not None}
         quota = view.quotas[name]
         if _changed(quota, use, annotations) or any(quota.published.get(key) != texts.get(key) for key in moments):
             intents.append(_apply(quota, annotations, use, texts))
@@ -109,10 +108,6 @@ def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[st
         with suppress(UsageError):
             moments[name] = moment_of(quota.published.get(annotation), annotation)
     return {name: moment for name, moment in moments.items() if moment is not None}
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _annotations(use: QuotaUse) -> dict[str, Amounts]:

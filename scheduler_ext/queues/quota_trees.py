@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import added
 from cotenant.core.model.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.core.model.kubernetes.quota_tree import (
     TOTAL_ANNOTATION,
@@ -21,7 +22,6 @@ from cotenant.core.model.kubernetes.quota_tree import (
     QuotaTree,
     amounts_of,
     quantity_of,
-    total,
 )
 from scheduler_ext.queues.view import QueueNode, QuotaProfile
 
@@ -77,7 +77,7 @@ def with_trees(
         by_tree.setdefault(tree_id, {})[name] = quotas[name]
     totals = {t: _total(t, members, capacities) for t, members in by_tree.items() if t}
     outside = [totals[t] for t in totals if any(q.ignores_default_tree for q in by_tree[t].values())]
-    taken = total([*outside, unowned])
+    taken = added([*outside, unowned])
     totals[""] = {r: max(0, amount - taken.get(r, 0)) for r, amount in capacities[""][0].items()}
     trees = [ElasticTree(t, by_tree[t], totals[t]) for t in sorted(by_tree)]
     absent = {name: tree_id for name, tree_id in heads.items() if name not in quotas}
@@ -137,7 +137,7 @@ def _capacities(profiles: Iterable[QuotaProfile], nodes: Iterable[QueueNode]) ->
     for profile in profiles:
         selected = profile_capacity(profile, nodes)
         before = capacities.get(profile.tree_id, ({}, {}))
-        capacities[profile.tree_id] = total([before[0], selected[0]]), total([before[1], selected[1]])
+        capacities[profile.tree_id] = added([before[0], selected[0]]), added([before[1], selected[1]])
     return capacities
 
 
@@ -149,8 +149,8 @@ def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple
 def _sums(nodes: Iterable[QueueNode], ratio: float) -> tuple[Amounts, Amounts]:
     nodes = tuple(nodes)
     return (
-        _share(total([n.allocatable for n in nodes]), ratio),
-        _share(total([n.allocatable for n in nodes if n.unschedulable]), ratio),
+        _share(added([n.allocatable for n in nodes]), ratio),
+        _share(added([n.allocatable for n in nodes if n.unschedulable]), ratio),
     )
 
 
@@ -175,4 +175,4 @@ def _total(
     """Of the profiles of a tree, else what its root quotas are annotated with."""
     if tree_id in capacities:
         return capacities[tree_id][0]
-    return total([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])
+    return added([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from cotenant.core.model.kubernetes.intent import Address, Create
-from cotenant.core.model.kubernetes.quota_tree import Amounts, total
+from cotenant.core.model.kubernetes.pod_request import added
+from cotenant.core.model.kubernetes.quota_tree import Amounts
 from cotenant.core.model.queues.queue_pod import QueuePod
 from scheduler_ext.queues.quota_queue import queue_order, waits
 from scheduler_ext.queues.view import QueueView
@@ -35,10 +36,10 @@ def victims(
     pods: all of the quota that were let go; what ends already is counted as given back. below: only units of which all
     pods have a lower priority.
     """
-    over = _less(over, total([pod.requests for pod in pods if pod.deleting]))
+    over = _less(over, added([pod.requests for pod in pods if pod.deleting]))
     remaining, chosen = over, []
     for unit in _units(view, [pod for pod in pods if not pod.deleting]):
-        needs = total([pod.requests for pod in unit])
+        needs = added([pod.requests for pod in unit])
         lower = below is None or all(pod.priority < below for pod in unit)
         if lower and any(needs.get(r) for r in remaining) and all(_may_go(view, pod) for pod in unit):
             remaining = _less(remaining, needs)
@@ -52,10 +53,10 @@ def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
 
 def _needed(chosen: list[Pods], over: Amounts) -> list[Pods]:
     """The chosen without those that can stay after all, of which the most important are asked first."""
-    freed = total([pod.requests for unit in chosen for pod in unit])
+    freed = added([pod.requests for unit in chosen for pod in unit])
     needed: list[Pods] = []
     for unit in reversed(chosen):
-        needs = total([pod.requests for pod in unit])
+        needs = added([pod.requests for pod in unit])
         if all(freed.get(r, 0) - needs.get(r, 0) >= amount for r, amount in over.items()):
             freed = {r: amount - needs.get(r, 0) for r, amount in freed.items()}
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.reservations.reservation import seconds_of
+from cotenant.core.model.kubernetes.moments import seconds_of
 from scheduler_ext.rebalance.arguments import AnomalyCondition
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0

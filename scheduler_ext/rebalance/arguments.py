@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reservations.reservation import seconds_of
 from cotenant.core.model.struct_validation import deviations, without_nulls
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.pod_request import format_room, parse_room
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
-from cotenant.core.model.reservations.reservation import Reference, moment_of
+from cotenant.core.model.reservations.reservation import Reference
 
 Json = Mapping[str, Any]
 

@@ -11,15 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Delete, Intent
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.pod_request import fits, format_room
-from cotenant.core.model.reservations.reservation import (
-    Condition,
-    Mode,
-    Phase,
-    Reservation,
-    ReservationStatus,
-    moment_of,
-)
+from cotenant.core.model.reservations.reservation import Condition, Mode, Phase, Reservation, ReservationStatus
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.reservations.owner import claimed
 from scheduler_ext.reservations.placeholder import (

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.pod_request import CPU, requests_of
 from cotenant.core.model.kubernetes.protocol import (
     PLACEHOLDER_LABEL,
@@ -17,7 +18,7 @@ from cotenant.core.model.kubernetes.protocol import (
     RESERVATION_GATE,
     RESERVATION_LABEL,
 )
-from cotenant.core.model.reservations.reservation import PodIdentity, Reservation, Toleration, moment_of, toleration
+from cotenant.core.model.reservations.reservation import PodIdentity, Reservation, Toleration, toleration
 from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
 
 Json = Mapping[str, Any]

@@ -17,7 +17,8 @@ from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.people import NotAllowed, Role
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span, moment
+from cotenant.core.model.kubernetes.moments import moment
+from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span
 from cotenant.core.model.reservations.plan_service import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
 from cotenant.core.settings.sections.kube import KubeSettings
 from tests.support import plans

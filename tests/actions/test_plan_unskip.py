@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cotenant.apps.cli.main import root
 from cotenant.core.model.changes.people import NotAllowed, Role
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.plan import moment
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.reservations.plan_service import PlanRef
 from tests.dashboard.test_api_plans import Script
 from tests.support import plans

@@ -18,7 +18,7 @@ from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.people import Role
 from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.reservations.plan import moment
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.kube import KubeSettings

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.reservations.plan import (
     Expected,
     OccurrenceProgress,
@@ -22,7 +23,6 @@ from cotenant.core.model.reservations.plan import (
     key_of,
 )
 from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
-from cotenant.core.model.reservations.reservation import seconds_of
 
 SPEC = {
     "source": "Manual",

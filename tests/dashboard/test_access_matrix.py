@@ -31,7 +31,8 @@ from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.model.changes.people import RIGHTS, Grant, Right, Role, Someone
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.kubernetes.intent import Address, Create
-from cotenant.core.model.reservations.plan import Span, moment
+from cotenant.core.model.kubernetes.moments import moment
+from cotenant.core.model.reservations.plan import Span
 from cotenant.core.model.reservations.plan_service import PlanTerms
 from dashboard.autopilot.policy_editor import TEMPLATE, as_yaml
 from dashboard.changes import review as reviewing

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.changes.people import Role
-from cotenant.core.model.reservations.plan import Plan, PlanOwner, Span, WindowSource, moment
+from cotenant.core.model.kubernetes.moments import moment
+from cotenant.core.model.reservations.plan import Plan, PlanOwner, Span, WindowSource
 from dashboard.rest.plans import calendar
 from tests.support import plans
 from tests.support.access import Browser

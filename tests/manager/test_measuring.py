@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision
 from cotenant.apps.manager.controllers.node_metric_controller import FORECAST_SECONDS, NodeMetricController, policy_of
-from cotenant.apps.manager.decisions.published import moment
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.mirrors import mirrors_of
 from cotenant.core.adapters.kube import KubeClient, Mirror, Writer
@@ -24,6 +23,7 @@ from cotenant.core.model.colocation.slo_config import SloConfig
 from cotenant.core.model.colocation.slo_forms import SloKey
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.root import Settings

@@ -17,7 +17,8 @@ from cotenant.apps.manager.features import NAMES
 from cotenant.apps.manager.run import Manager, Options
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reservations.plan import Expected, Proposal, Span, moment
+from cotenant.core.model.kubernetes.moments import moment
+from cotenant.core.model.reservations.plan import Expected, Proposal, Span
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.manager import ManagerSettings

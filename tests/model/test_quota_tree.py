@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree, amounts_of, total
+from cotenant.core.model.kubernetes.pod_request import added
+from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree, amounts_of
 
 P = "quota.scheduling.koordinator.sh/"
 
@@ -95,7 +96,7 @@ def test_a_pod_uses_the_quota_of_its_label_else_of_its_namespace() -> None:
 
 
 def test_sums_are_exact_beyond_64_bits() -> None:
-    assert total([{"memory": 2**63 - 1}, {"memory": 2**63 - 1, "cpu": 1}]) == {"memory": 2**64 - 2, "cpu": 1}
+    assert added([{"memory": 2**63 - 1}, {"memory": 2**63 - 1, "cpu": 1}]) == {"memory": 2**64 - 2, "cpu": 1}
 
 
 NAMES = st.sampled_from("abcdefgh")

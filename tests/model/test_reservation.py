@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.pod_request import added, fits, format_room, masked, parse_room, requests_of, rest
 from cotenant.core.model.reservations.reservation import (
     AllocatePolicy,
@@ -19,7 +20,6 @@ from cotenant.core.model.reservations.reservation import (
     Reference,
     Reservation,
     Toleration,
-    seconds_of,
 )
 
 WEB = [{"labelSelector": {"matchLabels": {"app": "web"}}}]

@@ -23,6 +23,7 @@ from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.model.changes.people import Right, Role, Someone
 from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.node_taints import APPROVED
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.rebalance.move_service import (
@@ -39,7 +40,6 @@ from cotenant.core.model.rebalance.move_service import (
 )
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.rebalance.tables import JOBS
-from cotenant.core.model.reservations.plan import moment
 from cotenant.core.model.table import Table
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings

@@ -23,7 +23,7 @@ from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.people import Grant, Role, Someone
-from cotenant.core.model.reservations.plan import moment
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.kube import KubeSettings

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.apps.manager.decisions.published import moment
 from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterForbidden,
@@ -26,6 +25,7 @@ from cotenant.core.model.errors import (
     NotLeader,
 )
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
 
 STATUS_CONFIG_MAP: Final = "cotenant-status"
 

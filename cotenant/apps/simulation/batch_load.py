@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from cotenant.apps.simulation.controllers.scheduler import NodeSpace
 from cotenant.apps.simulation.objects import DEMO_LABELS, PAUSE_IMAGE
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.pod_request import format_room
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
-from cotenant.core.model.reservations.reservation import moment_of
 from cotenant.core.model.resource import GIB
 
 Json = dict[str, Any]

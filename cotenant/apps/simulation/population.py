@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.admission import status_of, used_by
 from cotenant.apps.simulation.api_server.state import Collection
-from cotenant.apps.simulation.api_server.writes import timestamp
 from cotenant.apps.simulation.batch_load import NAMESPACE as EVENING
 from cotenant.apps.simulation.objects import DEMO_LABELS, KWOK_ANNOTATION, PAUSE_IMAGE, pod_labels, selector
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.pod_qos import pod_qos
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.core.model.kubernetes.quantity import format_amount
@@ -47,7 +47,7 @@ _PODS_PER_NODE: Final = 250
 
 def stocked(inventory: Inventory, now_seconds: float) -> Iterator[Stored]:
     """Every object, namespaces first; made at the beginning of what the inventory knows, pods when they began."""
-    born = timestamp(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
+    born = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
     names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
     for name in (*OWN_NAMESPACES, *names):
         yield ("", "namespaces"), _namespace(name, born)
@@ -260,7 +260,7 @@ def _pods(inventory: Inventory) -> Iterator[Json]:
 
 
 def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
-    since, ref = timestamp(pod.start_seconds), workload.ref
+    since, ref = moment(pod.start_seconds), workload.ref
     owner: dict[str, Any] = {}
     if ref.kind == "Deployment":
         name = set_name(ref.name, digest)
@@ -278,7 +278,7 @@ def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
     spec = {**template["spec"], "nodeName": pod.node}
     spec["containers"] = [*spec["containers"], *injected]
     made_pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    ready = timestamp(pod.start_seconds + start_seconds(pod.name))
+    ready = moment(pod.start_seconds + start_seconds(pod.name))
     return {**made_pod, "status": running(made_pod, ready)}
 
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from cotenant.apps.manager.decisions.forecasts import ForecastView
 from cotenant.apps.manager.decisions.forecasts import decide as forecast_intents
-from cotenant.apps.manager.decisions.published import ExistingObject, moment
+from cotenant.apps.manager.decisions.published import ExistingObject
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.simulation.objects import DEMO_LABELS
 from cotenant.apps.simulation.population import Stored, uid_of
 from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SLO_GROUP
 from cotenant.core.model.usage.usage import Signal
 from cotenant.core.settings.sections.manager import ManagerSettings

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import seconds_of
 from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, limit_of
 from scheduler_ext.rebalance.eligibility import Eligibility, ordered
 from scheduler_ext.rebalance.limits import MoveLimits

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from cotenant.core.model.kubernetes.intent import Delete, Intent
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
 from scheduler_ext.rebalance.migration.job import (
     JobMode,

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.model.reservations.reservation import Condition, Reference, moment_of, seconds_of
+from cotenant.core.model.reservations.reservation import Condition, Reference
 from cotenant.core.model.text import shown
 from scheduler_ext.reservations.status import condition_body, merged
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Create, Delete
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.model.reservations.reservation import moment_of
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.migration.job import (

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from cotenant.core.model.reservations.reservation import Reservation, seconds_of
+from cotenant.core.model.kubernetes.moments import seconds_of
+from cotenant.core.model.reservations.reservation import Reservation
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.limits import LEAST_CHURN
 from scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod

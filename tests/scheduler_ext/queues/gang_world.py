@@ -15,6 +15,7 @@ import msgspec
 from jsonpatch import JsonPatch
 
 from cotenant.core.model.kubernetes.intent import Create, Delete, Intent, Patch
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.pod_request import requests_of
 from cotenant.core.model.kubernetes.protocol import (
     GANG_GATE,
@@ -24,7 +25,7 @@ from cotenant.core.model.kubernetes.protocol import (
 )
 from cotenant.core.model.queues.gang import Gang, gang_key, gang_of_pod, gangs_of
 from cotenant.core.model.queues.queue_pod import Placement, QueuePod
-from cotenant.core.model.reservations.reservation import Reservation, moment_of
+from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.sections.queues import QueueSettings
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from scheduler_ext.queues.gang_reservations import member_uid

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cotenant.apps.manager.features import NAMES
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, ROOT_QUOTA
 from cotenant.core.model.kubernetes.quota_tree import (
     IS_PARENT_LABEL,
@@ -20,7 +21,6 @@ from cotenant.core.model.kubernetes.quota_tree import (
     RUNTIME_ANNOTATION,
     TREE_LABEL,
 )
-from cotenant.core.model.reservations.reservation import moment_of
 from cotenant.core.model.reservations.scheduling_gate import gates_of
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.queues import QueueSettings

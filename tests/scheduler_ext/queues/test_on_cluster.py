@@ -15,8 +15,8 @@ from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Create, Patch
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, PROFILE_GROUP, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import moment_of
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name

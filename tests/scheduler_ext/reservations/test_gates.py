@@ -14,8 +14,9 @@ from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import PodIdentity, moment_of
+from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.model.reservations.scheduling_gate import gates_of
 from scheduler_ext.reservations.decide import withdrawn
 from scheduler_ext.reservations.guard import Guard

@@ -117,7 +117,7 @@ def _clock(client: KubeClient, at: str) -> Clock | None:
         return None
     from cotenant.apps.simulation.on_cluster import require_test_cluster
     from cotenant.core.adapters.clock import ShiftedClock, SystemClock
-    from cotenant.core.model.reservations.reservation import moment_of
+    from cotenant.core.model.kubernetes.moments import moment_of
 
     require_test_cluster(client)
     moment = moment_of(at, "--at")

@@ -217,7 +217,7 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, deed: Deed) -> 
 
 
 def _moment(start: str) -> float:
-    from cotenant.core.model.reservations.reservation import moment_of
+    from cotenant.core.model.kubernetes.moments import moment_of
 
     at = moment_of(start, "--start")
     if at is None:

@@ -266,8 +266,8 @@ def _client(settings: Settings) -> KubeClient:
 
 
 def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
+    from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
     from cotenant.core.model.reservations.plan import Recurrence, Span
-    from cotenant.core.model.reservations.reservation import moment_of, seconds_of
 
     seconds = seconds_of(length, "--for")
     if bool(schedule) is bool(start) or seconds <= 0:

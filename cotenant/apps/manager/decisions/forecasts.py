@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 
 from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
-from cotenant.apps.manager.decisions.published import ExistingObject, PublishedMeta, moment, seconds_of
+from cotenant.apps.manager.decisions.published import ExistingObject, PublishedMeta, seconds_of
 from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
 from cotenant.core.model.errors import QuantityError
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
 from cotenant.core.model.resource import MIB, Resource

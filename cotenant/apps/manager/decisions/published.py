@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -63,11 +63,6 @@ class ExistingObject(msgspec.Struct, frozen=True):
     def reference(self) -> dict[str, str]:
         """As it stands in metadata.ownerReferences."""
         return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
-
-
-def moment(seconds: float) -> str:
-    """A moment as Kubernetes writes it: whole seconds, UTC."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds_of(text: str) -> int | None:

@@ -24,19 +24,14 @@ from cotenant.apps.manager.controllers.contract import (
     ObjectNote,
     camel,
 )
-from cotenant.apps.manager.decisions.published import (
-    ExistingObject,
-    PublishedCondition,
-    PublishedMeta,
-    moment,
-    seconds_of,
-)
+from cotenant.apps.manager.decisions.published import ExistingObject, PublishedCondition, PublishedMeta, seconds_of
 from cotenant.apps.manager.decisions.results import RunResults, WorkloadAdvice
-from cotenant.core.model.errors import QuantityError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
+from cotenant.core.model.kubernetes.pod_request import readable_amounts
 from cotenant.core.model.kubernetes.protocol import ANALYSIS_GROUP
-from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
+from cotenant.core.model.kubernetes.quantity import format_amount
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import PLURAL, object_name
 from cotenant.core.model.resource import Resource
@@ -95,7 +90,10 @@ class RecommendationObject(msgspec.Struct):
 
     def amounts(self) -> dict[str, dict[Resource, int]]:
         """Published amounts by container; what is no quantity counts as not published."""
-        return {c.container_name: _amounts(c.resources or {}) for c in self.status.pod_status.container_statuses or ()}
+        return {
+            c.container_name: readable_amounts(c.resources or {})
+            for c in self.status.pod_status.container_statuses or ()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,17 +314,6 @@ def _containers(advice: WorkloadAdvice) -> list[dict[str, Any]]:
 
 def _container(name: str, amounts: Mapping[Resource, int]) -> dict[str, Any]:
     return {"containerName": name, "resources": {r.value: format_amount(r, a) for r, a in sorted(amounts.items())}}
-
-
-def _amounts(resources: Mapping[str, str | int]) -> dict[Resource, int]:
-    amounts = {}
-    for resource in Resource:
-        if resource.value in resources:
-            try:
-                amounts[resource] = parse_amount(resource, resources[resource.value])
-            except QuantityError:
-                continue  # written by somebody else; the next write puts it right
-    return amounts
 
 
 def _published_conditions(published: RecommendationObject) -> set[tuple[str, bool, str]]:

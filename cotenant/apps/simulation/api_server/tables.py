@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.schema import Json
-from cotenant.core.model.reservations.reservation import moment_of
+from cotenant.core.model.kubernetes.moments import moment_of
 
 MEDIA_TYPE: Final = "as=Table"
 """In the Accept header of who wants one."""

@@ -29,8 +29,9 @@ from cotenant.apps.simulation.api_server.refusal import Refusal, conflict, expir
 from cotenant.apps.simulation.api_server.schema import Json
 from cotenant.apps.simulation.api_server.selectors import by_fields, by_labels
 from cotenant.apps.simulation.api_server.state import Key, ObjectState
-from cotenant.apps.simulation.api_server.writes import KindWriter, timestamp
+from cotenant.apps.simulation.api_server.writes import KindWriter
 from cotenant.core.adapters.clock import Clock
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.pod_request import added
 
 APPLY: Final = "application/apply-patch+yaml"
@@ -250,7 +251,7 @@ class Verbs:
             if _dry(call):
                 return _deleted(call, live)
             if live["metadata"].get("finalizers"):
-                marked = {**live["metadata"], "deletionTimestamp": timestamp(self._clock.now_seconds())}
+                marked = {**live["metadata"], "deletionTimestamp": moment(self._clock.now_seconds())}
                 return self._store(call, live, {**live, "metadata": marked})
             self.state.remove(call.kind.collection, call.key)
             self._stored(call.kind, live, None)
@@ -311,7 +312,7 @@ class Verbs:
 
     def _desk(self, call: ApiCall) -> KindWriter:
         strict = call.query.get("fieldValidation") == "Strict"
-        return KindWriter(call.kind, timestamp(self._clock.now_seconds()), strict, call.warnings)
+        return KindWriter(call.kind, moment(self._clock.now_seconds()), strict, call.warnings)
 
 
 def _done() -> Json:

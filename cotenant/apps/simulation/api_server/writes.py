@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from cotenant.apps.simulation.api_server.kinds import ApiKind, established
@@ -20,11 +19,6 @@ from cotenant.core.model.kubernetes.pod_qos import pod_qos
 FIXED: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 """Metadata that no client writes."""
 _COUNTED_APART: Final = ("metadata", "status", "apiVersion", "kind")
-
-
-def timestamp(seconds: float) -> str:
-    """As Kubernetes writes a time."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

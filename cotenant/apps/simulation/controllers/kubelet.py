@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cotenant.apps.simulation.api_server.writes import timestamp
 from cotenant.apps.simulation.population import container_status, running, start_seconds
+from cotenant.core.model.kubernetes.moments import moment, moment_of
 from cotenant.core.model.kubernetes.pod_request import fits, parse_room, requests_of
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.reservations.reservation import moment_of
 
 Json = dict[str, Any]
 
@@ -26,7 +25,7 @@ def delay_seconds(pod: Mapping[str, Any]) -> float:
 
 def bound(pod: Json, now_seconds: float) -> Json:
     """Status of a pod that the scheduler has just bound."""
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(now_seconds)}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment(now_seconds)}
     return {**(pod.get("status") or {}), "phase": "Pending", "conditions": [scheduled]}
 
 
@@ -41,7 +40,7 @@ def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
         "status": "False",
         "reason": "Unschedulable",
         "message": f"0/{nodes} nodes are available: insufficient capacity.",
-        "lastTransitionTime": timestamp(now_seconds),
+        "lastTransitionTime": moment(now_seconds),
     }
     return {**status, "phase": "Pending", "conditions": [condition]}
 
@@ -55,7 +54,7 @@ def started(pod: Json, now_seconds: float) -> Json | None:
     since = moment_of(next(moments, None), "PodScheduled")
     if since is None or now_seconds < since + delay_seconds(pod):
         return None
-    return {**status, **running(pod, timestamp(now_seconds))}
+    return {**status, **running(pod, moment(now_seconds))}
 
 
 def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int], now_seconds: float) -> Json | None:
@@ -84,7 +83,7 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
         }
         return changed if changed != status else None
     old = {one["name"]: one for one in status.get("containerStatuses") or ()}
-    fresh = [container_status(c, timestamp(now_seconds)) for c in pod["spec"]["containers"]]
+    fresh = [container_status(c, moment(now_seconds)) for c in pod["spec"]["containers"]]
     statuses = [
         {**old.get(new["name"], new), "resources": new["resources"], "allocatedResources": new["allocatedResources"]}
         for new in fresh
@@ -94,7 +93,7 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
 
 def _since(status: Json, why: str, now_seconds: float) -> str:
     conditions = (c for c in status.get("conditions") or () if c["type"] == PENDING and c.get("reason") == why)
-    return next((str(c["lastTransitionTime"]) for c in conditions), timestamp(now_seconds))
+    return next((str(c["lastTransitionTime"]) for c in conditions), moment(now_seconds))
 
 
 def _differs(pod: Json) -> bool:

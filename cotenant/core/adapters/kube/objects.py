@@ -12,7 +12,7 @@ import msgspec
 Quantities = dict[str, str | int | float]
 
 
-class ObjectOwner(msgspec.Struct):
+class ObjectOwner(msgspec.Struct, gc=False):
     """An owner reference."""
 
     kind: str

@@ -10,33 +10,24 @@ that names the object; another resource's is left out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.errors import QuantityError
+from cotenant.core.adapters.kube.objects import ObjectOwner, PodObjectStatus, Quantities
 from cotenant.core.model.kubernetes.observed import ObservedNode, ObservedPod
 from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
 from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.core.model.kubernetes.pod_request import container_total, named_amounts, pod_total
+from cotenant.core.model.kubernetes.protocol import own_texts
 
-Quantities = dict[str, str | int | float]
 Texts = dict[str, str]
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that may use capacity."""
 ON_NODES: Final = f"spec.nodeName!=,{NOT_ENDED}"
 """Field selector of pods that occupy a node."""
-_OURS: Final = ("koordinator.sh", "cotenant.dev")
-_SUBDOMAINS: Final = tuple(f".{domain}" for domain in _OURS)
-
-
-class _Owner(msgspec.Struct, gc=False):
-    kind: str
-    name: str
-    controller: bool = False
 
 
 class _ObservedMeta(msgspec.Struct, rename="camel"):
@@ -45,7 +36,7 @@ class _ObservedMeta(msgspec.Struct, rename="camel"):
     uid: str = ""
     labels: Texts | None = None
     annotations: Texts | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[ObjectOwner] | None = None
     deletion_timestamp: str | None = None
 
 
@@ -67,18 +58,12 @@ class _ObservedPodSpec(msgspec.Struct, rename="camel"):
     resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
 
 
-class _PodStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    qos_class: str = ""
-    start_time: datetime | None = None
-
-
 class ObservedPodWire(msgspec.Struct):
     """A Pod on the wire."""
 
     metadata: _ObservedMeta
     spec: _ObservedPodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
 
 
 class _ObservedGate(msgspec.Struct):
@@ -212,9 +197,9 @@ def node_of(node: NodeWire) -> ObservedNode:
         name=meta.name,
         uid=meta.uid,
         labels=meta.labels or {},
-        annotations=_ours(meta.annotations),
-        capacity=_amounts(node.status.capacity, what),
-        allocatable=_amounts(node.status.allocatable, what),
+        annotations=own_texts(meta.annotations),
+        capacity=named_amounts(node.status.capacity, what),
+        allocatable=named_amounts(node.status.allocatable, what),
         unschedulable=node.spec.unschedulable,
     )
 
@@ -233,8 +218,8 @@ def pod_of(pod: ObservedPodWire) -> ObservedPod:
         priority=spec.priority,
         owner=(sys.intern(owner.kind), owner.name) if owner else ("", ""),
         requests=request_of(spec, f"pod {meta.namespace}/{meta.name}"),
-        labels=_ours(meta.labels),
-        annotations=_ours(meta.annotations),
+        labels=own_texts(meta.labels),
+        annotations=own_texts(meta.annotations),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
         template_hash=sys.intern((meta.labels or {}).get(TEMPLATE_HASH_LABEL, "")),
         start_seconds=pod.status.start_time.timestamp() if pod.status.start_time else None,
@@ -244,32 +229,7 @@ def pod_of(pod: ObservedPodWire) -> ObservedPod:
 def request_of(spec: _ObservedPodSpec, what: str) -> dict[str, int]:
     """What the scheduler counts for a pod, by resource (`cotenant.core.model.kubernetes.pod_request`)."""
     below = container_total(
-        (_amounts(c.resources.requests, what) for c in spec.containers),
-        ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
+        (named_amounts(c.resources.requests, what) for c in spec.containers),
+        ((named_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
     )
-    return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
-
-
-def _ours(texts: Texts | None) -> Mapping[str, str]:
-    """Those whose key's domain is ours or Koordinator's."""
-    return {sys.intern(key): value for key, value in (texts or {}).items() if _is_ours(key)}
-
-
-def _is_ours(key: str) -> bool:
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and (domain in _OURS or domain.endswith(_SUBDOMAINS))
-
-
-def _amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
-    """Amounts by resource name: cpu in millicores, all others in whole units (bytes, pieces).
-
-    QuantityError for an unreadable cpu or memory; other resources that cannot be read are left out.
-    """
-    amounts = {}
-    for name, text in (quantities or {}).items():
-        try:
-            amounts[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
-        except QuantityError:
-            if name in ("cpu", "memory"):
-                raise
-    return amounts
+    return pod_total(below, named_amounts(spec.resources.requests, what), named_amounts(spec.overhead, what))

@@ -12,12 +12,20 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
+from cotenant.core.model.errors import CotenantError, QuantityError, UsageError
+from cotenant.core.model.kubernetes.quantity import (
+    format_bytes,
+    format_millicores,
+    parse_amount,
+    parse_bytes,
+    parse_millicores,
+)
+from cotenant.core.model.resource import Resource
 
 Room = Mapping[str, int]
 """Amount by resource name."""
 CPU: Final = "cpu"
+MEMORY: Final = "memory"
 Name = TypeVar("Name", bound=str)
 
 
@@ -86,6 +94,28 @@ def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
         str(name): parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
         for name, text in quantities.items()
     }
+
+
+def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
+    """As `parse_room`; what cannot be read is left out, but cpu and memory, for which QuantityError names `what`."""
+    amounts: dict[str, int] = {}
+    for name, text in (quantities or {}).items():
+        try:
+            amounts[name] = parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
+        except QuantityError:
+            if name in (CPU, MEMORY):
+                raise
+    return amounts
+
+
+def readable_amounts(quantities: Mapping[str, Any]) -> dict[Resource, int]:
+    """CPU and memory of a map of quantities; what cannot be read is left out."""
+    amounts: dict[Resource, int] = {}
+    for resource in Resource:
+        if resource.value in quantities:
+            with suppress(QuantityError):
+                amounts[resource] = parse_amount(resource, quantities[resource.value])
+    return amounts
 
 
 def readable_room(quantities: Mapping[str, Any]) -> dict[str, int]:

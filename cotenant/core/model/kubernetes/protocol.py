@@ -7,6 +7,8 @@ QoS and priority labels are in `cotenant.core.model.kubernetes.qos`.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Final
 
 from cotenant.core.model.colocation.reclaimable import Band
@@ -168,3 +170,16 @@ SUPPRESSED_FRACTION_ANNOTATION: Final = "node.cotenant.dev/suppressed-fraction"
 """On a Node: share of the last hour in which its best-effort pods were held below what they wanted, 0 to 1."""
 KNOWN_SWAPS_ANNOTATION: Final = "cotenant.dev/known-swaps"
 """Of a dry run on the SwapGuard: ids of hand-overs, by commas; an API server that does not know all of them refuses."""
+
+OWN_DOMAINS: Final = ("koordinator.sh", "cotenant.dev")
+_OWN_SUBDOMAINS: Final = tuple(f".{domain}" for domain in OWN_DOMAINS)
+
+
+def own_texts(texts: Mapping[str, str] | None) -> dict[str, str]:
+    """Those labels or annotations whose key's domain is cotenant's or Koordinator's."""
+    return {sys.intern(key): value for key, value in (texts or {}).items() if _is_own(key)}
+
+
+def _is_own(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain in OWN_DOMAINS or domain.endswith(_OWN_SUBDOMAINS))

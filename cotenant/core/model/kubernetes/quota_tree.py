@@ -181,15 +181,6 @@ class QuotaTree:
         return self._by_namespace.get(namespace)
 
 
-def total(amounts: list[Amounts]) -> dict[str, int]:
-    """Sum by resource, of any size: a caller that needs 64 bits compares with INT64_MAX."""
-    sums: dict[str, int] = {}
-    for one in amounts:
-        for name, value in one.items():
-            sums[name] = sums.get(name, 0) + value
-    return sums
-
-
 def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
     """Amounts of a resource list; QuantityError names the field."""
     return {name: _amount(name, value, f"{what}.{name}") for name, value in _mapping(resource_list, what).items()}

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.reservation import moment_of, seconds_of
+from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
 from cotenant.core.model.text import shown
 
 Json = Mapping[str, Any]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -346,11 +345,6 @@ def key_of(namespace: str, name: str) -> str:
     """A label value for a plan: namespace and name where they fit into 63 characters, else their digest."""
     text = f"{namespace}.{name}"
     return text if len(text) <= 63 else hashlib.sha256(text.encode()).hexdigest()[:40]
-
-
-def moment(seconds: float) -> str:
-    """A moment as Kubernetes writes it: whole seconds, UTC."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration(seconds: float) -> str:

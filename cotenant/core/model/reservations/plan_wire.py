@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.moments import moment, moment_of, seconds_of
 from cotenant.core.model.kubernetes.pod_request import parse_room
 from cotenant.core.model.reservations.plan import (
     Approval,
@@ -28,9 +29,8 @@ from cotenant.core.model.reservations.plan import (
     Score,
     Span,
     WindowSource,
-    moment,
 )
-from cotenant.core.model.reservations.reservation import AllocatePolicy, moment_of, seconds_of
+from cotenant.core.model.reservations.reservation import AllocatePolicy
 
 Json = Mapping[str, Any]
 

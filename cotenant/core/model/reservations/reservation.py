@@ -7,16 +7,15 @@ to do next. Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
 from cotenant.core.model.kubernetes.pod_request import parse_room, requests_of
 from cotenant.core.model.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
 from cotenant.core.model.kubernetes.selector import LabelSelector, Operator
@@ -30,8 +29,6 @@ RESERVATION_OWNERS_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-ow
 """On a pod in operating mode Reservation: JSON of its owners."""
 ORDER_LABEL: Final = "scheduling.koordinator.sh/reservation-order"
 DEFAULT_TTL_SECONDS: Final = 86_400.0
-_DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Phase(StrEnum):
@@ -380,27 +377,6 @@ def toleration(body: Json) -> Toleration:
         str(body.get("value") or ""),
         str(body.get("effect") or ""),
     )
-
-
-def seconds_of(text: str, what: str) -> float:
-    """Seconds of a Go duration such as "24h" or "1m30s"; UsageError names `what`."""
-    if text in ("0", ""):
-        return 0.0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UsageError(f"{what}: {text!r} is not a duration", fix='Write "30m" or "1h30m"; 0 is for ever.')
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
-def moment_of(text: Any, what: str) -> float | None:
-    """Unix time of a moment as Kubernetes writes it; None for none, UsageError for what is none."""
-    if not text:
-        return None
-    try:
-        parsed = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    except ValueError as error:
-        raise UsageError(f"{what}: {shown(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".') from error
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 def _object(value: Any, what: str) -> Json:
