@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from autopilot.decide.queue import helped_starts
-from autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
+from autopilot.decide.starts import BoostStep, EndingRefusal, StartAim, beginnings, details_of, endings
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from autopilot.rounds.cluster_state import FIELD_MANAGER
 from autopilot.rounds.ledger_history import LedgerHistory, append
@@ -31,6 +31,8 @@ class Starts:
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
         """Nothing is asked yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused = config, ledger, paused
+        self._refusals: dict[str, EndingRefusal] = {}
+        """By the pod's uid: what could not go back, while it is tried anew."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
         """What is over goes back first, also while everything halts; then what starts is helped. What was done.
@@ -65,7 +67,11 @@ class Starts:
         for namespace in sorted({workload.namespace for workload in workloads}):
             path = f"/api/v1/namespaces/{namespace}/pods"
             pods: list[dict[str, Any]] = list(client.list(path, fieldSelector=NOT_ENDED))
-            inside = [boost for boost in history.boosts if boost.workload.namespace == namespace]
+            inside = [
+                boost
+                for boost in history.boosts
+                if boost.workload.namespace == namespace and not self._rests(boost.uid, now)
+            ]
             over += endings(pods, inside, now, longest)
             for aim in aims:
                 if aim.workload.namespace == namespace:
@@ -73,7 +79,7 @@ class Starts:
         return [*over, *begun[:MOST_HELPED]]
 
     def _done(self, ledger: Ledger, actor: str, writer: Writer, step: BoostStep) -> BoostStep:
-        """The ledger has it before it is sent. What was refused is over; what cannot go back is tried anew."""
+        """The ledger has it before it is sent. What was refused is over; what cannot go back is tried anew, later."""
         if step.event is AutopilotEvent.BOOSTED:
             self._write(ledger, actor, step.event, step, step.words)
         words = step.words
@@ -86,7 +92,16 @@ class Starts:
             words = f"{words}: {error.message}"
         if (step.event is AutopilotEvent.BOOST_ENDED) == (words == step.words):
             self._write(ledger, actor, AutopilotEvent.BOOST_ENDED, step, words)
+            self._refusals.pop(step.boost.uid, None)
+        elif step.event is AutopilotEvent.BOOST_ENDED:
+            earlier = self._refusals.get(step.boost.uid)
+            times = earlier.times + 1 if earlier else 1
+            self._refusals[step.boost.uid] = EndingRefusal(self._config.clock.now_seconds(), times)
         return replace(step, words=words)
+
+    def _rests(self, uid: str, now_seconds: float) -> bool:
+        refusal = self._refusals.get(uid)
+        return refusal is not None and refusal.rests(now_seconds)
 
     def _write(self, ledger: Ledger, actor: str, event: AutopilotEvent, step: BoostStep, words: str) -> None:
         body = {**details_of(step.boost), "words": words}

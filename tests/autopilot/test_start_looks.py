@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from autopilot.decide.policy import PolicySpec, ceiling_of, effective
 from autopilot.decide.queue import QueueCandidate, QueueEntry
-from autopilot.decide.starts import StartAim
+from autopilot.decide.starts import BoostStep, EndingRefusal, StartAim
 from autopilot.rounds.acts import ActConfig, Acts
 from autopilot.rounds.cluster_state import set_switch
-from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader
+from autopilot.rounds.ledger_history import LedgerReader
 from autopilot.rounds.reading import RoundReading
 from autopilot.rounds.starts import Starts
 from changes.audited_acts import AuditedActs
 from cotenant.apps.cli.changes.change_service import kubeconfig_door
+from cotenant.apps.simulation.api_server.rights import AccessRule, Account
+from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
+from cotenant.core.model.changes.people import Someone
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.settings.sections.autopilot import CeilingSettings
 from tests.actions.world import RESOURCES
@@ -48,16 +57,50 @@ def cpus(scene: EmbeddedAutopilot) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods}
 
 
+@dataclass
+class Looks:
+    """Looks at starting pods of `web`, each on the ledger as it is."""
+
+    scene: EmbeddedAutopilot
+    config: ActConfig
+    paused: Callable[[], str] | None = None
+
+    def __post_init__(self) -> None:
+        """None: by the switch alone."""
+        self._ledger = AuditedActs(self.config.access, self.config.ledger, "")
+        self._starts = Starts(self.config, self._ledger, self.paused or Acts(self.config).paused)
+        self._reader = LedgerReader()
+
+    def step(self) -> list[BoostStep]:
+        limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
+        aim = StartAim(WEB, "", {"app": 3000}, 2.0)
+        queue = (QueueEntry(QueueCandidate(WEB, "shop/p", AutopilotMode.ACT, limits, starts=aim), QueueVerdict.WAIT),)
+        with self._ledger.reading() as rows:
+            history = self._reader.read(rows)
+        return self._starts.step(RoundReading(NOW, queue=queue), history)
+
+
+def config_of(scene: EmbeddedAutopilot, folder: Path) -> ActConfig:
+    """By the rights of the kubeconfig as it is at each look."""
+
+    def access(who: Someone) -> AbstractContextManager[KubeClient]:
+        return kubeconfig_door(scene.settings.kube)(who)
+
+    return ActConfig(access, folder / "ledger.db", scene.settings, scene.clock)
+
+
+def become_ready(scene: EmbeddedAutopilot, name: str) -> None:
+    """A minute ago: its start is over."""
+    ready = datetime.fromtimestamp(NOW - 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    write_status(scene, name, {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ready}]})
+
+
 def test_a_pause_in_the_middle_of_a_look_holds_the_starts_that_are_left_and_nothing_that_goes_back(
     tmp_path: Path,
 ) -> None:
     with embedded(tmp_path) as scene:
-        config = ActConfig(kubeconfig_door(scene.settings.kube), tmp_path / "ledger.db", scene.settings, scene.clock)
-        ledger, switch, reader = AuditedActs(config.access, config.ledger, ""), Acts(config), LedgerReader()
-        limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
-        aim = StartAim(WEB, "", {"app": 3000}, 2.0)
-        queue = (QueueEntry(QueueCandidate(WEB, "shop/p", AutopilotMode.ACT, limits, starts=aim), QueueVerdict.WAIT),)
-        reading = RoundReading(NOW, queue=queue)
+        config = config_of(scene, tmp_path)
+        switch = Acts(config)
 
         def paused_once_asked() -> str:
             answer = switch.paused()
@@ -65,24 +108,50 @@ def test_a_pause_in_the_middle_of_a_look_holds_the_starts_that_are_left_and_noth
                 set_switch(client, scene.settings.manager.namespace, "incident")
             return answer
 
-        def history() -> LedgerHistory:
-            with ledger.reading() as rows:
-                return reader.read(rows)
-
         for name in ("web-7d4b-0", "web-7d4b-1"):
             start_pod(scene, name)
-        looks = Starts(config, ledger, paused_once_asked)
-        assert [step.event for step in looks.step(reading, history())] == ["autopilot-boosted"]
+        looks = Looks(scene, config, paused_once_asked)
+        assert [step.event for step in looks.step()] == ["autopilot-boosted"]
         # 2 x 1000m is less than what its starts used
         assert cpus(scene) == {"web-7d4b-0": "2", "web-7d4b-1": "1"}
 
-        ready = datetime.fromtimestamp(NOW - 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": "Ready", "status": "True", "lastTransitionTime": ready}
-        write_status(scene, "web-7d4b-0", {"conditions": [condition]})
-        assert [step.event for step in looks.step(reading, history())] == ["autopilot-boost-ended"]
+        become_ready(scene, "web-7d4b-0")
+        assert [step.event for step in looks.step()] == ["autopilot-boost-ended"]
         assert cpus(scene) == {"web-7d4b-0": "1", "web-7d4b-1": "1"}
 
         scene.service().resume(APPROVER)
-        assert [step.words for step in Starts(config, ledger, switch.paused).step(reading, history())] == [
-            "pod web-7d4b-1 starts"
-        ]
+        assert [step.words for step in Looks(scene, config).step()] == ["pod web-7d4b-1 starts"]
+
+
+def test_what_the_server_does_not_let_go_back_is_tried_less_and_less_often(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        looks = Looks(scene, config_of(scene, tmp_path))
+        start_pod(scene, "web-7d4b-0")
+        assert [step.event for step in looks.step()] == ["autopilot-boosted"]
+        become_ready(scene, "web-7d4b-0")
+
+        reads = AccessRule(("get", "list"), ("", "apps"), ("pods", "replicasets", "deployments", "configmaps"))
+        token = scene.server.account("looker", Account("looker", (reads,)))
+        kubeconfig = Path(scene.settings.kube.kubeconfig)
+        scene.server.write_kubeconfig(kubeconfig, token=token)
+        tries = []
+        for second in range(0, 60, 5):
+            scene.clock.seconds = NOW + second
+            if looks.step():
+                tries.append(second)
+        # a rest of 10 s, then of 20 s, then of 40 s
+        assert tries == [0, 10, 30]
+        assert cpus(scene) == {"web-7d4b-0": "2"}
+
+        scene.server.write_kubeconfig(kubeconfig)
+        scene.clock.seconds = NOW + 70
+        assert [step.words for step in looks.step()] == ["the pod is ready"]
+        assert cpus(scene) == {"web-7d4b-0": "1"}
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1e5))
+def test_a_refused_ending_rests_at_most_ten_minutes_and_not_less_than_after_one_refusal(times: int, age: float) -> None:
+    refusal = EndingRefusal(NOW, times)
+    assert refusal.rests(NOW + age) or age >= 10.0
+    assert not refusal.rests(NOW + 600.0 + age) and not refusal.rests(NOW - 1.0 - age)
+    assert EndingRefusal(NOW, times + 1).rests(NOW + age) or not refusal.rests(NOW + age)

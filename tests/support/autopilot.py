@@ -44,6 +44,7 @@ VIEWER: Final = person(Role.VIEWER)
 class EmbeddedAutopilot:
     """What `embedded` makes. shop/web of two replicas should go from 1000m to 800m, shop/single of one as well."""
 
+    server: EmbeddedServer
     api: Api
     settings: Settings
     clock: TestClock
@@ -95,7 +96,7 @@ def embedded(folder: Path) -> Iterator[EmbeddedAutopilot]:
         }
         settings = msgspec.convert(document, Settings)
         advice = [replace(recommended(one), trust=Trust(0.95)) for one in workloads]
-        yield EmbeddedAutopilot(api, settings, TestClock(NOW), advice)
+        yield EmbeddedAutopilot(server, api, settings, TestClock(NOW), advice)
 
 
 def _deployment(api: Api, name: str, replicas: int) -> WorkloadRef:
