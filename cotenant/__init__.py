@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cotenant.apps.python_api.cluster_store import ClusterStore, demo_store, open_store
+    from cotenant.apps.python_api.cluster_store import Clusters, ClusterStore, demo_store, open_clusters, open_store
     from cotenant.apps.python_api.own_usage import backtest, forecast, recommend
     from cotenant.apps.python_api.reclaim import reclaim_decisions, reclaim_frontier
     from cotenant.apps.python_api.simulation import simulate, simulate_incident
@@ -35,7 +35,9 @@ _API = "cotenant.apps.python_api."
 _ERRORS = "cotenant.core.model.errors"
 _HOMES = {
     "ClusterStore": f"{_API}cluster_store",
+    "Clusters": f"{_API}cluster_store",
     "demo_store": f"{_API}cluster_store",
+    "open_clusters": f"{_API}cluster_store",
     "open_store": f"{_API}cluster_store",
     "backtest": f"{_API}own_usage",
     "forecast": f"{_API}own_usage",
@@ -61,6 +63,7 @@ _HOMES = {
 __all__ = [
     "LEVELS",
     "ClusterStore",
+    "Clusters",
     "CotenantError",
     "FrameError",
     "NoData",
@@ -75,6 +78,7 @@ __all__ = [
     "faults",
     "forecast",
     "forecast_paths",
+    "open_clusters",
     "open_store",
     "reclaim_decisions",
     "reclaim_frontier",

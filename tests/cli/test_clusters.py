@@ -24,7 +24,7 @@ SEEDS = {"lab": 3, "prod": 11}
 
 
 @dataclass(frozen=True)
-class Clusters:
+class ScannedClusters:
     """The settings that the refusal printed, with a third cluster whose server is away, and a store."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Clusters:
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedClusters]:
     folder = tmp_path_factory.mktemp("clusters")
     data = folder / "data"
     for name, seed in SEEDS.items():
@@ -52,19 +52,19 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     with Server(data) as server:
         common["profiler"]["prometheus"] = {"url": server.url}
         (folder / "plain.yaml").write_text(yaml.safe_dump(common))
-        scene = Clusters(folder, server.url, "")
+        scene = ScannedClusters(folder, server.url, "")
         refused = scene.run("scan", "-q", settings="plain.yaml")
         assert refused.returncode == 1
         declared = refused.stderr[refused.stderr.index("\nclusters:\n") + 1 :]
         (folder / "settings.yaml").write_text(yaml.safe_dump(common) + declared)
-        scene = Clusters(folder, server.url, refused.stderr)
+        scene = ScannedClusters(folder, server.url, refused.stderr)
         done = scene.run("scan", "--all-clusters", "-o", "json")
         assert done.returncode == 0, done.stderr
         assert {row["cluster"] for row in json.loads(done.stdout)} == {"lab", "prod"}
         yield scene
 
 
-def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_do(clusters: Clusters) -> None:
+def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_do(clusters: ScannedClusters) -> None:
     assert "holds 2 clusters, by the label cluster: lab, prod" in clusters.refusal
     declared = yaml.safe_load((clusters.folder / "settings.yaml").read_text())["clusters"]
     assert {name: own["profiler"]["prometheus"]["labels"] for name, own in declared.items()} == {
@@ -73,7 +73,7 @@ def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_
     }
 
 
-def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters: Clusters) -> None:
+def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters: ScannedClusters) -> None:
     every = clusters.rows("recs", "list", "--all-clusters")
     assert next(iter(every[0])) == "cluster"
     for name in SEEDS:
@@ -83,7 +83,9 @@ def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters:
 
 
 @pytest.mark.parametrize("words", [("get", "pods"), ("get", "reclaimable"), ("get", "forecast")])
-def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(clusters: Clusters, words: tuple[str, ...]) -> None:
+def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(
+    clusters: ScannedClusters, words: tuple[str, ...]
+) -> None:
     assert {row["cluster"] for row in clusters.rows(*words, "--all-clusters")} == set(SEEDS)
     unnamed = clusters.run(*words)
     assert unnamed.returncode == 2
@@ -94,14 +96,14 @@ def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(clusters: Cl
     assert "It holds lab, prod" in unknown.stderr
 
 
-def test_a_filter_takes_the_column_cluster_and_csv_has_it_first(clusters: Clusters) -> None:
+def test_a_filter_takes_the_column_cluster_and_csv_has_it_first(clusters: ScannedClusters) -> None:
     rows = clusters.rows("get", "pods", "--all-clusters", "--filter", "cluster=prod")
     assert rows == [r for r in clusters.rows("get", "pods", "--all-clusters") if r["cluster"] == "prod"]
     header = clusters.run("get", "pods", "--all-clusters", "-o", "csv").stdout.splitlines()[0]
     assert header.startswith("cluster,")
 
 
-def test_a_workload_is_explained_in_every_cluster_that_has_it(clusters: Clusters) -> None:
+def test_a_workload_is_explained_in_every_cluster_that_has_it(clusters: ScannedClusters) -> None:
     row = clusters.rows("recs", "list", "--cluster", "prod")[0]
     address = f"{row['namespace']}/{row['kind']}/{row['workload']}"
     explained = clusters.rows("explain", address, "--all-clusters")
@@ -109,7 +111,7 @@ def test_a_workload_is_explained_in_every_cluster_that_has_it(clusters: Clusters
     assert "cluster prod\n" in clusters.run("explain", address, "--all-clusters").stdout
 
 
-def test_a_cluster_whose_server_is_away_makes_the_scan_partial_and_costs_no_other(clusters: Clusters) -> None:
+def test_a_cluster_whose_server_is_away_makes_the_scan_partial_and_costs_no_other(clusters: ScannedClusters) -> None:
     text = (clusters.folder / "settings.yaml").read_text()
     away = f"  away: {{profiler: {{prometheus: {{url: 'http://127.0.0.1:{free_port()}'}}}}}}\n"
     (clusters.folder / "three.yaml").write_text(text + away)
@@ -121,7 +123,7 @@ def test_a_cluster_whose_server_is_away_makes_the_scan_partial_and_costs_no_othe
     assert {row["cluster"] for row in json.loads(done.stdout)} == set(SEEDS)
 
 
-def test_files_of_all_clusters_go_to_a_folder_each_and_patches_to_none(clusters: Clusters) -> None:
+def test_files_of_all_clusters_go_to_a_folder_each_and_patches_to_none(clusters: ScannedClusters) -> None:
     out = clusters.folder / "out"
     done = clusters.run("scan", "--offline", "--all-clusters", "-o", "html", "--output-dir", str(out))
     assert done.returncode == 0, done.stderr
@@ -132,7 +134,7 @@ def test_files_of_all_clusters_go_to_a_folder_each_and_patches_to_none(clusters:
     assert "-o patch is of one cluster" in clusters.run("scan", "--all-clusters", "-o", "patch").stderr
 
 
-def test_acts_need_one_cluster_and_a_context_that_is_known_to_be_its_own(clusters: Clusters) -> None:
+def test_acts_need_one_cluster_and_a_context_that_is_known_to_be_its_own(clusters: ScannedClusters) -> None:
     unnamed = clusters.run("recs", "rollback", "1")
     assert (unnamed.returncode, "several clusters: lab, prod" in unnamed.stderr) == (2, True)
     nameless = clusters.run("recs", "rollback", "1", "--cluster", "prod")

@@ -7,6 +7,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -247,3 +248,23 @@ def test_of_several_clusters_one_has_to_be_named(tmp_path: Path) -> None:
     with pytest.raises(cotenant.UsageError, match="several clusters: demo, other") as refused:
         cotenant.open_store(tmp_path)
     assert "cluster=" in refused.value.fix
+
+
+@pytest.mark.slow
+def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_is_left_out(
+    stored: Results, tmp_path: Path
+) -> None:
+    (folder,) = Path(stored.store.url.removeprefix("file://")).glob(stored.store.cluster)
+    for name in ("east", "west"):
+        copytree(folder, tmp_path / name)
+    (tmp_path / "young" / "usage").mkdir(parents=True)
+    clusters = cotenant.open_clusters(tmp_path)
+    assert list(clusters) == ["east", "west", "young"]
+    with pytest.warns(UserWarning, match="without cluster young"):
+        frame = clusters.frame(lambda one: one.nodes())
+    assert frame.columns[0] == "cluster"
+    alone = clusters["west"].nodes()
+    assert frame["cluster"].value_counts().to_dict() == {"east": len(alone), "west": len(alone)}
+    pd.testing.assert_frame_equal(
+        frame[frame["cluster"] == "west"].drop(columns="cluster").reset_index(drop=True), alone
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from shutil import rmtree
@@ -21,8 +23,8 @@ from cotenant.apps.python_api.tables import as_frame, require_whole, resource_of
 from cotenant.apps.simulation import demo
 from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.opening import opened
-from cotenant.core.model.errors import UsageError
+from cotenant.core.adapters.store.opening import opened, stored_clusters
+from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
@@ -41,10 +43,18 @@ def open_store(
     data folder. cluster: needed when the store holds several. settings: a settings file; None: the one that the command
     line reads ($COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml), which also names S3 endpoints and prices.
 
-    NoData when nothing is stored there, UsageError when a cluster has to be named, StoreError when it cannot be read.
+    NoData when nothing is stored there or no cluster of that name, UsageError when a cluster has to be named (or
+    `open_clusters` opens all), StoreError when it cannot be read.
     """
-    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None)
+    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None, cluster)
     return ClusterStore(opened(store_url(own.store, os.environ), cluster), own)
+
+
+def open_clusters(place: str | Path | None = None, *, settings: str | Path | None = None) -> Clusters:
+    """Open all clusters of a store, to be read side by side; place and settings as in `open_store`."""
+    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None)
+    names = stored_clusters(store_url(own.store, os.environ))
+    return Clusters({name: open_store(place, name, settings=settings) for name in names})
 
 
 def demo_store(
@@ -203,6 +213,47 @@ class ClusterStore:
             raise UsageError(f"of={of!r} is none", fix="Write 'all' or 'prod'.")
         history = StoredUsage.of(self._store, self._settings, since, until)
         return history.by_node(resource_of(resource), only_prod=of == "prod")
+
+
+class Clusters(Mapping[str, ClusterStore]):
+    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` puts a question to all of them."""
+
+    def __init__(self, stores: Mapping[str, ClusterStore]) -> None:
+        """Use `open_clusters`."""
+        self._stores = dict(stores)
+
+    def __repr__(self) -> str:
+        return f"<cotenant.Clusters {', '.join(self)}>"
+
+    def __getitem__(self, name: str) -> ClusterStore:
+        return self._stores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def frame(self, question: Callable[[ClusterStore], pd.DataFrame]) -> pd.DataFrame:
+        """The answers of all clusters below each other, with a first column `cluster`.
+
+        question: such as `lambda one: one.recommendations("severity=critical")`. A cluster without results is left out
+        with a warning; NoData when none has any.
+        """
+        frames: list[pd.DataFrame] = []
+        missing: list[NoData] = []
+        for name, store in self._stores.items():
+            try:
+                frame = question(store)
+            except NoData as error:
+                missing.append(error)
+                warnings.warn(f"without cluster {name}: {error.message}", stacklevel=2)
+                continue
+            frame.insert(0, "cluster", pd.Series([name] * len(frame), index=frame.index, dtype="str"))
+            frames.append(frame)
+        if not frames and missing:
+            raise missing[0]
+        return pd.concat(frames, ignore_index=True)
 
 
 def _url(place: str | Path) -> str:

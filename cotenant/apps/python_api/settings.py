@@ -12,10 +12,15 @@ from cotenant.core.settings.load import default_config, load
 from cotenant.core.settings.root import Settings
 
 
-def settings_of(file: str | Path | None, overrides: dict[str, Any] | None = None) -> Settings:
-    """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path."""
+def settings_of(
+    file: str | Path | None, overrides: dict[str, Any] | None = None, cluster: str | None = None
+) -> Settings:
+    """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path.
+
+    cluster: whose own part of the file counts too.
+    """
     named = Path(file).expanduser() if file is not None else default_config(os.environ)
-    return load(named, os.environ, overrides or {}).settings
+    return load(named, os.environ, overrides or {}, cluster).settings
 
 
 def with_strategy(settings: Settings, strategy: str | None) -> Settings:

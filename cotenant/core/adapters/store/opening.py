@@ -13,7 +13,7 @@ def opened(url: str, cluster: str | None) -> Store:
     if cluster is None and len(names) > 1:
         raise UsageError(
             f"{url} holds several clusters: {', '.join(names)}",
-            fix="Name one: --cluster NAME, in Python cluster=; tables show all with --all-clusters.",
+            fix="Name one: --cluster NAME, in Python cluster=; for all: --all-clusters, in Python open_clusters.",
         )
     if cluster is not None and cluster not in names:
         raise NoData(
