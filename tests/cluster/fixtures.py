@@ -1,7 +1,7 @@
 """Fixtures for tests on a real Kubernetes control plane, for every folder of tests.
 
-A test that asks for one of them is a cluster test: it is marked so, and with xdist all of them run in one worker, which
-starts the one control plane of the session.
+A test that asks for one of them is a cluster test: it is marked so, and with xdist all that share a control plane
+run in one worker, which starts it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.faults import FaultProxy
 from tests.cluster.namespaces import create_namespace, unique_name
 
+BARE_CLUSTER = "bare-cluster"
+"""Group of the tests of `bare_plane`, which need no other control plane."""
 FakeNodes = Callable[..., list[str]]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"control_plane", "next_control_plane", "bare_plane"} & set(getattr(item, "fixturenames", ())):
-            for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")):
+        planes = {"control_plane", "next_control_plane", "bare_plane"} & set(getattr(item, "fixturenames", ()))
+        if planes:
+            group = BARE_CLUSTER if planes == {"bare_plane"} else "cluster"
+            for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group(group)):
                 item.add_marker(mark)
 
 
