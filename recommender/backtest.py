@@ -51,6 +51,8 @@ class Amounts:
 
     requests: Mapping[Resource, Floats]
     limits: Mapping[Resource, Floats]
+    heap_falls: Floats | None = None
+    """By how much heaps shrink, bytes: the memory that was seen then is so much lower."""
 
     def effective_request(self, resource: Resource) -> Floats:
         """What the scheduler counts: the request, else the limit, else 0."""
@@ -70,6 +72,8 @@ class Amounts:
                 column[index] = np.nan
             elif value.action is Action.SET and value.amount is not None:
                 column[index] = value.amount
+        if recommendation.heap is not None and self.heap_falls is not None:
+            self.heap_falls[index] = recommendation.heap.fall_bytes
 
 
 def present(evidence: Evidence) -> Amounts:
@@ -77,6 +81,7 @@ def present(evidence: Evidence) -> Amounts:
     return Amounts(
         {r: column.copy() for r, column in evidence.requests.items()},
         {r: column.copy() for r, column in evidence.limits.items()},
+        np.zeros(len(evidence)),
     )
 
 
@@ -230,13 +235,14 @@ def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns
     """What the amounts `then` would have done in the window, beside `now`."""
     requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
     longest = np.maximum(recorded.running[CPU], recorded.running[MEMORY])
+    shrunk = 0.0 if then.heap_falls is None else then.heap_falls
     return BacktestColumns(
         days=recorded.days,
         throttled_minutes=recorded.minutes_above(then.effective_limit(CPU)),
         now_throttled_minutes=recorded.minutes_above(now.effective_limit(CPU)),
-        oom_kills=recorded.oom_kills(then.effective_limit(MEMORY)),
+        oom_kills=recorded.oom_kills(then.effective_limit(MEMORY) + shrunk),
         now_oom_kills=recorded.oom_kills(now.effective_limit(MEMORY)),
-        evictions=recorded.evictions(*requests[MEMORY]),
+        evictions=recorded.evictions(requests[MEMORY][0], requests[MEMORY][1] + shrunk),
         freed={r: (before - after) * recorded.running[r] for r, (before, after) in requests.items()},
         pod_minutes=longest * recorded.days * 1440,
     )

@@ -26,6 +26,7 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings
 from recommender.evidence import Evidence, row_maximum, row_percentile
 from recommender.severity import absolute_severity
+from recommender.strategies.cotenant.heap import largest_heap
 from recommender.strategies.cotenant.trend import leak
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -38,6 +39,9 @@ AT_WORK: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
 ON_RECLAIMED: Final = frozenset({PriorityClass.BATCH, PriorityClass.MID, PriorityClass.FREE})
 """Classes whose pods ask for extended resources or nothing, so that a missing CPU request is no mistake."""
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+
+LARGE_HEAP: Final = 2.0
+"""How many times the size that would do a heap may be before it is told."""
 
 Figures = dict[str, float | int | str]
 
@@ -60,6 +64,7 @@ def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSe
     yield from missing(evidence, settings)
     yield from uneven(evidence, settings)
     yield from leaking(evidence, settings, own)
+    yield from managed_heaps(evidence, own)
 
 
 def of_cluster(
@@ -240,6 +245,30 @@ def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings
             figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(days_left, 1)}
         level = Severity.CRITICAL if days_left <= settings.leak_critical_days else Severity.WARNING
         yield ClusterFinding(FindingKind.LEAK, evidence.containers[i], level, figures)
+
+
+def managed_heaps(evidence: Evidence, own: CotenantSettings) -> Iterator[ClusterFinding]:
+    """Heaps of runtimes that are far too large or too small, or that their container's limit does not hold."""
+    highest = evidence.highest(SOURCE[MEMORY])
+    for i, container in enumerate(evidence.containers):
+        template = evidence.workloads[i].container(container.container)
+        heap = template.heap if template else None
+        if heap is None:
+            continue
+        rest, limit = heap.rest_bytes(float(np.nan_to_num(highest[i]))), evidence.limits[MEMORY][i]
+        figures: Figures = {
+            "heap_max_bytes": heap.maximum_bytes,
+            "live_after_collections_bytes": heap.live_bytes,
+            "beside_the_heap_bytes": rest,
+            "time_in_collections_percent": round(100 * heap.collecting_fraction, 2),
+        }
+        if heap.maximum_bytes + rest > limit:
+            limit_figures = {**figures, "memory_limit_bytes": round(limit)}
+            yield ClusterFinding(FindingKind.HEAP_ABOVE_LIMIT, container, Severity.WARNING, limit_figures)
+        if heap.collecting_fraction >= own.heap_collecting_fraction:
+            yield ClusterFinding(FindingKind.HEAP_PRESSURE, container, Severity.WARNING, figures)
+        elif largest_heap(heap, own) * LARGE_HEAP <= heap.maximum_bytes:
+            yield ClusterFinding(FindingKind.LARGE_HEAP, container, Severity.OK, figures)
 
 
 def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tuple[int, float, float, int]]:

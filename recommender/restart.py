@@ -41,6 +41,7 @@ def restart(
     together = [recommendation, *(s for s in siblings if s.container != recommendation.container)]
     in_place = (
         version >= IN_PLACE_FROM
+        and recommendation.heap is None
         and container is not None
         and container.role is not ContainerRole.INIT
         and all(_resizable(value, container, version) for value in changes)

@@ -19,11 +19,13 @@ from autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from autopilot.decide.queue import QueueCandidate
 from autopilot.decide.starts import StartAim, highest_starts
 from autopilot.decide.writers import gitops_writer, reverted, vpa_of
+from changes.decide.field_changes import template_containers
 from changes.decide.guardrails import gitops_owner, leaves_manifests
+from changes.decide.heap_flags import is_set, without_heap
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import readiness
 from changes.decide.steps import is_out_of_reach, largest_cut, rebased
-from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched
+from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass, qos_of
@@ -120,7 +122,7 @@ def candidates_of(
         if body is None or not selecting:
             continue
         under = selecting[0]
-        rebased_values = rebased(body, (), of_workload)
+        rebased_values = rebased(body, (), _possible_heaps(workload, under, body, of_workload))
         allowed = permitted(rebased_values, under.limits, under.settings.guardrails)
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
@@ -269,6 +271,8 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
         values = _without_limit_cuts([v for v in recommendation.values if v.resource is resource])
         moving = [v for v in values if changes(v)]
         directions = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
+        if resource is Resource.MEMORY and recommendation.heap is not None:
+            directions.add(Direction.UP if recommendation.heap.change > 0 else Direction.DOWN)
         is_stuck = any(is_out_of_reach(value, guardrails) for value in moving)
         if resource in limits.resources and directions <= limits.directions and not is_stuck:
             yield from values
@@ -322,7 +326,23 @@ def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: 
 
 
 def _keeping(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:
-    return replace(recommendation, values=tuple(values))
+    """The heap goes with the memory request, and does not stay without it."""
+    has_memory = any((v.resource, v.field) == (Resource.MEMORY, Field.REQUEST) for v in values)
+    return replace(recommendation, values=tuple(values), heap=recommendation.heap if has_memory else None)
+
+
+def _possible_heaps(
+    workload: WorkloadRef, under: PolicyInForce, body: Json, recommendations: Sequence[Recommendation]
+) -> list[Recommendation]:
+    """The recommendations with heaps only where a roll-out may write them and the template has the flag."""
+    template = template_containers(body, workload.kind)
+    may_write = Way.ROLL_OUT in under.limits.ways and not _gitops(body, under)
+    return [
+        r
+        if r.heap is None or (may_write and is_set(template.get(r.container.container, {}), r.heap))
+        else without_heap(r)
+        for r in recommendations
+    ]
 
 
 def _worth(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 
 from changes.decide.manifest_text import as_yaml
 from changes.decide.manifests import helm, kustomize, server_side_apply
-from changes.decide.patches import by_workload, changes, kubectl_command, refusal
+from changes.decide.patches import by_workload, changes, file_refusal, kubectl_command
 from changes.decide.rule import Guardrail
 from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.identity import WorkloadRef
@@ -87,7 +87,7 @@ def _workload(one: JudgedWorkload) -> Iterator[str]:
             if changes(value):
                 yield _row(recommendation, value)
     for recommendation in one.recommendations:
-        if why := refusal(recommendation):
+        if why := file_refusal(recommendation):
             yield ""
             yield f"Not in the files: {_plain(recommendation.container.container)}: {_plain(why)}."
     cpu, memory, money = _freed(one.recommendations)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from changes.decide import autoscaler_targets
+from changes.decide.heap_flags import flag_texts
 from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, changes, refusal, resources
 from cotenant.core.model.changes.annotated_resources import (
     CHANGE_ANNOTATION,
@@ -43,6 +44,7 @@ __all__ = [
     "planned",
     "quiet",
     "swaps_of",
+    "template_containers",
 ]
 
 Json = Mapping[str, Any]
@@ -84,6 +86,8 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
         new = moved(present, moving.get(pointer, {}))
         if moving and not same(new, old):
             before[pointer], now[pointer] = old, new
+    for pointer, texts in _heap_texts(spec, base, recommendations):
+        before[pointer], now[pointer] = texts
     if not now:
         return None
     meta = live.get("metadata") or {}
@@ -218,6 +222,13 @@ def on_new_pods(live: Json, kind: str) -> Iterator[tuple[str, Any]]:
         yield name, _swapped(old, swaps.get(name))
 
 
+def template_containers(live: Json, kind: str) -> dict[str, Json]:
+    """The containers of the template by name."""
+    spec = _at(live, TEMPLATE_PATHS.get(kind, ()))
+    lists = (spec.get(name) or () for name in dict.fromkeys(LISTS.values()))
+    return {str(container.get("name", "")): container for of_list in lists for container in of_list}
+
+
 def _swapped(old: Any, swap: ResourceSwap | None) -> Any:
     """Resources after what an earlier change set on new pods; as they are where the template has changed since."""
     if swap is None or not same(swap.before, old):
@@ -249,6 +260,19 @@ def _moving(
         if any(changes(value) for value in recommendation.values):
             pointer, old = _container(spec, base, recommendation)
             yield recommendation, pointer, old
+
+
+def _heap_texts(
+    spec: Json, base: str, recommendations: Sequence[Recommendation]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Pointer, present and new text of each flag of a heap that moves; UsageError where the template sets none."""
+    for recommendation in recommendations:
+        if recommendation.heap is not None:
+            pointer, _ = _container(spec, base, recommendation)
+            place = pointer.removesuffix("/resources")
+            container = _pointed({"spec": spec}, f"/spec{place.removeprefix(base)}")
+            for path, texts in flag_texts(container, recommendation.heap).items():
+                yield f"{place}{path}", texts
 
 
 def _sides(resources: Json) -> dict[str, dict[str, Any]]:

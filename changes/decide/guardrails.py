@@ -136,6 +136,7 @@ def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
         highest = v.inputs.get("observed_max")
         if v.resource is Resource.MEMORY and v.amount is not None and isinstance(highest, int | float):
             floor = float(highest) * settings.memory_above_maximum
+            floor = min(floor, r.heap.floor_bytes) if r.heap else floor  # a runtime cannot take more
             if v.amount < floor - 1:
                 low.append(f"{r.container.container} {v.field} {format_amount(Resource.MEMORY, v.amount)}")
     at_least = f"{settings.memory_above_maximum:g} x the highest working set seen"

@@ -1,8 +1,8 @@
 """From recommendations to files for tools that apply them: kustomize, Helm, server-side apply. Pure.
 
 Each function gives `File`s: a relative path, the document (plain values, exact quantities) and comments that say how it
-is used. The command line writes them to a folder or prints them one after the other. What `patches.refusal` refuses is
-in none of them.
+is used. The command line writes them to a folder or prints them one after the other. What `patches.file_refusal`
+refuses is in none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from changes.decide import autoscaler_targets
 from changes.decide.autoscaler_targets import TargetMove
-from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, nested, patch, refusal, resources
+from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, file_refusal, nested, patch, resources
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.quantity import format_amount
@@ -66,7 +66,7 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
 def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> Iterator[File]:
     """A values file per workload; where a chart keeps a container's resources is a guess that the settings make."""
     for ref, workload_recommendations in by_workload(recommendations).items():
-        changed = [r for r in workload_recommendations if resources(r) and not refusal(r)]
+        changed = [r for r in workload_recommendations if resources(r) and not file_refusal(r)]
         if not changed:
             continue
         pattern = settings.helm_path if len(changed) == 1 else settings.helm_path_of_several
@@ -91,7 +91,7 @@ def server_side_apply(
     holds every container of the workload: those not chosen, and withheld values, as they are now.
     """
     for ref, workload_recommendations in by_workload(recommendations).items():
-        applicable = [r for r in workload_recommendations if not refusal(r)]
+        applicable = [r for r in workload_recommendations if not file_refusal(r)]
         changed = [r for r in applicable if (chosen is None or r.container in chosen) and resources(r)]
         if not changed:
             continue
@@ -114,7 +114,7 @@ def server_side_apply(
 
 
 def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
-    return autoscaler_targets.moves([r for r in recommendations if not refusal(r)])
+    return autoscaler_targets.moves([r for r in recommendations if not file_refusal(r)])
 
 
 def _as_it_is(recommendation: Recommendation) -> Recommendation:

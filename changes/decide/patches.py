@@ -53,7 +53,7 @@ def patch(*recommendations: Recommendation) -> dict[str, Any]:
 
     An unset field is null, which removes it. Dump it as JSON or YAML as it stands.
     """
-    changed = [r for r in recommendations if resources(r) and not refusal(r)]
+    changed = [r for r in recommendations if resources(r) and not file_refusal(r)]
     if not changed:
         return {}
     spec: dict[str, Any] = defaultdict(list)
@@ -72,7 +72,9 @@ def kubectl_command(*recommendations: Recommendation) -> str:
     body = json.dumps(document, separators=(",", ":"))
     arguments = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
     line = shlex.join([*arguments, "--type=strategic", "-p", body])
-    return autoscaler_targets.in_order(line, autoscaler_targets.moves([r for r in recommendations if not refusal(r)]))
+    return autoscaler_targets.in_order(
+        line, autoscaler_targets.moves([r for r in recommendations if not file_refusal(r)])
+    )
 
 
 def refusal(recommendation: Recommendation) -> str:
@@ -86,6 +88,15 @@ def refusal(recommendation: Recommendation) -> str:
     if kind in TEMPLATE_PATHS:
         return ""
     return _UNCHANGEABLE.get(kind, f"it is not known where the kind {kind} keeps its template")
+
+
+def file_refusal(recommendation: Recommendation) -> str:
+    """Why the recommendation cannot be written to a file or a command line; empty when it can.
+
+    A flag of a runtime stands in the template's text, which only the cluster knows.
+    """
+    heap = "the largest heap of its runtime changes with it: use cotenant recs accept" if recommendation.heap else ""
+    return refusal(recommendation) or heap
 
 
 def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]]:

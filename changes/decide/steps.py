@@ -12,17 +12,20 @@ from math import ceil
 from typing import Any, Final
 
 from changes.decide.capacity_checks import containers
-from changes.decide.field_changes import on_new_pods
+from changes.decide.field_changes import on_new_pods, template_containers
+from changes.decide.heap_flags import rebased_heap
 from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.recommendation import Action, Clamp, Field, Recommendation, Value
 from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.runtimes.heap import HeapProposal
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.actions import GuardrailSettings
 
 COARSE_BYTES: Final = 64 * MIB
 """From this size on steps of memory are whole MiB."""
+ValueKey = tuple[Resource, Field]
 MOST_STEPS: Final = 20
 """Steps that a plan looks ahead."""
 ROUNDING: Final = 1e-6
@@ -111,9 +114,14 @@ def rebased(
             amount = max([amount, *highest])
         return replace(value, now=amount)
 
-    return tuple(
-        _priced(r, replace(r, values=tuple(now(r.container.container, v) for v in r.values))) for r in recommendations
-    )
+    template = template_containers(live, kind)
+
+    def over_now(one: Recommendation) -> Recommendation:
+        name = one.container.container
+        heap = rebased_heap(template[name], one.heap) if one.heap and name in template else one.heap
+        return replace(one, values=tuple(now(name, v) for v in one.values), heap=heap)
+
+    return tuple(_priced(r, over_now(r)) for r in recommendations)
 
 
 def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole: Collection[str]) -> Recommendation:
@@ -129,7 +137,31 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         limit = values.get((resource, Field.LIMIT))
         if limit is not None and limit.action is Action.SET and limit.amount is not None and limit.amount < amount:
             values[resource, Field.LIMIT] = _stepped(limit, amount)
-    return _priced(recommendation, replace(recommendation, values=tuple(values.values())))
+    heap = _first_heap(recommendation.heap, settings, whole)
+    if heap is not None and heap != recommendation.heap:
+        values |= _holding(values, heap)
+    return _priced(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
+
+
+def _first_heap(heap: HeapProposal | None, settings: GuardrailSettings, whole: Collection[str]) -> HeapProposal | None:
+    """The heap after one step, which is as large as one of the memory request."""
+    if heap is None or STEP_RULES[Resource.MEMORY] in whole:
+        return heap
+    least = -(-least_amount(heap.now_bytes, settings.most_memory_cut) // MIB) * MIB
+    return replace(heap, amount_bytes=max(heap.amount_bytes, min(least, heap.now_bytes)))
+
+
+def _holding(values: Mapping[ValueKey, Value], heap: HeapProposal) -> dict[ValueKey, Value]:
+    """Memory values that hold a heap which has only taken its first step; a request is not raised for it."""
+    raised_values = {}
+    for field in Field:
+        value = values.get((Resource.MEMORY, field))
+        if value is None or value.action is not Action.SET or value.amount is None:
+            continue
+        least = heap.floor_bytes if field is Field.LIMIT else min(heap.floor_bytes, value.now or heap.floor_bytes)
+        if value.amount < least:
+            raised_values[Resource.MEMORY, field] = _stepped(value, least)
+    return raised_values
 
 
 def _step(request: Value, settings: GuardrailSettings) -> int | None:

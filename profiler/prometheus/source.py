@@ -19,12 +19,14 @@ from numpy import float64
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import SourceError, SourceLimit
 from cotenant.core.model.progress import Progress
+from cotenant.core.model.runtimes.heap import ManagedRuntime, runtimes
 from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.history import SignalSpan, SourceReport, UsageBlock
-from profiler.prometheus import client, decode, inventory, quantiles, questions_in_turn, survey
+from profiler.prometheus import client, decode, heaps, inventory, quantiles, questions_in_turn, survey
+from profiler.prometheus.heaps import HeapRow
 from profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
 from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
@@ -131,7 +133,7 @@ class PrometheusSource:
         built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
-        return built.inventory
+        return heaps.with_heaps(built.inventory, self._heaps(moment, window, everywhere))
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
@@ -243,6 +245,34 @@ class PrometheusSource:
         half = len(metrics) // 2
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
+
+    def _heaps(self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard) -> list[HeapRow]:
+        """Figures of the runtimes of which the server has metrics; what it does not answer is a note."""
+        rows: list[HeapRow] = []
+        names = self.survey(window).names
+        for runtime in runtimes():
+            if names.isdisjoint(runtime.metrics):
+                continue
+            try:
+                rows += self._heap_rows(runtime, now_seconds, window, shard)
+            except SourceError as error:
+                self._notes = (*self._notes, f"heaps of {runtime.name} are unknown: {error.message}")
+        return rows
+
+    def _heap_rows(
+        self, runtime: ManagedRuntime, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
+    ) -> list[HeapRow]:
+        """One value a figure and container; halved by namespaces where an answer is too large."""
+        texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
+        try:
+            answers = {f: self._described(text, range(now_seconds, now_seconds + 1)) for f, text in texts.items()}
+        except SourceLimit:
+            shards = shard.halves()
+            if shards is None:
+                raise
+            self._defects[Defect.QUERY_SPLIT] += 1
+            return [row for part in shards for row in self._heap_rows(runtime, now_seconds, window, part)]
+        return [(runtime.name, f, labels, float(v[-1])) for f, answer in answers.items() for labels, v in answer]
 
     def _read(self, result: msgspec.Raw, query: RangeQuery) -> _Read:
         """Usage in an answer."""

@@ -14,6 +14,7 @@ from cotenant.core.model.identity import ContainerRef, PodContainerRef, Workload
 from cotenant.core.model.kubernetes.pod_request import container_total
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.runtimes.heap import ManagedHeap
 
 
 class ContainerRole(StrEnum):
@@ -32,7 +33,8 @@ class ContainerRole(StrEnum):
 class Container:
     """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
 
-    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer).
+    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
+    `heap`: of the runtime inside, where its metrics are scraped.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Container:
     limits: Mapping[Resource, int] = field(default_factory=dict)
     role: ContainerRole = ContainerRole.MAIN
     restarts_on: tuple[Resource, ...] = ()
+    heap: ManagedHeap | None = None
 
 
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:

@@ -20,6 +20,9 @@ class FindingKind(StrEnum):
     UNSCHEDULABLE = "unschedulable-request"
     LEAK = "memory-leak"
     SKEW = "uneven-replicas"
+    LARGE_HEAP = "large-heap"
+    HEAP_ABOVE_LIMIT = "heap-above-limit"
+    HEAP_PRESSURE = "heap-pressure"
     IDLE_GPU = "idle-gpu"
     OVERSIZED_GPU = "oversized-gpu"
     UNMEASURED_GPU = "unmeasured-gpu"
@@ -33,6 +36,11 @@ FINDING_SENTENCES: dict[FindingKind, str] = {
     FindingKind.UNSCHEDULABLE: "No node is large enough for one pod's requests; a new pod would stay pending.",
     FindingKind.LEAK: "Memory grows steadily between restarts; a smaller request would only bring the kill forward.",
     FindingKind.SKEW: "Replicas use very unequal amounts; one request for all of them wastes or starves.",
+    FindingKind.LARGE_HEAP: "The runtime's heap may grow far beyond what collections leave in it; less would do.",
+    FindingKind.HEAP_ABOVE_LIMIT: (
+        "The memory limit is below the largest heap and what was seen beside it: the container is killed once it grows."
+    ),
+    FindingKind.HEAP_PRESSURE: "The runtime spends much of its time in garbage collections; its heap is too small.",
     FindingKind.IDLE_GPU: "GPUs are requested and never computed in the whole window; memory that is taken is no work.",
     FindingKind.OVERSIZED_GPU: (
         "A share of the GPU would do. To apply it, switch on the extender's devices (docs/devices.md), then write the "

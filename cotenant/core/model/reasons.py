@@ -41,6 +41,7 @@ class Reason(StrEnum):
     HPA_SOLVED = "hpa-solved"
     ANNOTATION = "annotation"
     SPEC_LADDER = "spec-ladder"
+    HEAP = "heap"
     LIMIT_RANGE = "limit-range"
     NODE_SIZE = "node-size"
     QUOTA = "quota"
@@ -168,6 +169,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LIMIT_KEPT: "The present limit stays: a lower one frees nothing that the scheduler counts, and can throttle or kill.",
     Reason.HPA_SOLVED: "Moved together with the autoscaler's target: it scales at the same usage per pod as before.",
     Reason.ANNOTATION: "Held at a bound that an annotation of the workload sets.",
+    Reason.HEAP: "Sized together with the heap of the runtime inside: the heap and what was seen beside it have to fit.",
     Reason.SPEC_LADDER: "Rounded up to the next size in the settings.",
     Reason.LIMIT_RANGE: "Held at a bound of the namespace's LimitRange.",
     Reason.NODE_SIZE: "Held at what the largest node can give a pod beside its daemons.",

@@ -17,6 +17,7 @@ from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.runtimes.heap import HeapProposal
 
 PLURAL: Final = "recommendations"
 LONGEST_NAME: Final = 253
@@ -169,6 +170,9 @@ class Recommendation:
 
     monthly_savings: Mapping[Resource, float] = attribute(default_factory=dict)
     """The same by resource; they sum up to `monthly_saving`."""
+
+    heap: HeapProposal | None = None
+    """Of the runtime inside, where it moves; the memory values hold only together with it."""
 
     role: ContainerRole = ContainerRole.MAIN
     """Which list of the template the container stands in, if in any."""

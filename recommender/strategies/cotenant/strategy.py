@@ -13,10 +13,11 @@ from cotenant.core.model.cluster import Container, ContainerRole, Workload
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.runtimes.heap import ManagedHeap
 from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import known, recommendation, withheld
 from recommender.evidence import Evidence
-from recommender.strategies.cotenant import autoscaler, bounds, notes, size
+from recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
 from recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
 from recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk, grades_of
@@ -50,6 +51,7 @@ class WorkloadDrafts:
     drafts: Drafts
     solutions: Mapping[Resource, autoscaler.Solution]
     unsolved: frozenset[Resource]
+    heaps: heap.Heaps
 
 
 class Cotenant:
@@ -69,7 +71,10 @@ class Cotenant:
                 plain = recommendation(self.name, evidence, index, values, settings)
                 sentences = notes.of(run.evidence, run.demand, run.policies[index], index, values)
                 sentences += tuple(s.sentence for s in solved.solutions.values() if _moves(solved, index, s))
-                recommendations.append(replace(plain, profile=run.policies[index].profile, notes=sentences))
+                own_heap = solved.heaps.get(index)
+                sentences += tuple(heap.notes(own_heap, _place(run, index).container.heap))
+                profile = run.policies[index].profile
+                recommendations.append(replace(plain, profile=profile, notes=sentences, heap=own_heap))
         return recommendations
 
 
@@ -103,12 +108,15 @@ def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     drafts, solutions, unsolved = _solved(run, drafts, workload, places)
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
+    heaps = heap.heaps_of(places, drafts, run.demand[MEMORY])
+    drafts = heap.with_heaps(drafts, heaps, places)
     names = {i: place.container.name for i, place in places.items()}
     drafts = bounds.bounded(drafts, workload, names, run.bounds)
     drafts = _equal(drafts) if places[indices[0]].guaranteed else drafts
+    drafts, heaps = heap.settled(drafts, heaps)
     by_name = {name: index for index, name in names.items()}
     final = {r: autoscaler.settled(s, drafts, workload, by_name) for r, s in solutions.items()}
-    return WorkloadDrafts(drafts, final, unsolved)
+    return WorkloadDrafts(drafts, final, unsolved, heaps)
 
 
 def _place(run: Run, index: int) -> ContainerContext:
@@ -222,12 +230,26 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])
+        inputs |= _heap_inputs(_place(run, index).container.heap)
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
     inputs |= {f"node group {name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
     solution = solved.solutions.get(resource)
     inputs |= solution.inputs if solution else {}
     return inputs | _of_the_pod(run, index, resource, solved)
+
+
+def _heap_inputs(own: ManagedHeap | None) -> dict[str, float | int | str]:
+    """Figures of the runtime inside; none without one."""
+    if own is None:
+        return {}
+    return known(
+        heap_maximum_bytes=own.maximum_bytes,
+        heap_live_bytes=own.live_bytes,
+        heap_committed_bytes=own.committed_bytes,
+        beside_heap_bytes=own.other_bytes,
+        collecting_fraction=own.collecting_fraction,
+    )
 
 
 def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:

@@ -261,11 +261,11 @@ def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _apply(recommendation: Recommendation) -> Iterator[str]:
     """What applying it does to the pods, and the line that does it; or why there is none."""
-    from changes.decide.patches import kubectl_command, refusal, resources
+    from changes.decide.patches import file_refusal, kubectl_command, resources
 
     if not resources(recommendation):
         yield "nothing to apply"
-    elif why := refusal(recommendation):
+    elif why := file_refusal(recommendation):
         yield visible(f"no patch: {why}")
     else:
         yield f"to apply ({RESTARTS[recommendation.restart]}):"

@@ -190,11 +190,11 @@ def _contents(results: Results) -> ReportContents:
 
 def _say_refused(recommendations: Iterable[Recommendation]) -> None:
     """On stderr: which changes cannot be written, and why."""
-    from changes.decide.patches import refusal, resources
+    from changes.decide.patches import file_refusal, resources
 
     refused: dict[str, list[str]] = defaultdict(list)
     for recommendation in recommendations:
-        if resources(recommendation) and (why := refusal(recommendation)):
+        if resources(recommendation) and (why := file_refusal(recommendation)):
             refused[why].append(str(recommendation.container))
     for why, names in refused.items():
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cotenant.core.adapters.kube.live import LiveCluster, Marks
-from cotenant.core.model.cluster import Inventory, Pod, Workload
+from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
 from cotenant.core.model.identity import WorkloadRef
 
 PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
@@ -70,7 +70,13 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
     return replace(
         current,
         replicas=len(pods),
-        containers=live.containers.get((youngest.namespace, youngest.name), recorded.containers),
+        containers=_with_heaps(live.containers.get((youngest.namespace, youngest.name)), recorded.containers),
         qos=youngest.qos,
         priority=youngest.priority,
     )
+
+
+def _with_heaps(live: tuple[Container, ...] | None, recorded: Sequence[Container]) -> tuple[Container, ...]:
+    """Containers as the API server has them, with the heaps that metrics alone tell of."""
+    heaps = {one.name: one.heap for one in recorded}
+    return tuple(recorded) if live is None else tuple(replace(one, heap=heaps.get(one.name)) for one in live)

@@ -194,6 +194,14 @@ class CotenantSettings(Section, frozen=True):
     memory_steps_bytes: Annotated[
         list[NotNegative], setting("Memory amounts to round up to; empty = any.", unit="bytes")
     ] = msgspec.field(default_factory=list)
+    heap_live_factor: Annotated[
+        float,
+        setting("Largest heap of a runtime, times what collections leave in it; a collector needs room to work.", ge=1),
+    ] = 2.5
+    heap_raise: Annotated[float, setting("The same, times its present size, under collection pressure.", ge=1)] = 1.5
+    heap_collecting_fraction: Annotated[
+        float, setting("Share of an hour spent in collections from which a heap is too small.", gt=0, le=1)
+    ] = 0.05
     hpa_target_max_percent: Annotated[
         int, setting("Highest utilisation target proposed to an autoscaler.", unit="percent", ge=1, le=100)
     ] = 90

@@ -1,0 +1,1 @@
+"""Language runtimes that keep a heap of their own inside a container's memory."""

@@ -1,0 +1,94 @@
+"""Heaps of language runtimes: what is asked of the server, and whose containers the answers are. Pure.
+
+Series of a scraped application carry the labels of its target. Without a label `container` they are of the pod's only
+main container; where there are several, nobody can say of which, and the series is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from cotenant.core.model.cluster import Container, ContainerRole, Inventory, Workload
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.runtimes.heap import HeapFact, ManagedHeap, ManagedRuntime
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from profiler.prometheus.plan import NamespaceShard
+from profiler.prometheus.promql import equal, named, of_labels, selector
+
+BY: Final = "namespace, pod, container"
+LONGEST_SPAN_SECONDS: Final = 7 * DAY_SECONDS
+_NEEDED: Final = frozenset({HeapFact.MAXIMUM, HeapFact.LIVE})
+HeapRow = tuple[str, HeapFact, Mapping[str, str], float]
+"""Runtime, figure, labels, value."""
+
+
+def questions(
+    runtime: ManagedRuntime, labels: Mapping[str, str], shard: NamespaceShard, span_seconds: int
+) -> Mapping[HeapFact, str]:
+    """PromQL of the runtime's figures in the namespaces, over whole hours up to a week."""
+
+    def select(metrics: tuple[str, ...], **own: str) -> str:
+        conditions = (equal(label, value) for label, value in own.items())
+        return selector((named(*metrics), *conditions, *of_labels(labels), *shard.matchers()))
+
+    hours = max(1, min(span_seconds, LONGEST_SPAN_SECONDS) // HOUR_SECONDS)
+    return runtime.questions(select, BY, f"{hours}h")
+
+
+def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
+    """The inventory with the heap of each container of which the answers tell its size and what is live in it."""
+    heaps = _heaps(inventory, rows)
+    if not heaps:
+        return inventory
+    return replace(inventory, workloads=tuple(_with(workload, heaps) for workload in inventory.workloads))
+
+
+def _with(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Workload:
+    own = tuple(replace(c, heap=heaps.get(ContainerRef(workload.ref, c.name))) for c in workload.containers)
+    return replace(workload, containers=own)
+
+
+def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, ManagedHeap]:
+    """By container; where two runtimes speak of one, the one with the larger heap."""
+    highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)
+    owners, workloads = inventory.owners(), {workload.ref: workload for workload in inventory.workloads}
+    for runtime, fact, labels, value in rows:
+        for ref in _container(labels, owners, workloads):
+            figures = highest[ref, runtime]
+            figures[fact] = max(value, figures.get(fact, 0.0))
+    heaps: dict[ContainerRef, ManagedHeap] = {}
+    for (ref, runtime), figures in highest.items():
+        if figures.keys() >= _NEEDED:
+            heap = _heap(runtime, figures)
+            heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda one: one.maximum_bytes)
+    return heaps
+
+
+def _heap(runtime: str, figures: Mapping[HeapFact, float]) -> ManagedHeap:
+    sizes = {fact: round(figures.get(fact, 0.0)) for fact in HeapFact}
+    return ManagedHeap(
+        runtime,
+        sizes[HeapFact.MAXIMUM],
+        sizes[HeapFact.LIVE],
+        sizes[HeapFact.COMMITTED],
+        sizes[HeapFact.OTHER],
+        round(figures.get(HeapFact.COLLECTING, 0.0), 4),
+    )
+
+
+def _container(
+    labels: Mapping[str, str],
+    owners: Mapping[tuple[str, str], WorkloadRef],
+    workloads: Mapping[WorkloadRef, Workload],
+) -> Iterator[ContainerRef]:
+    """The container behind a series; none where it is not known."""
+    workload = workloads.get(owners.get((labels.get("namespace", ""), labels.get("pod", "")), WorkloadRef("", "", "")))
+    if workload is None:
+        return
+    name, mains = labels.get("container", ""), [c for c in workload.containers if c.role is ContainerRole.MAIN]
+    chosen: list[Container] = [c for c in workload.containers if c.name == name] if name else mains
+    if len(chosen) == 1:
+        yield ContainerRef(workload.ref, chosen[0].name)

@@ -1,0 +1,131 @@
+"""A container's memory together with the heap of the runtime inside: one size for heap, request and limit. Pure.
+
+largest heap = live x `heap_live_factor`, at most the present one; under collection pressure the present one x
+`heap_raise`. Live is what collections leave. The default factor is 1 / 0.45 with a tenth on top: G1 begins to mark at
+45 % of the heap (`InitiatingHeapOccupancyPercent`). request = at most heap + rest; limit = at least heap + rest. The
+rest is what was seen beside the heap, with the memory margin. Where the heap cannot move (an autoscaler on memory,
+limit = request, a leak, an OOM kill, a container that no template holds) it stays, and only the limit follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from cotenant.core.model.cluster import ContainerRole
+from cotenant.core.model.kubernetes.quantity import human_bytes
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.runtimes.heap import HeapProposal, ManagedHeap, runtime_named
+from cotenant.core.settings.sections.recommender import CotenantSettings
+from recommender.base import rounded_up
+from recommender.strategies.cotenant import autoscaler, size
+from recommender.strategies.cotenant.demand import ResourceDemand
+from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from recommender.strategies.cotenant.size import ContainerContext
+
+MEMORY: Final = Resource.MEMORY
+RULE: Final = "heap and what was seen beside it"
+LEAST_BYTES: Final = 32 * MIB
+MOVABLE: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
+Heaps = Mapping[int, HeapProposal]
+"""By container of the evidence; one whose heap stays as it is has its present size as the proposed one."""
+
+
+def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
+    """The largest heap that a runtime needs, bytes; the present one where another is not worth a restart."""
+    if heap.collecting_fraction >= own.heap_collecting_fraction:
+        return rounded_up(heap.maximum_bytes * own.heap_raise, MIB)
+    needed = max(rounded_up(heap.live_bytes * own.heap_live_factor, MIB), LEAST_BYTES)
+    return needed if needed < heap.maximum_bytes * (1 - own.dead_band_fraction) else heap.maximum_bytes
+
+
+def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: ResourceDemand) -> Heaps:
+    """The heap of each container with a runtime and a memory request to propose."""
+    return {
+        index: _proposal(place, place.container.heap, request, demand)
+        for index, place in places.items()
+        if place.container.heap is not None and (request := drafts.get(Slot(index, MEMORY, Field.REQUEST)))
+    }
+
+
+def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerContext]) -> Drafts:
+    """Memory drafts that go with the heaps, before the cluster's bounds."""
+    sized = dict(drafts)
+    for index, heap in heaps.items():
+        slot, limit_slot = Slot(index, MEMORY, Field.REQUEST), Slot(index, MEMORY, Field.LIMIT)
+        if heap.change:
+            sized[slot] = _request(places[index], drafts[slot], heap)
+        if limit := drafts.get(limit_slot):
+            beyond = limit.now is not None and limit.now < heap.floor_bytes
+            limit = limit.at_least(RULE, heap.floor_bytes, Reason.HEAP)
+            sized[limit_slot] = replace(limit, must_raise=limit.must_raise or beyond)
+    return sized
+
+
+def settled(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
+    """After all bounds: a heap moves only with its request and inside its limit, and no limit falls below its heap.
+
+    Where a bound leaves too little, the memory stays as it is.
+    """
+    final, moving = dict(drafts), {}
+    for index, heap in heaps.items():
+        request, limit = (drafts.get(Slot(index, MEMORY, field)) for field in (Field.REQUEST, Field.LIMIT))
+        fits = limit is None or limit.amount >= heap.floor_bytes
+        if heap.change and fits and request is not None and request.amount != request.now:
+            moving[index] = heap
+        elif heap.change or not fits:
+            final |= _unchanged(drafts, index, is_all=bool(heap.change))
+    return final, moving
+
+
+def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
+    """What the reader should know of the heap."""
+    if heap is None or now is None:
+        return
+    runtime = runtime_named(heap.runtime)
+    flag = f" ({runtime.flag})" if runtime else ""
+    why = f"{human_bytes(now.live_bytes)} are live after collections"
+    if heap.change > 0:
+        why = f"{now.collecting_fraction:.0%} of the time goes into collections"
+    yield (
+        f"{heap.runtime}: the largest heap{flag} goes from {human_bytes(heap.now_bytes)} to "
+        f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} beside it"
+    )
+
+
+def _proposal(place: ContainerContext, heap: ManagedHeap, request: Draft, demand: ResourceDemand) -> HeapProposal:
+    highest = float(np.nan_to_num(demand.highest[place.index]))
+    rest = rounded_up(heap.rest_bytes(highest) * (1 + place.policy.margin_fraction(MEMORY)), MIB)
+    amount = largest_heap(heap, place.own) if _is_movable(place, request, demand) else heap.maximum_bytes
+    return HeapProposal(heap.runtime, heap.maximum_bytes, amount, rest)
+
+
+def _is_movable(place: ContainerContext, request: Draft, demand: ResourceDemand) -> bool:
+    is_held = place.guaranteed or autoscaler.follows(place.workload, MEMORY) or place.container.role not in MOVABLE
+    is_short = request.reason is Reason.OOM_BUMP or bool(np.isfinite(demand.leak[place.index]))
+    return not is_held and not is_short
+
+
+def _request(place: ContainerContext, request: Draft, heap: HeapProposal) -> Draft:
+    """Not above what heap and rest can take; more by as much as the heap rises."""
+    if heap.change > 0:
+        return request.at_least(RULE, max(request.now or 0, request.amount) + heap.change, Reason.HEAP)
+    draft = request.at_most(RULE, heap.floor_bytes, Reason.HEAP)
+    return size.dead_band(place, size.stepped(place, MEMORY, draft), MEMORY)
+
+
+def _unchanged(drafts: Drafts, index: int, *, is_all: bool) -> Drafts:
+    """Memory drafts at their present amounts; is_all: the request's too, which went with a heap."""
+    fields = (Field.REQUEST, Field.LIMIT) if is_all else (Field.LIMIT,)
+    slots = [Slot(index, MEMORY, field) for field in fields]
+    present = {slot: (drafts[slot], drafts[slot].now) for slot in slots if slot in drafts}
+    return {
+        slot: draft.moved(RULE, now, Reason.HEAP)
+        for slot, (draft, now) in present.items()
+        if now is not None and (is_all or draft.amount < now)
+    }
