@@ -17,6 +17,7 @@ from cotenant.core.model.finding import ClusterFinding, FindingKind
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Recommendation, Value
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.runtimes.heap import HeapProposal
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
 from recommender.base import withheld
 
@@ -35,6 +36,7 @@ FINDINGS_REST_ON: Final[Mapping[FindingKind, frozenset[Signal]]] = {
     FindingKind.MISSING_LIMIT: _MEMORY_USE,
     FindingKind.UNSCHEDULABLE: frozenset(),
     FindingKind.LEAK: _MEMORY_USE,
+    **dict.fromkeys((FindingKind.LARGE_HEAP, FindingKind.HEAP_ABOVE_LIMIT, FindingKind.HEAP_PRESSURE), _MEMORY_USE),
     FindingKind.SKEW: frozenset({Signal.CPU_USAGE_MEAN}) | _MEMORY_USE,
     FindingKind.IDLE_GPU: frozenset({Signal.GPU_CORE_MEAN}),
     FindingKind.OVERSIZED_GPU: frozenset({Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX}),
@@ -65,7 +67,10 @@ def without_decreases(
     affected = {resource for resource, signals in RESTS_ON.items() if not signals.isdisjoint(unread)}
     if not affected:
         return tuple(recommendations)
-    return tuple(replace(r, values=tuple(_founded(v, affected) for v in r.values)) for r in recommendations)
+    return tuple(
+        replace(r, values=tuple(_founded(v, affected) for v in r.values), heap=_founded_heap(r.heap, affected))
+        for r in recommendations
+    )
 
 
 def founded_findings(
@@ -99,6 +104,11 @@ def _noted(amount: Reclaimable) -> Reclaimable:
     if not any(TERMS[name].from_forecast for name in amount.terms if name in TERMS):
         return amount
     return replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE)
+
+
+def _founded_heap(heap: HeapProposal | None, affected: Collection[Resource]) -> HeapProposal | None:
+    """A heap goes only with the memory request."""
+    return None if heap is not None and heap.change < 0 and Resource.MEMORY in affected else heap
 
 
 def _founded(value: Value, affected: Collection[Resource]) -> Value:

@@ -8,6 +8,7 @@ from cotenant.core.model.cluster import Autoscaler, Container, Inventory, Node, 
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.runtimes.heap import ManagedHeap
 
 CPU = Resource.CPU
 WEB, DB, NEW = (WorkloadRef("shop", "Deployment", name) for name in ("web", "db", "new"))
@@ -86,3 +87,10 @@ def test_a_pod_that_only_usage_showed_gets_its_owner_and_stands_for_itself_no_mo
     assert bare not in {w.ref for w in found.workloads}
     assert {p.workload for p in found.pods} == {WEB, NEW}
     assert overlay(known, LiveCluster()).workloads == known.workloads
+
+
+def test_a_heap_that_metrics_tell_of_stays_with_what_the_api_server_knows() -> None:
+    heap = ManagedHeap("jvm", 2**30, 2**28)
+    recorded = replace(KNOWN, workloads=(Workload(WEB, 1, (replace(OLD_MAIN, heap=heap),)),))
+    (web, *_) = overlay(recorded, LIVE).workloads
+    assert web.containers == (replace(NEW_MAIN, heap=heap),)
