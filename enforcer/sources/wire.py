@@ -1,4 +1,4 @@
-"""Kubernetes' objects as the agent reads them: decoded from the API's JSON into `enforcer.contract`. Pure.
+"""EDGE: Kubernetes' objects as the agent reads them: decoded from the API's JSON into `enforcer.contract`. No I/O.
 
     Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector="spec.nodeName=n1")
 
