@@ -10,12 +10,14 @@ from autopilot.rounds.acts import ActConfig, LedClient
 from autopilot.rounds.rounds import Rounds
 from changes.soak.usage_comparison import comparison_of
 from cotenant.apps.manager.controllers.autopilot_controller import AutopilotController
+from cotenant.apps.manager.controllers.autopilot_notes import ChatNotes
 from cotenant.apps.manager.sender import Leadership
 from cotenant.apps.pipeline.explain import recommendations_of, requested_millicores
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.telemetry import Metrics
+from cotenant.core.adapters.webhook import receiver_of
 from cotenant.core.model.changes.people import Someone
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ledger_place
@@ -54,4 +56,5 @@ def autopilot_controller(
     registry = metrics.registry if metrics else None
     own = settings.autopilot
     rounds = Rounds(config, recommendations_of(store))
-    return AutopilotController(rounds, own.interval_seconds, registry, own.start_up_seconds)
+    notes = ChatNotes(settings.notify, cluster, receiver_of(settings.notify.url_file))
+    return AutopilotController(rounds, own.interval_seconds, registry, own.start_up_seconds, notes)

@@ -8,6 +8,7 @@ twice is worse than one that is missing.
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -21,6 +22,7 @@ REDIRECTS: Final = 3
 _SAME_METHOD: Final = frozenset({307, 308})
 """Redirects that keep a POST a POST; others would turn it into a GET."""
 _SHOWN_BYTES: Final = 200
+_ADDRESS_BYTES: Final = 4096
 
 
 def post(url: str, body: bytes, settings: NotifySettings) -> None:
@@ -53,6 +55,27 @@ def origin_of(url: str) -> SplitResult:
     if not has_host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise UsageError("the receiver's address is not http://HOST or https://HOST", fix="Check --notify-url.")
     return parts
+
+
+def receiver_of(place: str) -> str:
+    """The receiver's address from an address or a file that holds it; "" from nothing.
+
+    UsageError names the file, never what it holds.
+    """
+    if not place:
+        return ""
+    url = place if place.startswith(("http://", "https://")) else _read(place)
+    origin_of(url)
+    return url
+
+
+def _read(place: str) -> str:
+    try:
+        with Path(place).open("rb") as stream:
+            return stream.read(_ADDRESS_BYTES).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"the file {place} with the receiver's address cannot be read: {why}") from error
 
 
 def _send(url: str, body: bytes, settings: NotifySettings) -> None:

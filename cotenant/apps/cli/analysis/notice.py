@@ -10,15 +10,14 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.output import message
 from cotenant.core.model.chat import HEADER_CHARACTERS, escaped, header, section
-from cotenant.core.model.errors import NotDelivered, UsageError
+from cotenant.core.model.errors import NotDelivered
 from cotenant.core.model.kubernetes.quantity import human_bytes
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import MILLICORES_PER_CORE
@@ -40,8 +39,6 @@ NotifyOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--notify-dry-run", help="Print the summary instead of the rows, and send nothing.")
 ]
-
-_ADDRESS_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +115,9 @@ def address(option: str | None, settings: NotifySettings) -> str:
 
     UsageError names the file, never what it holds.
     """
-    from cotenant.core.adapters.webhook import origin_of
+    from cotenant.core.adapters.webhook import receiver_of
 
-    place = option or settings.url_file
-    if not place:
-        return ""
-    url = place if place.startswith(("http://", "https://")) else _read(place)
-    origin_of(url)
-    return url
-
-
-def _read(place: str) -> str:
-    try:
-        with Path(place).open("rb") as stream:
-            return stream.read(_ADDRESS_BYTES).decode("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"the file {place} with the receiver's address cannot be read: {why}") from error
+    return receiver_of(option or settings.url_file)
 
 
 def send(url: str, summary: Summary, settings: NotifySettings) -> None:

@@ -15,6 +15,7 @@ from autopilot.decide.queue import helped_starts
 from autopilot.rounds.cluster_state import policy_address
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from autopilot.rounds.rounds import Rounds
+from cotenant.apps.manager.controllers.autopilot_notes import ChatNotes, news_of
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.loop import Changes
 from cotenant.apps.manager.metrics.autopilot import AutopilotMetrics
@@ -39,13 +40,15 @@ class AutopilotController:
         interval_seconds: float,
         registry: CollectorRegistry | None = None,
         start_up_seconds: float = LONGEST_LOOK_SECONDS,
+        notes: ChatNotes | None = None,
     ) -> None:
         """No round yet; without a registry nothing is counted. start_up_seconds: between two looks at starting pods."""
         self._rounds = rounds
         self.interval_seconds = interval_seconds
         self._interval_seconds = interval_seconds
         self._start_up_seconds = start_up_seconds
-        self._last = RoundReading(0.0)
+        self._last = self._before = RoundReading(0.0)
+        self._chat = notes
         self._due_seconds = 0.0
         self._reading: RoundReading | None = None
         self._shown: dict[str, Intent] = {}
@@ -92,6 +95,9 @@ class AutopilotController:
             log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
         if self._metrics:
             self._metrics.acted(acts)
+        if self._chat:
+            self._chat.tell(news_of(self._before, reading, moved, acts), reading.now_seconds)
+        self._before = reading
 
     def _until(self, now_seconds: float) -> float:
         """Time to the next look: at a round, or at starting pods where there may be some."""

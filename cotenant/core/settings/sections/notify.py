@@ -1,4 +1,4 @@
-"""Settings of the summary that a scan may send to a chat or another receiver."""
+"""Settings of what scans, the watcher and the autopilot may send to a chat or another receiver."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class NotifySettings(Section, frozen=True):
         setting("The watcher tells of the cluster's next peak so long before it; 0: never.", unit="hours", ge=0, le=24),
     ] = 2.0
     rows: Annotated[int, setting("Most severe recommendations named in the summary.", ge=0, le=20)] = 5
+    notes_per_hour: Annotated[
+        int, setting("Messages of the autopilot at most; what waits goes with the next one.", ge=1, le=3600)
+    ] = 12
     timeout_seconds: Annotated[
         float, setting("Patience for a connection, and for the answer.", unit="seconds", gt=0, le=120)
     ] = 10.0
