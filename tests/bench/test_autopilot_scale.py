@@ -1,0 +1,23 @@
+"""The autopilot's hour over many workloads, in a small form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.autopilot_scale import AT_ONCE, hour, rows, scaled
+from tests.cluster.control_plane import ControlPlane
+
+
+@pytest.mark.slow
+def test_rounds_over_many_workloads_keep_the_queues_limits_and_the_windows(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    scene, namespaces = scaled(control_plane, tmp_path, 8, 2)
+    story = hour(scene, namespaces, 6)
+    # the windows close before the last rounds; two policies may have two changes under way each, and have
+    assert story.closed_rounds >= 2 and 4 <= len(story.standings) <= 8
+    assert max(all_ for all_, _ in story.soaking) <= AT_ONCE
+    unmet = [row.metric for row in rows(story, 8) if not row.met]
+    assert set(unmet) <= {"workloads changed"}
