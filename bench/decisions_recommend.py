@@ -5,7 +5,7 @@
 Populations: series with a mean of at least 1 % of their limit, of bitbrains_rnd (CPU; 123 VMs over 11 weeks), azure_v1
 (mean CPU; cores are not published, every VM counts as 4) and google2011_jobs (CPU of jobs with days missing whole).
 History is 14 days (google2011_jobs: as many as there are, at least 7); a day counts when it and every contender's
-request are there. Definitions: `cotenant.apps.backtest.recommendations`.
+request are there. Definitions: `bench.recommendation_scores`.
 
 Contenders: max-14d and max-7d times a factor, krr-simple, vpa and cotenant as they stand with their defaults and times
 a factor, `day_risk` (the strategy's rule for a chosen risk, setting `cpu_day_risk`), and the oracle, which requests the
@@ -31,10 +31,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np
 import numpy.typing as npt
 
-from bench.record import Row, below, record, traces
-from bench.replay_worlds import AZURE_MILLICORES, CPU, MEMORY, VM_SETTINGS, cut, evidence, last_known, vm_inventory
-from bench.traces import trace_matrix
-from cotenant.apps.backtest.recommendations import (
+from bench.recommendation_scores import (
     ByRisk,
     Days,
     Floats,
@@ -48,6 +45,9 @@ from cotenant.apps.backtest.recommendations import (
     matched,
     risk_days,
 )
+from bench.record import Row, below, record, traces
+from bench.replay_worlds import AZURE_MILLICORES, CPU, MEMORY, VM_SETTINGS, cut, evidence, last_known, vm_inventory
+from bench.traces import trace_matrix
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage

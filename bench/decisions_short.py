@@ -1,6 +1,6 @@
 """Core-seconds that prod is short per node and day when all that the calibrated peak leaves over is lent, at risk 1 %.
 
-Definition: cotenant.apps.backtest.shortage. Nodes, decisions and horizon are those of bench.decisions_reclaim (five
+Definition: bench.shortage_scores. Nodes, decisions and horizon are those of bench.decisions_reclaim (five
 draws; pods that are there throughout, so nothing is ever announced) and of bench.decisions_churn (five draws; pods come
 and go, moves of a rollout overlap). A decision every six hours where the product decides every hour; batch uses all
 that is lent at every moment, and nothing is kept back but the peak's own risk.
@@ -36,9 +36,9 @@ from bench import decisions_churn as churn
 from bench.peak_prior import populations, tails
 from bench.populations import SEEDS, Population, azure, azure_small, bitbrains, throughout
 from bench.record import Row, below, record_on_traces
+from bench.shortage_scores import Reaction, core_seconds_short
 from bench.traces import trace_matrix
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated, overshoot
-from cotenant.apps.backtest.shortage import Reaction, core_seconds_short
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.backtest.peaks import node_total

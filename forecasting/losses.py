@@ -21,12 +21,6 @@ def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> 
     return _mean(np.maximum(levels * error, (levels - 1) * error).mean(axis=-1))
 
 
-def wql(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:
-    """Weighted quantile loss: 2 x mean pinball / mean |actual|; NaN where the actual is all zero."""
-    scale = _mean(np.abs(actual))
-    return _over(2 * pinball(actual, quantiles, levels), scale)
-
-
 def mase(actual: Floats, point: Floats, history: Floats, season: int) -> Floats:
     """Mean absolute error / that of the seasonal naive inside the history (Hyndman and Koehler 2006)."""
     scale = _mean(np.abs(history[:, season:] - history[:, :-season]))

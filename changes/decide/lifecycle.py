@@ -81,12 +81,6 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
     return list(step_by_change.values())
 
 
-def next_seconds(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> float | None:
-    """When the next judgement falls due; None when nothing soaks."""
-    ages = [(s, a) for s in standings if not s.held for a in _ages(s, pace)]
-    return min((s.begun_seconds + age for s, age in ages if s.begun_seconds + age > now_seconds), default=None)
-
-
 def regressed(standing: ChangeStatus) -> Regressed | None:
     """The condition after the last step; None where that step does not measure harm: the previous condition stays.
 

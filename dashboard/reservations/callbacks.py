@@ -126,90 +126,57 @@ def _deed() -> list[Output]:
     ]
 
 
+def _on(
+    app: Dash, view: View, right: Right, button: str, states: Sequence[State], deed: Callable[..., str], *also: Input
+) -> None:
+    """Do `deed(service, person, plan, *states)` at a click of `button` or an input of `also`, and say what it says."""
+
+    @app.callback(
+        *_deed(), Input(button, "n_clicks"), *also, *states, State("plan-ref", "data"), prevent_initial_call=True
+    )
+    @acts(view, right)
+    def _clicked(*values: Any) -> Answer:
+        clicks, rest, ref = values[: 1 + len(also)], values[1 + len(also) : -1], values[-1]
+
+        def done(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            return deed(desk, who, named(ref), *rest), named(ref)
+
+        return answered(view, done) if any(clicks) else _nothing()
+
+
 def _register_decisions(app: Dash, view: View) -> None:
-    @app.callback(
-        *_deed(),
-        Input("plan-approve-now", "n_clicks"),
-        State("plan-approve-scope", "value"),
-        State("plan-approve-reason", "value"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.APPROVE)
-    def _approve(clicks: int | None, scope: str, reason: str | None, ref: str) -> Answer:
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            chosen = DecisionScope(scope)
-            plan = desk.approve(who, named(ref), chosen, reason or "")
-            return approved_words(plan, chosen, view.now_seconds()), named(ref)
+    def approve(desk: PlanService, who: Someone, ref: PlanRef, scope: str, reason: str | None) -> str:
+        chosen = DecisionScope(scope)
+        return approved_words(desk.approve(who, ref, chosen, reason or ""), chosen, view.now_seconds())
 
-        return answered(view, deed) if clicks else _nothing()
+    def reject(desk: PlanService, who: Someone, ref: PlanRef, reason: str | None) -> str:
+        desk.reject(who, ref, reason or "")
+        return f"Rejected {ref}: nothing is reserved, and what is reserved is released."
 
-    @app.callback(
-        *_deed(),
-        Input("plan-reject-now", "n_clicks"),
-        Input("plan-reject-reason", "n_submit"),
-        State("plan-reject-reason", "value"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.APPROVE)
-    def _reject(clicks: int | None, submits: int | None, reason: str | None, ref: str) -> Answer:
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            desk.reject(who, named(ref), reason or "")
-            return f"Rejected {ref}: nothing is reserved, and what is reserved is released.", named(ref)
-
-        return answered(view, deed) if clicks or submits else _nothing()
+    scope, why = State("plan-approve-scope", "value"), State("plan-approve-reason", "value")
+    _on(app, view, Right.APPROVE, "plan-approve-now", [scope, why], approve)
+    why = State("plan-reject-reason", "value")
+    _on(app, view, Right.APPROVE, "plan-reject-now", [why], reject, Input("plan-reject-reason", "n_submit"))
 
 
 def _register_changes(app: Dash, view: View) -> None:
-    @app.callback(
-        *_deed(),
-        Input("plan-skip-now", "n_clicks"),
-        State("plan-skip-start", "value"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.PLAN)
-    def _skip(clicks: int | None, start: str, ref: str) -> Answer:
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            desk.skip(who, named(ref), float(start))
-            return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}.", named(ref)
+    def skip(desk: PlanService, who: Someone, ref: PlanRef, start: str) -> str:
+        desk.skip(who, ref, float(start))
+        return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}."
 
-        return answered(view, deed) if clicks else _nothing()
+    def unskip(desk: PlanService, who: Someone, ref: PlanRef, start: str) -> str:
+        desk.restore(who, ref, float(start))
+        return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all."
 
-    @app.callback(
-        *_deed(),
-        Input("plan-unskip-now", "n_clicks"),
-        State("plan-unskip-start", "value"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.PLAN)
-    def _unskip(clicks: int | None, start: str, ref: str) -> Answer:
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            desk.restore(who, named(ref), float(start))
-            return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all.", named(ref)
+    def policy(desk: PlanService, who: Someone, ref: PlanRef, auto: bool, *limits: Any) -> str:
+        plan = desk.set_policy(who, ref, plan_forms.policy(bool(auto), limits))
+        does = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
+        return f"Plan {ref} now {does}."
 
-        return answered(view, deed) if clicks else _nothing()
-
-    @app.callback(
-        *_deed(),
-        Input("plan-policy-now", "n_clicks"),
-        State("plan-policy-auto", "checked"),
-        *[State(f"plan-policy-{key}", "value") for key in ("hit", "idle", "cost")],
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
-    )
-    @acts(view, Right.ADMINISTER)
-    def _policy(clicks: int | None, auto: bool, *rest: Any) -> Answer:
-        *limits, ref = rest
-
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            plan = desk.set_policy(who, named(ref), plan_forms.policy(bool(auto), limits))
-            does = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
-            return f"Plan {ref} now {does}.", named(ref)
-
-        return answered(view, deed) if clicks else _nothing()
+    _on(app, view, Right.PLAN, "plan-skip-now", [State("plan-skip-start", "value")], skip)
+    _on(app, view, Right.PLAN, "plan-unskip-now", [State("plan-unskip-start", "value")], unskip)
+    limits = [State(f"plan-policy-{key}", "value") for key in ("hit", "idle", "cost")]
+    _on(app, view, Right.ADMINISTER, "plan-policy-now", [State("plan-policy-auto", "checked"), *limits], policy)
 
 
 def _register_edit(app: Dash, view: View) -> None:

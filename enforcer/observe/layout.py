@@ -115,14 +115,6 @@ def checked_path(path: str) -> CgroupPath:
     return path
 
 
-def split_container_id(status: str) -> tuple[Runtime | None, str]:
-    """("containerd://abc") -> (containerd, "abc"); an unknown prefix gives None as runtime."""
-    prefix, separator, rest = status.partition("://")
-    if not separator:
-        return None, status
-    return next((r for r in Runtime if r.value == prefix), None), rest
-
-
 # --- host applications ----------------------------------------------------------------------------------------------
 _BASES: Final = {"", "CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort"}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.backtest.recommendations import (
+from bench.recommendation_scores import (
     RequestScore,
     by_risk,
     churn,

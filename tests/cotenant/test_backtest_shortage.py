@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.shortage_scores import Reaction, core_seconds_short
 from cotenant.apps.backtest.reclaim import ReclaimTrial, overshoot, tally
-from cotenant.apps.backtest.shortage import Reaction, core_seconds_short
 
 STEP = 300.0
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.telemetry import Metrics, configure_logging, new_id, scope
+from cotenant.core.adapters.telemetry import Metrics, configure_logging, scope
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 
 JSON = TelemetrySettings(log_format="json", log_level="info")
@@ -138,11 +138,6 @@ def test_a_terminal_gets_colours_unless_the_user_says_no_color(monkeypatch: pyte
         structlog.get_logger("room").warning("disk full", path="/a b", size=3, empty="")
         line = terminal.getvalue().partition(" ")[2]
         assert line == f'{level} disk full path="/a b" size=3 empty="" logger=room\n'
-
-
-def test_run_ids_differ() -> None:
-    assert len({new_id() for _ in range(100)}) == 100
-    assert len(new_id()) == 16
 
 
 def families(text: str) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from enforcer.observe.layout import (
     detect,
     host_application_path,
     level_of,
-    split_container_id,
 )
 
 UID = "3b1c1c1e-7d4e-4a52-9f8a-000000000001"
@@ -89,19 +88,6 @@ def test_two_trees_none_and_mixed_ones_are_told() -> None:
     assert one.layout == systemd and "only systemd's has pods" in one.problem
     mixed = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)})
     assert mixed.layout is None and "changed under them" in mixed.problem
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        ("containerd://abc", (Runtime.CONTAINERD, "abc")),
-        ("cri-o://abc", (Runtime.CRIO, "abc")),
-        ("docker://abc", (None, "abc")),
-        ("abc", (None, "abc")),
-    ],
-)
-def test_a_container_id_loses_its_prefix(status: str, expected: tuple[Runtime | None, str]) -> None:
-    assert split_container_id(status) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from forecasting.losses import coverage, mase, pinball, winkler, wql
+from forecasting.losses import coverage, mase, pinball, winkler
 
 amounts = hnp.arrays(np.float64, (2, 5), elements=st.floats(0, 1e6))
 MEDIAN = np.array([0.5])
@@ -39,12 +39,6 @@ def test_the_quantile_of_a_sample_minimises_its_pinball_loss() -> None:
     assert int(np.argmin(losses)) == 9
 
 
-def test_wql_of_forecasting_zero_is_the_mean_of_twice_the_levels() -> None:
-    # With f = 0 the loss is q x y, so 2 x mean(q) x mean(y) / mean(y).
-    found = wql(np.array([[1.0, 3.0]]), np.zeros((1, 2, 2)), np.array([0.2, 0.6]))
-    assert found == pytest.approx([0.8])
-
-
 def test_mase_of_the_seasonal_naive_on_a_steady_rise_is_one() -> None:
     history = np.arange(96.0)[None]
     # Each day is 48 above the day before, inside the history and after it.
@@ -66,5 +60,4 @@ def test_missing_values_are_left_out_and_nothing_compared_is_nan() -> None:
 
 def test_relative_losses_of_an_all_zero_series_are_nan() -> None:
     zero = np.zeros((1, 96))
-    assert np.isnan(wql(zero, np.zeros((1, 96, 11)))).all()
     assert np.isnan(mase(zero, zero, zero, 48)).all()

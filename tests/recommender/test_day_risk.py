@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.backtest.recommendations import Days, by_risk, churn
+from bench.recommendation_scores import Days, by_risk, churn
 from cotenant.core.model.cluster import Container, Workload
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource

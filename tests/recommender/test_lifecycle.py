@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from changes.decide.lifecycle import Due, Pace, Regressed, due, next_seconds, regressed
+from changes.decide.lifecycle import Due, Pace, Regressed, due, regressed
 from cotenant.core.model.changes.change import (
     TRANSITIONS,
     Change,
@@ -41,11 +41,10 @@ def steps(*found: ChangeStatus, now: float = 0.0, pace: Pace = PACE) -> list[tup
 def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
     applied = standing("a", ChangeState.APPLIED)
     assert steps(applied, now=1799.0) == [] and steps(applied, now=1800.0) == [(Due.VERIFY, "a")]
-    assert next_seconds([applied], 10.0, PACE) == 1800.0
     verified = standing("a", ChangeState.VERIFIED, since=1800.0)
     assert steps(verified, now=86_399.0) == [] and steps(verified, now=86_400.0) == [(Due.VERIFY, "a")]
     again = standing("a", ChangeState.VERIFIED, since=86_401.0)
-    assert steps(again, now=900_000.0) == [] and next_seconds([again], 86_402.0, PACE) is None
+    assert steps(again, now=900_000.0) == []
 
 
 def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outcome() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData, UsageError
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.views import RECOMMENDATIONS
 
@@ -56,11 +55,6 @@ class Explanations:
             stored = self._store.read_document(document_name(namespace), list[Recommendation])
             self._read[namespace] = stored or []
         return self._read[namespace]
-
-    def of_row(self, row: Mapping[str, Any]) -> Recommendation | None:
-        """The recommendation behind a row of the RECOMMENDATIONS table."""
-        ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
-        return next((r for r in self.of_namespace(ref.workload.namespace) if r.container == ref), None)
 
     def of_workload(self, text: str) -> list[Recommendation]:
         """By NAMESPACE/KIND/NAME or NAMESPACE/NAME; NoData and UsageError name what is close or ambiguous."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -72,11 +71,6 @@ def scope(**fields: str) -> Iterator[None]:
     """Put fields (run_id, request_id, cluster...) on every event of this context, threads and tasks it starts aside."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
-
-
-def new_id() -> str:
-    """Sixteen hex digits for a run or a request."""
-    return secrets.token_hex(8)
 
 
 def _json_tail() -> list[Processor]:
