@@ -41,6 +41,8 @@ def owns(snapshot: NodeSnapshot, pod: PodFacts, reservation: str) -> bool:
 
 def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.intp], judged: Codes) -> None:
     """Take back refusals by load where capacity is held for the pod: a Reservation holds also on a busy node."""
+    if not snapshot.reserved and not snapshot.guards:  # nearly always
+        return
     refused = judged != Code.PASS
     if not refused.any():
         return

@@ -135,12 +135,13 @@ class NodeJudgement:
         """(rule, words) -> number of nodes refused by it, most first; what differs from node to node is a range."""
         by_reason: dict[tuple[str, str], int] = {}
         at = np.flatnonzero(self.codes)
-        codes, percents, slots = self.codes[at], self.percent[at], self.slot[at]
-        for code, number in enumerate(np.bincount(codes).tolist()):
+        codes = self.codes[at]
+        for number, code in zip(np.bincount(codes, minlength=len(Code)).tolist(), Code, strict=True):
             if number:
-                mine = codes == code
-                reason = words_of(Code(code), _ends(percents[mine]), _ends(slots[mine]))
-                by_reason[RULES[Code(code)], reason] = number
+                mine = at if number == len(at) else at[codes == code]
+                percents = (0, 0) if code in _WORDS else _ends(self.percent[mine])
+                slots = _ends(self.slot[mine]) if code in BY_FORECAST else (0, 0)
+                by_reason[RULES[code], words_of(code, percents, slots)] = number
         return dict(sorted(by_reason.items(), key=lambda item: (-item[1], item[0])))
 
     def _keys(self, at: npt.NDArray[np.intp]) -> Integers:

@@ -1,9 +1,9 @@
 """What the rules about load say of every node for the kinds of pod that are asked about again and again.
 
 Pods of a workload are one kind to the rules, and between two of them a few nodes changed. The second pod of a kind has
-all nodes judged; from then on only nodes that changed are judged again, by the same functions, and only once they are
-asked about: the scheduler asks about a part of the nodes, and seldom about those that it has just used. What is handed
-out are copies. For one thread.
+all nodes judged; from then on only nodes that changed are judged again, by the same functions, and only once one of
+them is asked about: the scheduler asks about a part of the nodes, and seldom about those that it has just used. Then
+all that changed are judged together, for a few nodes cost what one costs. What is handed out are copies. For one thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MARGIN_SECONDS: Final = 0.001
 class Opinion:
     """Of all nodes for one kind, as the snapshot of `names` and `steps` had them; since, until: Unix time.
 
-    changed: nodes that have changed since they were judged, (nodes,).
+    changed: nodes that have changed since they were judged, (nodes,); stale: whether there are any.
     """
 
     names: tuple[str, ...]
@@ -46,14 +46,26 @@ class Opinion:
     judged: NodeJudgement
     points: Floats
     changed: npt.NDArray[np.bool_]
+    stale: bool = False
 
-    def missed(self, snapshot: NodeSnapshot, now_seconds: float) -> Rows | None:
-        """Rows that changed since; None when more may have changed than those."""
+    def follow(self, snapshot: NodeSnapshot, now_seconds: float) -> bool:
+        """Note which rows changed since; False when more may have changed than those."""
         if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
-            return None
+            return False
         if not self.since <= now_seconds < self.until - MARGIN_SECONDS:
-            return None
-        return snapshot.changed_since(self.steps)
+            return False
+        if self.steps == snapshot.steps:
+            return True
+        missed = snapshot.changed_since(self.steps)
+        if missed is None:
+            return False
+        self.changed[missed], self.steps = True, snapshot.steps
+        self.stale |= len(missed) > 0
+        return True
+
+    def doubtful(self, rows: Rows) -> bool:
+        """Whether one of these rows may have changed since it was judged; row -1 may be taken for the last one."""
+        return self.stale and bool(self.changed[rows].any())
 
 
 class Opinions:
@@ -64,6 +76,8 @@ class Opinions:
         self._settings = settings
         self._kept: OrderedDict[PodKind, Opinion] = OrderedDict()
         self._came: OrderedDict[PodKind, str] = OrderedDict()
+        self._last: tuple[NodeSnapshot | None, PodFacts | None, float, Opinion | None] = (None, None, 0.0, None)
+        """What was asked last, and the opinion of it: one question is looked up more than once."""
 
     def judged(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeJudgement:
         """The load rules' judgement of each row, (n,), from the cache where the pod's kind is known; a copy.
@@ -91,20 +105,23 @@ class Opinions:
 
     def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Opinion | None:
         """Up to date for these rows; None when they are cheaper: few, for the first pod of its kind."""
+        last_snapshot, last_pod, last_seconds, opinion = self._last
+        if last_snapshot is snapshot and last_pod is pod and last_seconds == now_seconds:
+            if opinion is not None and not opinion.doubtful(rows):
+                return opinion
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
         opinion = self._kept.get(kind)
         if opinion is None and not self._again(kind, pod) and 2 * len(rows) < len(snapshot.names):
             return None
-        missed = None if opinion is None else opinion.missed(snapshot, now_seconds)
-        if opinion is None or missed is None:
+        if opinion is None or not opinion.follow(snapshot, now_seconds):
             opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
-        else:
-            opinion.changed[missed], opinion.steps = True, snapshot.steps
-            due = rows[opinion.changed[rows] & (rows >= 0)]
+        elif opinion.doubtful(rows):
+            due = np.flatnonzero(opinion.changed)
             if 2 * len(due) > len(snapshot.names):
                 opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
-            elif len(due):
+            else:
                 self._renew(opinion, snapshot, pod, due, now_seconds)
+        self._last = (snapshot, pod, now_seconds, opinion)
         self._kept.move_to_end(kind)
         if len(self._kept) > KINDS:
             self._kept.popitem(last=False)
@@ -131,13 +148,13 @@ class Opinions:
         )
 
     def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
-        """Judge these anew."""
+        """Judge all that changed anew."""
         judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         mine = opinion.judged
         mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
         opinion.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
         opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
-        opinion.changed[rows], opinion.since = False, now_seconds
+        opinion.changed[rows], opinion.stale, opinion.since = False, False, now_seconds
 
     def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
         """When the next of these nodes' reports expires; before that, time changes no opinion."""

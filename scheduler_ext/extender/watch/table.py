@@ -197,7 +197,7 @@ class NodeTable:
             rooms=self._rooms(COLLECTION, room_of) or None,
             device_rooms=self._rooms(DEVICES, device_room_of) or None,
             shares=self._shares(self._changed & index.keys()),
-            gone=sorted(self._gone | self._homeless(self._changed - index.keys())),
+            gone=sorted(self._gone | self._homeless(name for name in self._changed if name not in index)),
         )
         self._forget(slot)
         return frame

@@ -46,10 +46,13 @@ BANDS: dict[PriorityClass, tuple[int, int]] = {
 }
 
 
+_QOS_TEXTS = frozenset(one.value for one in QosClass)
+
+
 def qos_of(labels: Mapping[str, str]) -> QosClass:
     """QoS class by label; unknown text counts as none."""
     text = labels.get(QOS_LABEL, "")
-    return QosClass(text) if text in set(QosClass) else QosClass.NONE
+    return QosClass(text) if text in _QOS_TEXTS else QosClass.NONE
 
 
 def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClass:
