@@ -3,7 +3,7 @@
 Pods of a workload are one kind to the rules, and between two of them a few nodes changed. The second pod of a kind has
 all nodes judged; from then on only nodes that changed are judged again, by the same functions, and only once one of
 them is asked about: the scheduler asks about a part of the nodes, and seldom about those that it has just used. Then
-all that changed are judged together, for a few nodes cost what one costs. What is handed out are copies. For one thread.
+all that changed are judged together: a few nodes cost what one costs. What is handed out are copies. For one thread.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class Opinions:
     def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Opinion | None:
         """Up to date for these rows; None when they are cheaper: few, for the first pod of its kind."""
         last_snapshot, last_pod, last_seconds, opinion = self._last
-        if last_snapshot is snapshot and last_pod is pod and last_seconds == now_seconds:
-            if opinion is not None and not opinion.doubtful(rows):
-                return opinion
+        same = last_snapshot is snapshot and last_pod is pod and last_seconds == now_seconds
+        if same and opinion is not None and not opinion.doubtful(rows):
+            return opinion
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
         opinion = self._kept.get(kind)
         if opinion is None and not self._again(kind, pod) and 2 * len(rows) < len(snapshot.names):
