@@ -19,9 +19,14 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
+from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, ORIGIN_ALLOCATABLE_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import (
+    BATCH_CPU_POLICY_ANNOTATION,
+    EXTENDED_RESOURCES,
+    ORIGIN_ALLOCATABLE_ANNOTATION,
+)
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import Booleans, Floats
 from recommender.colocation.facts import ColocationNode
@@ -50,11 +55,13 @@ class WriteReasons:
     keys: Booleans
     moved: Booleans
     late: Booleans
+    policy: Booleans
+    """The Node does not name the policy of its batch-cpu though it should."""
 
     @property
     def write(self) -> Booleans:
         """Nodes to write."""
-        return np.asarray(self.keys | self.moved | self.late)
+        return np.asarray(self.keys | self.moved | self.late | self.policy)
 
 
 def publish(
@@ -73,11 +80,25 @@ def publish(
         return []
     since = now_seconds - np.array([written_seconds.get(f.node.name, -np.inf) for f in facts])
     published = smoothed(standing(facts, computed), computed, strategies, since)
-    verdict = judge(published, strategies, since)
+    policies = [policy_text(strategy) for strategy in strategies]
+    # one that is there and no more right goes with the next write: apply drops what we do not send
+    named = (f.node.annotations.get(BATCH_CPU_POLICY_ANNOTATION, "") for f in facts)
+    unnamed = np.array([bool(policy) and policy != name for policy, name in zip(policies, named, strict=True)])
+    verdict = judge(published, strategies, since, unnamed)
     return [
-        _write(facts[i], _texts(published.wanted[:, i]), _texts(published.original[:, i]), _why(verdict, i, computed))
+        _write(
+            facts[i],
+            policies[i],
+            (_texts(published.wanted[:, i]), _texts(published.original[:, i])),
+            _why(verdict, i, computed),
+        )
         for i in map(int, np.flatnonzero(verdict.write))
     ]
+
+
+def policy_text(strategy: ColocationStrategy) -> str:
+    """What a Node says of the policy of its batch-cpu; nothing under Koordinator's policies, which it does not write."""
+    return strategy.cpu_policy if strategy.cpu_policy in BY_FORECAST else ""
 
 
 def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
@@ -112,12 +133,15 @@ def smoothed(
     return Published(published.capacity, published.allocatable, capped, published.original)
 
 
-def judge(published: Published, strategies: Sequence[ColocationStrategy], since: Floats) -> WriteReasons:
-    """Which nodes are worth a write, and why; any of three reasons in any resource is enough.
+def judge(
+    published: Published, strategies: Sequence[ColocationStrategy], since: Floats, unnamed: Booleans
+) -> WriteReasons:
+    """Which nodes are worth a write, and why; any of four reasons in any resource is enough.
 
     keys: a resource appears or disappears. moved: |wanted - old| > old * diff_threshold, old being the Node's
     allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old.
-    since: seconds since our last write of each node, (nodes,). Source: Koordinator's `resourceDiffThreshold` and
+    since: seconds since our last write of each node, (nodes,); unnamed: whether the Node does not name its policy though it
+    should, which counts where anything is lent. Source: Koordinator's `resourceDiffThreshold` and
     `updateTimeThresholdSeconds`.
     """
     threshold = np.array([s.diff_threshold for s in strategies])
@@ -130,22 +154,29 @@ def judge(published: Published, strategies: Sequence[ColocationStrategy], since:
         np.any([difference > old * threshold for difference, old in zip(sides, olds, strict=True)], axis=0) & ~missing
     )
     differs = (np.maximum(*sides) > 0) & ~missing
-    return WriteReasons(keys.any(axis=0), moved.any(axis=0), differs.any(axis=0) & (since >= interval))
+    late = differs.any(axis=0) & (since >= interval)
+    return WriteReasons(keys.any(axis=0), moved.any(axis=0), late, unnamed & ~missing.all(axis=0))
 
 
-def _write(facts: ColocationNode, amounts: Mapping[str, str], original: Mapping[str, str], why: str) -> Intent:
-    """One node's write: all of its amounts, or the removal of the published ones."""
+def _write(
+    facts: ColocationNode, policy: str, amounts: tuple[Mapping[str, str], Mapping[str, str]], why: str
+) -> Intent:
+    """One node's write: all of its amounts (now, and before other schedulers took theirs), or their removal."""
     address = Address("v1", "nodes", facts.node.name)
-    if not amounts:
+    lent, original = amounts
+    if not lent:
         removals = tuple({"op": "remove", "path": path} for path in _paths(facts))
         return Patch(address, removals, subresource="status", why=why)
-    metadata: dict[str, Any] = {"name": facts.node.name}
+    annotations = {BATCH_CPU_POLICY_ANNOTATION: policy} if policy else {}
     if facts.third_party:
         text = json.dumps({"resources": original}, separators=(",", ":"), sort_keys=True)
-        metadata["annotations"] = {ORIGIN_ALLOCATABLE_ANNOTATION: text}
+        annotations[ORIGIN_ALLOCATABLE_ANNOTATION] = text
+    metadata: dict[str, Any] = {"name": facts.node.name}
+    if annotations:
+        metadata["annotations"] = annotations
     body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     return Apply(
-        address, body | {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status", why=why
+        address, body | {"status": {"capacity": lent, "allocatable": lent}}, subresource="status", why=why
     )
 
 
@@ -170,6 +201,8 @@ def _why(verdict: WriteReasons, i: int, computed: Computed) -> str:
         return f"resources appear or disappear ({reason})"
     if verdict.moved[i]:
         return "an amount moved by more than resourceDiffThreshold"
+    if verdict.policy[i]:
+        return "the policy of batch-cpu changed"
     return "amounts differ and updateTimeThresholdSeconds have passed"
 
 

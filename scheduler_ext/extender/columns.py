@@ -4,6 +4,10 @@
 know yet. A pod counts by its estimate while it is young: unmeasured, placed after the last report or less than one
 report interval before it, or within its own window. Placeholder pods use nothing and are left out.
 Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
+
+A rule of ours: a node whose batch CPU is what a forecast leaves may be filled by batch pods, which give CPU back within
+seconds. Unless it has thresholds of its own, batch pods are held against AMPLE_PERCENT of its CPU there, and all others
+against what is used by others than them.
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
 from cotenant.core.settings.sections.extender import Aggregation, LoadAwareSettings, Percentages
-from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, Outlook
+from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, LoadThresholds, Outlook
 from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
@@ -74,6 +79,10 @@ class SnapshotColumn(IntEnum):
     PROD_REPORTED_CPU = 32
     """The same of PROD_USED."""
     PROD_REPORTED_MEMORY = 33
+    BATCH_LIMIT_CPU = 34
+    """Threshold for pods of reclaimed capacity, never below the others'; 0: they have none of their own."""
+    RECLAIMED_CPU = 35
+    """Where they have: what they use of USED_CPU, which other pods are not held against."""
 
 
 WIDTH = len(SnapshotColumn)
@@ -112,6 +121,8 @@ class _PodSums:
     prod_reported: Pair = NOTHING
     requested: Pair = NOTHING
     batch: Pair = NOTHING
+    reclaimed: float = 0.0
+    """CPU that pods of reclaimed capacity use."""
     placeholders: int = 0
 
 
@@ -183,6 +194,10 @@ def _put_load(row: Floats, state: NodeState, sums: _PodSums, settings: LoadAware
     system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
     row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
     row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
+    if state.node.lends_forecast and own == LoadThresholds():
+        limit = row[SnapshotColumn.LIMIT_CPU]
+        row[SnapshotColumn.BATCH_LIMIT_CPU] = max(limit, AMPLE_PERCENT) if limit else 0.0
+        row[SnapshotColumn.RECLAIMED_CPU] = sums.reclaimed
 
 
 def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
@@ -211,6 +226,7 @@ def _sums(state: NodeState) -> _PodSums:
         if pod.reclaimer:
             cpu, memory = BATCH_NAMES
             sums.batch = _plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
+            sums.reclaimed += share_of(pod, state.metric).used[0]
         _count(sums, pod, state.metric)
     return sums
 

@@ -47,8 +47,9 @@ def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwar
     prod = _by_prod(columns, pod)
     aggregated = (columns[SnapshotColumn.AGGREGATED] > 0) & ~prod
     for offset in (1, 0):  # CPU last: where both are too high, it is the one that is named
-        limit = _limit(columns, prod, offset)
-        used = np.where(prod, columns[SnapshotColumn.PROD_USED_CPU + offset], columns[SnapshotColumn.USED_CPU + offset])
+        limit = _limit(columns, pod, prod, offset)
+        total = _counted(columns[SnapshotColumn.USED_CPU + offset], columns, pod, offset)
+        used = np.where(prod, columns[SnapshotColumn.PROD_USED_CPU + offset], total)
         capacity = columns[SnapshotColumn.CAPACITY_CPU + offset]
         percent = percent_of(used + pod.estimate[offset], capacity)
         high = measured & (limit > 0) & (capacity > 0) & (percent > limit)
@@ -67,9 +68,11 @@ def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
     over = np.zeros(columns.shape[1], dtype=np.bool_)
     for offset in (0, 1):
         reported = np.where(
-            prod, columns[SnapshotColumn.PROD_REPORTED_CPU + offset], columns[SnapshotColumn.REPORTED_CPU + offset]
+            prod,
+            columns[SnapshotColumn.PROD_REPORTED_CPU + offset],
+            _counted(columns[SnapshotColumn.REPORTED_CPU + offset], columns, pod, offset),
         )
-        limit, capacity = _limit(columns, prod, offset), columns[SnapshotColumn.CAPACITY_CPU + offset]
+        limit, capacity = _limit(columns, pod, prod, offset), columns[SnapshotColumn.CAPACITY_CPU + offset]
         over |= (limit > 0) & (capacity > 0) & (percent_of(reported, capacity) > limit)
     return over
 
@@ -82,12 +85,32 @@ def _by_prod(columns: Floats, pod: PodFacts) -> Booleans:
     return mask
 
 
-def _limit(columns: Floats, prod: Booleans, offset: int) -> Floats:
+def _limit(columns: Floats, pod: PodFacts, prod: Booleans, offset: int) -> Floats:
     """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
     limits: Floats = np.where(
-        prod, columns[SnapshotColumn.PROD_LIMIT_CPU + offset], columns[SnapshotColumn.LIMIT_CPU + offset]
+        prod,
+        columns[SnapshotColumn.PROD_LIMIT_CPU + offset],
+        for_pod(columns[SnapshotColumn.LIMIT_CPU + offset], columns, pod, offset),
     )
     return limits
+
+
+def for_pod(limits: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floats:
+    """Thresholds of all pods, (n,), or of CPU those for pods of reclaimed capacity where a node has some."""
+    if offset or not pod.reclaimer:
+        return limits
+    own = columns[SnapshotColumn.BATCH_LIMIT_CPU]
+    return np.where(own > 0, own, limits)
+
+
+def _counted(used: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floats:
+    """Of a node's use what the pod is held against, (n,)."""
+    return used if pod.reclaimer else without_reclaimed(used, columns, offset)
+
+
+def without_reclaimed(used: Floats, columns: Floats, offset: int) -> Floats:
+    """Use of a resource less that of pods which give it back within seconds, where batch may fill the node, (n,)."""
+    return used if offset else np.maximum(used - columns[SnapshotColumn.RECLAIMED_CPU], 0.0)
 
 
 def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:

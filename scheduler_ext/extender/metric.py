@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.kubernetes.amplification import unamplified
@@ -23,6 +24,7 @@ from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.pod_request import readable_room
 from cotenant.core.model.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
+    BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
     RAW_ALLOCATABLE_ANNOTATION,
@@ -195,7 +197,7 @@ class ExtenderNode:
     """A node: allocatable by resource name, what load is measured against, its own thresholds.
 
     capacity: (millicores, bytes) before amplification. suppressed: share of the last hour in which best effort was
-    held back, NaN where nobody says.
+    held back, NaN where nobody says. lends_forecast: whether its batch CPU is what a forecast leaves.
     """
 
     name: str
@@ -203,6 +205,7 @@ class ExtenderNode:
     capacity: Pair = (0.0, 0.0)
     thresholds: LoadThresholds = LoadThresholds()
     suppressed: float = math.nan
+    lends_forecast: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()
     unschedulable: bool = False
@@ -235,6 +238,7 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
         capacity=(cpu, memory),
         thresholds=thresholds_of(annotations.get(THRESHOLDS_ANNOTATION, "")),
         suppressed=_fraction(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, "")),
+        lends_forecast=annotations.get(BATCH_CPU_POLICY_ANNOTATION, "") in BY_FORECAST,
         labels=wire.metadata.labels or {},
         taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
         unschedulable=wire.spec.unschedulable,

@@ -2,7 +2,7 @@
 
 Within the pod's expected life, six hours at most: the highest q95 of the node's forecast, plus what the node's pods are
 expected to use beyond what the forecast holds (`turnover`), plus the pod's own prediction, against the node's plain
-thresholds. The forecast is of the whole node, batch included, so what ran then is not added again. A node without a
+thresholds (for pods of reclaimed capacity their own, where the node has some). The forecast is of the whole node, batch included, so what ran then is not added again. A node without a
 forecast is judged by the moment alone; the instantaneous rule holds beside this one, as a floor.
 """
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cotenant.core.settings.sections.extender import PredictionSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
-from scheduler_ext.extender.load_aware import percent_of
+from scheduler_ext.extender.load_aware import for_pod, percent_of
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
 from scheduler_ext.extender.watch.frame import SLOTS
@@ -58,6 +58,7 @@ def judge(
     for offset in (1, 0):
         firsts = (SnapshotColumn.CAPACITY_CPU, SnapshotColumn.PLAIN_CPU, SnapshotColumn.SINCE_CPU)
         capacity, limit, since = (snapshot.columns[first + offset][rows] for first in firsts)
+        limit = for_pod(limit, snapshot.columns[:, rows], pod, offset)
         total = highest[offset] + since + pod.predicted[offset]
         percent = percent_of(total, capacity)
         high = (capacity > 0) & (limit > 0) & (percent > limit)

@@ -58,6 +58,7 @@ def node_loads(
     measured &= schedulable
     used = columns[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1]
     limits = columns[SnapshotColumn.LIMIT_CPU : SnapshotColumn.LIMIT_MEMORY + 1]
+    used = np.stack([load_aware.without_reclaimed(used[offset], columns, offset) for offset in (0, 1)])
     peak = np.full(len(snapshot.names), np.nan)
     if settings.prediction.on:
         window = prediction.window(snapshot, _ENDLESS, now_seconds, settings.prediction)

@@ -21,6 +21,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.observed import ObservedPod
 from cotenant.core.model.kubernetes.owners import cron_job_of, deployment_of
 from cotenant.core.model.kubernetes.protocol import (
+    BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
     OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
@@ -31,7 +32,8 @@ from cotenant.core.model.kubernetes.protocol import (
 from cotenant.core.model.kubernetes.qos import priority_of, qos_of
 from cotenant.core.model.resource import Amounts, Resource
 
-NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
+NODE_ANNOTATIONS: Final = ("node.koordinator.sh/", BATCH_CPU_POLICY_ANNOTATION)
+"""How the names begin of those that decisions read."""
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 ENDED: Final = frozenset({"Succeeded", "Failed"})

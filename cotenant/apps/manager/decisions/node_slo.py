@@ -38,8 +38,10 @@ RENDERED: Final = tuple(key for key in SloKey if FORMS[key].part)
 """The keys that become a part of NodeSLO."""
 _EMPTY: Final = msgspec.Raw(b"{}")
 
+RULING: Final = (*RENDERED, SloKey.COLOCATION)
+"""The keys that decide what NodeSLO says: thresholds follow the policy of colocation-config."""
 Entries = tuple[int | None, ...]
-"""Which entry of each rendered key is in force."""
+"""Which entry of each ruling key is in force."""
 
 
 class _WriterEntry(msgspec.Struct, rename={"fields": "fieldsV1"}):
@@ -134,20 +136,22 @@ def decide(view: NodeSloView) -> ControllerDecision:
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
-    """Which entries are in force on a node with these labels, in the order of RENDERED."""
-    return tuple(config.first_match(key, labels) for key in RENDERED)
+    """Which entries are in force on a node with these labels, in the order of RULING."""
+    return tuple(config.first_match(key, labels) for key in RULING)
 
 
 def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
     """The spec of nodes on which these entries are in force, and whose annotation says this bandwidth."""
     spec: dict[str, Any] = {}
-    for key, entry in zip(RENDERED, entries, strict=True):
-        values = config.values(key, entry)
+    in_force = dict(zip(RULING, entries, strict=True))
+    for key in RENDERED:
+        values = config.values(key, in_force[key], in_force[SloKey.COLOCATION])
         spec[FORMS[key].part] = values.get("applications", []) if key is SloKey.HOST_APPLICATIONS else values
     if bandwidth and not _wrong(bandwidth):
         part = FORMS[SloKey.SYSTEM].part
         spec[part] = {**spec[part], "totalNetworkBandwidth": bandwidth}
-    keeps = tuple(FORMS[key].part for key in RENDERED if key in config.unread)
+    unread = config.unread | ({SloKey.THRESHOLDS} if SloKey.COLOCATION in config.unread else frozenset())
+    keeps = tuple(FORMS[key].part for key in RENDERED if key in unread)
     return Rendering(spec, _digest(spec), keeps)
 
 

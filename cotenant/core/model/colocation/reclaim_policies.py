@@ -103,6 +103,13 @@ POLICIES: Final = (
 )
 """In the order of their codes: columns hold a policy's index. Source: Koordinator; the policy `forecast` is ours."""
 POLICY_CODES: Final[Mapping[str, int]] = {policy.name: code for code, policy in enumerate(POLICIES)}
+BY_FORECAST: Final = frozenset(policy.name for policy in POLICIES if policy.by_forecast)
+AMPLE_PERCENT: Final = 95
+"""Of a node, where a policy of BY_FORECAST lends: the threshold of node agents and extender that nobody has set.
+
+Koordinator's thresholds (65 and 70 %) match the percentage that its policies keep back. Here the margin is in what is
+lent, and a threshold has only to leave the agent room to act in time.
+"""
 CPU_POLICIES: Final = tuple(policy for policy in POLICIES if policy.for_cpu)
 POD_TERMS: Final = tuple(dict.fromkeys(policy.pods for policy in POLICIES))
 

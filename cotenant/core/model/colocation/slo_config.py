@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.colocation.reclaim_policies import POLICIES, POLICY_CODES
+from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT, BY_FORECAST
 from cotenant.core.model.colocation.slo_forms import FORMS, SloKey, SloKeyForm
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.selector import LabelSelector
@@ -25,13 +25,14 @@ _PROFILE: Final = ("name", "nodeSelector")
 _SELECTORS: Final = frozenset({"nodeSelector"})
 """Kept as written: without its null, {"matchLabels": {"pool": null}} would select every node."""
 BUILT_IN_LAYER: Final = "built-in"
+POLICY_LAYER: Final = "policy forecast"
 _TAKEN_BACK: Final = {
     "cpuCalculatePolicy": "cpuSuppressThresholdPercent",
     "memoryCalculatePolicy": "memoryEvictThresholdPercent",
 }
 """Policy of a resource -> the threshold above which the node agent takes batch's use of it back."""
-_AMPLE_PERCENT: Final = 90
-"""Of the node: from here on a threshold leaves batch nearly all that policy `forecast` lends."""
+_TOO_LOW_PERCENT: Final = 90
+"""Of the node: a set threshold below it takes back much of what policy `forecast` lends."""
 _LENGTH_CAP: Final = 1024**2
 """A ConfigMap holds no more."""
 
@@ -126,9 +127,17 @@ class SloConfig:
         """Index of the key's entry in force on a node with these labels."""
         return self.layers[key].first_match(labels) if key in self.layers else None
 
-    def values(self, key: SloKey, entry: int | None) -> dict[str, Any]:
-        """The key's values where this entry is in force (None = no entry)."""
-        out = dict(FORMS[key].built_in)
+    def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
+        """Values between the built-in ones and the ConfigMap's, by the policies of an entry of colocation-config.
+
+        Thresholds of a resource that is lent by forecast, AMPLE_PERCENT; none under Koordinator's policies.
+        """
+        policies = self.values(SloKey.COLOCATION, colocation) if key is SloKey.THRESHOLDS else {}
+        return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
+
+    def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
+        """The key's values where this entry, and this one of colocation-config, is in force (None = no entry)."""
+        out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
             out = merged(out, layer)
         return out
@@ -144,9 +153,10 @@ class SloConfig:
 
 def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[ValueOrigin]:
     """Every value of a key that is in force on a node with these labels, in the values' order."""
-    entry = config.first_match(key, labels)
-    layers = [(BUILT_IN_LAYER, FORMS[key].built_in), *config.stacked(key, entry)]
-    for path, value in _leaves(config.values(key, entry)):
+    entry, colocation = config.first_match(key, labels), config.first_match(SloKey.COLOCATION, labels)
+    by_policy = (POLICY_LAYER, config.following(key, colocation))
+    layers = [(BUILT_IN_LAYER, FORMS[key].built_in), by_policy, *config.stacked(key, entry)]
+    for path, value in _leaves(config.values(key, entry, colocation)):
         layer = next(name for name, values in reversed(layers) if _sets(values, path))
         yield ValueOrigin(key.value, ".".join(path), value, layer)
 
@@ -184,19 +194,16 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
 
 
 def _taken_back(layers: Mapping[SloKey, Layers]) -> Iterator[SloConfigFinding]:
-    """Enabled thresholds that take back what policy `forecast` lends above them, by both keys' values of the cluster.
-
-    Koordinator's thresholds match the percentages that its own policies keep back, and `forecast` keeps none.
-    """
+    """Thresholds that somebody set and that take back what policy `forecast` lends, by both keys' cluster values."""
     form, policies = FORMS[SloKey.THRESHOLDS], layers.get(SloKey.COLOCATION, Layers()).cluster
-    thresholds = merged(form.built_in, layers.get(SloKey.THRESHOLDS, Layers()).cluster)
+    thresholds = layers.get(SloKey.THRESHOLDS, Layers()).cluster
     for policy, name in _TAKEN_BACK.items():
-        percent, chosen = thresholds[name], POLICY_CODES.get(policies.get(policy, ""))
-        by_forecast = chosen is not None and POLICIES[chosen].by_forecast
-        if by_forecast and thresholds.get("enable") and percent < _AMPLE_PERCENT:
+        percent, by_forecast = thresholds.get(name, AMPLE_PERCENT), policies.get(policy) in BY_FORECAST
+        if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
             problem = f'percent of a node takes back what {policy} "{policies[policy]}" lends above it'
             deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
-            yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, f"Set {name} to 95, or cap batch below it.")
+            fix = f"Leave {name} out ({AMPLE_PERCENT} then), or cap batch below it."
+            yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix)
 
 
 def _decoded(text: str) -> Any:

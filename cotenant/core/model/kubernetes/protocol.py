@@ -168,6 +168,8 @@ PREDICTED_USAGE_ANNOTATION: Final = "cotenant.dev/predicted-usage"
 """On a pod: its own predicted usage as a JSON object of quantities, {"cpu": "300m", "memory": "1Gi"}."""
 SUPPRESSED_FRACTION_ANNOTATION: Final = "node.cotenant.dev/suppressed-fraction"
 """On a Node: share of the last hour in which its best-effort pods were held below what they wanted, 0 to 1."""
+BATCH_CPU_POLICY_ANNOTATION: Final = "node.cotenant.dev/batch-cpu-policy"
+"""On a Node: the policy by which its batch-cpu is computed, beside the amount; absent under Koordinator's policies."""
 KNOWN_SWAPS_ANNOTATION: Final = "cotenant.dev/known-swaps"
 """Of a dry run on the SwapGuard: ids of hand-overs, by commas; an API server that does not know all of them refuses."""
 
