@@ -97,7 +97,7 @@ def publish(
 
 
 def policy_text(strategy: ColocationStrategy) -> str:
-    """What a Node says of the policy of its batch-cpu; nothing under Koordinator's policies, which it does not write."""
+    """What a Node says of the policy of its batch-cpu: nothing under Koordinator's policies, as in Koordinator."""
     return strategy.cpu_policy if strategy.cpu_policy in BY_FORECAST else ""
 
 
@@ -140,8 +140,8 @@ def judge(
 
     keys: a resource appears or disappears. moved: |wanted - old| > old * diff_threshold, old being the Node's
     allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old.
-    since: seconds since our last write of each node, (nodes,); unnamed: whether the Node does not name its policy though it
-    should, which counts where anything is lent. Source: Koordinator's `resourceDiffThreshold` and
+    since: seconds since our last write of each node, (nodes,); unnamed: whether the Node does not name its policy
+    though it should, which counts where anything is lent. Source: Koordinator's `resourceDiffThreshold` and
     `updateTimeThresholdSeconds`.
     """
     threshold = np.array([s.diff_threshold for s in strategies])
@@ -175,9 +175,7 @@ def _write(
     if annotations:
         metadata["annotations"] = annotations
     body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    return Apply(
-        address, body | {"status": {"capacity": lent, "allocatable": lent}}, subresource="status", why=why
-    )
+    return Apply(address, body | {"status": {"capacity": lent, "allocatable": lent}}, subresource="status", why=why)
 
 
 def _paths(facts: ColocationNode) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 Within the pod's expected life, six hours at most: the highest q95 of the node's forecast, plus what the node's pods are
 expected to use beyond what the forecast holds (`turnover`), plus the pod's own prediction, against the node's plain
-thresholds (for pods of reclaimed capacity their own, where the node has some). The forecast is of the whole node, batch included, so what ran then is not added again. A node without a
-forecast is judged by the moment alone; the instantaneous rule holds beside this one, as a floor.
+thresholds (for pods of reclaimed capacity their own, where the node has some). The forecast is of the whole node, batch
+included, so what ran then is not added again. A node without a forecast is judged by the moment alone; the
+instantaneous rule holds beside this one, as a floor.
 """
 
 from __future__ import annotations

@@ -93,6 +93,17 @@ def test_every_node_gets_the_policy_of_its_entries() -> None:
     assert sorted(coverage(NodeSloView(CONFIG, NODES, {})).values()) == [1, 2]
 
 
+def test_thresholds_follow_the_policy_and_stay_while_the_policy_cannot_be_read() -> None:
+    policy = {SloKey.COLOCATION.value: '{"enable": true, "cpuCalculatePolicy": "forecast"}'}
+    decision = decide(NodeSloView(SloConfig().updated({**TEXTS, **policy}), NODES, {}))
+    percents = [decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in decision.intents]
+    assert percents == [95, 50, 95]  # 50 is set for the pool
+    # a manager that starts anew does not know what a text says that cannot be read
+    unread = SloConfig().updated({**TEXTS, SloKey.COLOCATION.value: "{"})
+    again = decide(NodeSloView(unread, NODES, stored(decision.intents)))
+    assert again.intents == ()
+
+
 def test_a_nodes_annotated_bandwidth_beats_the_configured_one() -> None:
     texts = {**TEXTS, SloKey.SYSTEM.value: json.dumps({"clusterStrategy": {"totalNetworkBandwidth": "1G"}})}
     nodes = [replace(node(name), bandwidth=text) for name, text in (("a", ""), ("b", "25G"), ("c", "fast"))]

@@ -335,8 +335,17 @@ def test_a_slip_in_colocation_config_is_told_with_key_value_unit_and_fix(
 @pytest.mark.parametrize(
     ("policies", "thresholds", "named"),
     [
-        ({"cpuCalculatePolicy": "forecast"}, {"enable": True}, ["cpuSuppressThresholdPercent 65"]),
-        ({"memoryCalculatePolicy": "forecast"}, {"enable": True}, ["memoryEvictThresholdPercent 70"]),
+        (
+            {"cpuCalculatePolicy": "forecast"},
+            {"enable": True, "cpuSuppressThresholdPercent": 65},
+            ["cpuSuppressThresholdPercent 65"],
+        ),
+        (
+            {"memoryCalculatePolicy": "forecast"},
+            {"enable": True, "memoryEvictThresholdPercent": 70},
+            ["memoryEvictThresholdPercent 70"],
+        ),
+        ({"cpuCalculatePolicy": "forecast"}, {"enable": True}, []),
         ({"cpuCalculatePolicy": "forecast"}, {"enable": True, "cpuSuppressThresholdPercent": 95}, []),
         ({"cpuCalculatePolicy": "forecast"}, {"enable": False}, []),
         ({"cpuCalculatePolicy": "usage"}, {"enable": True}, []),
@@ -349,6 +358,39 @@ def test_thresholds_that_take_back_what_a_forecast_lends_are_noticed(
     config = SloConfig().updated(data)
     assert [f"{f.deviation.path.split('.')[-1]} {f.deviation.value}" for f in config.findings] == named
     assert not any(f.fatal for f in config.findings) and not config.unread
+
+
+@pytest.mark.parametrize(
+    ("colocation", "labels", "expected"),
+    [
+        ({}, {}, (65, 70)),
+        ({"cpuCalculatePolicy": "maxUsageRequest", "memoryCalculatePolicy": "request"}, {}, (65, 70)),
+        ({"cpuCalculatePolicy": "forecast"}, {}, (95, 70)),
+        ({"cpuCalculatePolicy": "forecast", "memoryCalculatePolicy": "forecast"}, {}, (95, 95)),
+        # of a node whose entry has another policy, that one counts
+        ({"cpuCalculatePolicy": "forecast", "nodeConfigs": [
+            {"name": "old", "nodeSelector": {"matchLabels": {"pool": "old"}}, "cpuCalculatePolicy": "usage"}
+        ]}, {"pool": "old"}, (65, 70)),
+    ],
+)  # fmt: skip
+def test_thresholds_that_nobody_sets_follow_the_policy_of_the_node(
+    colocation: dict[str, Any], labels: dict[str, str], expected: tuple[int, int]
+) -> None:
+    config = SloConfig().updated(texts(colocation={"enable": True, **colocation}))
+    in_force = {o.field: o for o in origins(config, SloKey.THRESHOLDS, labels)}
+    both = in_force["cpuSuppressThresholdPercent"], in_force["memoryEvictThresholdPercent"]
+    assert tuple(o.value for o in both) == expected
+    # Koordinator's 65 and 70 are built in; what differs from them came of the policy
+    assert [o.layer == "policy forecast" for o in both] == [value == 95 for value in expected]
+
+
+def test_a_threshold_that_is_set_stays_under_policy_forecast() -> None:
+    data = texts(
+        colocation={"enable": True, "cpuCalculatePolicy": "forecast"},
+        thresholds={"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 80}},
+    )
+    config = SloConfig().updated(data)
+    assert config.values(SloKey.THRESHOLDS, None)["cpuSuppressThresholdPercent"] == 80
 
 
 def test_a_node_may_be_filled_whole_without_a_word() -> None:

@@ -16,6 +16,7 @@ from cotenant.core.model.colocation.colocation_strategy import ColocationStrateg
 from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
 from cotenant.core.model.kubernetes.protocol import (
+    BATCH_CPU_POLICY_ANNOTATION,
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
@@ -110,6 +111,26 @@ def test_a_silent_node_gives_its_keys_back_and_then_is_left_alone() -> None:
     assert paths == [f"/status/{side}/{name}" for side in ("allocatable", "capacity") for name in names]
     assert Reason.METRIC_EXPIRED in intent.why
     assert writes(cluster(1000), now=NOW + 901) == []
+
+
+FORECAST = structs.replace(ON, cpu_policy="forecast")
+
+
+def test_a_node_names_a_policy_that_goes_by_forecast_beside_the_amounts() -> None:
+    (intent,) = writes(cluster(used=1000, strategy=FORECAST))
+    assert isinstance(intent, Apply)
+    assert intent.body["metadata"] == {"name": "n", "annotations": {BATCH_CPU_POLICY_ANNOTATION: "forecast"}}
+
+
+def test_a_node_whose_amounts_stand_is_written_once_more_when_its_policy_changes_to_forecast() -> None:
+    (intent,) = writes(cluster(1000, offered(9000), strategy=FORECAST), since=1.0)
+    assert "policy" in intent.why
+    named = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
+    assert writes(cluster(1000, offered(9000), strategy=FORECAST, annotations=named), since=1.0) == []
+    # back to Koordinator's policies: the next write leaves it out, and until then it is no reason to write
+    assert writes(cluster(1000, offered(9000), annotations=named)) == []
+    (back,) = writes(cluster(5000, offered(9000), annotations=named))
+    assert "annotations" not in back.body["metadata"]  # type: ignore[union-attr]
 
 
 def test_turned_off_means_withdrawn() -> None:

@@ -11,9 +11,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import structs
 
-from cotenant.core.model.colocation.node_policy import Thresholds, decode
+from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.settings.sections.best_effort import BestEffortSettings
 from enforcer.contract import CpuUse, GroupReading, Level, MemoryUse, NodeReading, Observation, PodReading, PodSpec
@@ -25,18 +24,6 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 SETTINGS: Final = BestEffortSettings()
-INSTALLED: Final = decode({}).thresholds
-"""Koordinator's values of `resource-threshold-config`."""
-
-
-def thresholds(cpu_percent: int, memory_percent: int) -> Thresholds:
-    """Those of an install, enabled, with these two."""
-    return structs.replace(
-        INSTALLED,
-        enable=True,
-        cpu_suppress_threshold_percent=cpu_percent,
-        memory_evict_threshold_percent=memory_percent,
-    )
 
 
 def batch_room(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:

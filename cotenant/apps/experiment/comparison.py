@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.apps.experiment.install import USAGE, install_of
 from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.lenders import foreseen
 from cotenant.apps.experiment.loop import Experiment
 from cotenant.apps.experiment.outcome import Sharing, SharingOutcome
 from cotenant.apps.experiment.world import World
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.progress import Progress
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 VIOLATION: Final = 0.01
 """Share of node-time that may be short: at this every way is read."""
 INSTALLED: Final = {
-    Sharing.KOORDINATOR: float(ColocationStrategy().cpu_reclaim_percent),
+    Sharing.KOORDINATOR: float(install_of(USAGE).strategy.cpu_reclaim_percent),
     Sharing.COTENANT: NodePeakSettings().risk_percent,
 }
 """Knobs of an install that nobody has touched."""

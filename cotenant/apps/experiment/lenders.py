@@ -17,6 +17,7 @@ from msgspec import structs
 
 from cotenant.apps.backtest.policies import NodesPast, decision_slots, forecasts_at, present_columns
 from cotenant.apps.experiment.batch_jobs import LONGEST_STEPS
+from cotenant.apps.experiment.install import FORECAST, USAGE, install_of
 from cotenant.apps.experiment.outcome import Incident, Sharing
 from cotenant.apps.experiment.world import World
 from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
@@ -42,14 +43,19 @@ class Lender(Protocol):
 
 
 def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
-    """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does."""
+    """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does.
+
+    risks_percent: of CPU, the keys of the answer; memory has as much less as in an install.
+    """
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
+    share = settings.memory_risk_percent / settings.risk_percent
     progress.stage("Forecasts", len(world.past) * len(_judged(world)))
     for resource, past in world.past.items():
         slots = _judged(world)
-        columns = forecasts_at(replace(past, cold=_cold(past, slots)), slots, settings, risks_percent, progress)
+        own = {risk: risk * share if resource is Resource.MEMORY else risk for risk in risks_percent}
+        columns = forecasts_at(replace(past, cold=_cold(past, slots)), slots, settings, list(own.values()), progress)
         shape = len(past.nodes), len(slots)
-        served[resource] = {risk: {k: v.reshape(shape) for k, v in one.items()} for risk, one in columns.items()}
+        served[resource] = {risk: {k: v.reshape(shape) for k, v in columns[at].items()} for risk, at in own.items()}
     return served
 
 
@@ -126,16 +132,14 @@ def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) ->
     """knob: as in SharingOutcome."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
-        tolerated = min(100, max(ColocationStrategy().forecast_violation_percent, int(2 * knob)))
-        strategy = structs.replace(
-            ColocationStrategy(enable=True, cpu_policy="forecast", memory_policy="forecast"),
-            forecast_violation_percent=tolerated,
-        )
+        own = install_of(FORECAST).strategy
+        tolerated = min(100, max(own.forecast_violation_percent, int(2 * knob)))
+        strategy = structs.replace(own, forecast_violation_percent=tolerated)
         return ByFormula(world, strategy, {r: of[knob] for r, of in forecasts.items()})
     if sharing is Sharing.KOORDINATOR:
-        more = int(knob) - ColocationStrategy().cpu_reclaim_percent
-        memory = ColocationStrategy().memory_reclaim_percent + more
-        strategy = ColocationStrategy(enable=True, cpu_reclaim_percent=int(knob), memory_reclaim_percent=memory)
+        own = install_of(USAGE).strategy
+        memory = own.memory_reclaim_percent + int(knob) - own.cpu_reclaim_percent
+        strategy = structs.replace(own, cpu_reclaim_percent=int(knob), memory_reclaim_percent=memory)
         return ByFormula(world, strategy, None)
     if sharing is Sharing.ORACLE:
         return ByOracle.of(world)

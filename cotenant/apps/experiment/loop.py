@@ -7,7 +7,7 @@ The same world, way, knob and seed give the same outcome.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,16 +17,16 @@ from msgspec import structs
 from cotenant.apps.experiment import agents
 from cotenant.apps.experiment.accounts import Accounts
 from cotenant.apps.experiment.batch_jobs import KINDS, MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
+from cotenant.apps.experiment.install import FORECAST, USAGE, Install, install_of
 from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.lenders import Forecasts, Lender, lender
 from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome
 from cotenant.apps.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.apps.experiment.world import World
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.extender import ExtenderSettings, Percentages
+from cotenant.core.settings.sections.extender import Percentages
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -40,27 +40,22 @@ HOUR_STEPS: Final = 12
 """Over which the extender's view of suppression is a running mean; one advance of the progress."""
 BLOCK_STEPS: Final = 72
 """Steps whose amounts are computed together."""
-OPEN_PERCENT: Final = 95
-"""Thresholds that go with policy `forecast` (docs/colocation.md): the agent still acts in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholded:
-    """Settings of agents and extender that go with a way of sharing, as its documentation says."""
+def thresholds_of(sharing: Sharing, knob: float) -> Install:
+    """The install of a way's policy; with Koordinator's formulas its thresholds rise with its reclaim percentage.
 
-    agents: Thresholds
-    extender: ExtenderSettings
-
-    @classmethod
-    def of(cls, sharing: Sharing, knob: float) -> Thresholded:
-        """Koordinator's own with its formulas, raised with its reclaim percentage; 95 % with all others."""
-        percent = memory = OPEN_PERCENT
-        if sharing is Sharing.KOORDINATOR:
-            above = max(int(knob) - ColocationStrategy().cpu_reclaim_percent, 0)
-            percent = min(agents.INSTALLED.cpu_suppress_threshold_percent + above, OPEN_PERCENT)
-            memory = min(agents.INSTALLED.memory_evict_threshold_percent + above, OPEN_PERCENT)
-        load = structs.replace(ExtenderSettings().load_aware, usage=Percentages(percent, OPEN_PERCENT))
-        return cls(agents.thresholds(percent, memory), structs.replace(ExtenderSettings(), load_aware=load))
+    Static overcommit and the oracle have the thresholds of policy `forecast`, so that nothing but what is lent differs.
+    """
+    own = install_of(USAGE if sharing is Sharing.KOORDINATOR else FORECAST)
+    above = int(knob) - own.strategy.cpu_reclaim_percent if sharing is Sharing.KOORDINATOR else 0
+    if above <= 0:
+        return own
+    percent = min(own.agents.cpu_suppress_threshold_percent + above, AMPLE_PERCENT)
+    memory = min(own.agents.memory_evict_threshold_percent + above, AMPLE_PERCENT)
+    raised = structs.replace(own.agents, cpu_suppress_threshold_percent=percent, memory_evict_threshold_percent=memory)
+    load = structs.replace(own.extender.load_aware, usage=Percentages(percent, AMPLE_PERCENT))
+    return replace(own, agents=raised, extender=structs.replace(own.extender, load_aware=load))
 
 
 @dataclass(slots=True)
@@ -94,11 +89,11 @@ class Running:
 class SharingLoop:
     """A simulated cluster under one way of sharing; `run` goes through all steps once."""
 
-    def __init__(self, world: World, jobs: BatchJobs, lending: Lender, settings: Thresholded) -> None:
+    def __init__(self, world: World, jobs: BatchJobs, lending: Lender, settings: Install) -> None:
         """Empty of batch pods."""
         self.world, self.jobs, self.lending, self.policy = world, jobs, lending, settings.agents
         self.nodes = len(world.cores)
-        self.placing = BatchPlacement(self.nodes, settings.extender, np.random.default_rng([world.scenario.seed, 3]))
+        self.placing = BatchPlacement(self.nodes, settings, np.random.default_rng([world.scenario.seed, 3]))
         self.queue, self.running = BatchQueue(jobs), Running.nothing()
         self.request = {r: jobs.requests(r) for r in Resource}
         self.capacity = {r: self._column(r, np.inf) for r in Resource}
@@ -212,19 +207,17 @@ class Experiment:
     forecasts: Forecasts
     model: Interference
 
-    def run(
-        self, sharing: Sharing, knob: float, progress: Progress, settings: Thresholded | None = None
-    ) -> SharingOutcome:
+    def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
         """One way of sharing at one setting of its knob; progress advances once a simulated hour.
 
         Jobs arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch.
-        settings: of agents and extender; those that go with the way by its documentation when None.
+        settings: of agents and extender; those of an install when None.
         """
         world = self.world
         free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
         jobs = arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
         accounts = Accounts(world, jobs, self.model)
         progress.stage(f"{sharing} {knob:g}", len(world.steps) // HOUR_STEPS)
-        thresholds = settings or Thresholded.of(sharing, knob)
-        SharingLoop(world, jobs, lender(world, sharing, knob, self.forecasts), thresholds).run(accounts, progress)
+        in_force = settings or thresholds_of(sharing, knob)
+        SharingLoop(world, jobs, lender(world, sharing, knob, self.forecasts), in_force).run(accounts, progress)
         return accounts.outcome(sharing, knob)

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.experiment.batch_jobs import KINDS
+from cotenant.apps.experiment.install import Install
 from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from scheduler_ext.extender import best_nodes, decide
-from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
-from scheduler_ext.extender.metric import BATCH_NAMES
+from scheduler_ext.extender.columns import WIDTH, NodeState, SnapshotColumn, node_row
+from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode
 from scheduler_ext.extender.pod import PodFacts, estimate_of
 from scheduler_ext.extender.snapshot import NEEDED, RESERVING, NodeSnapshot, slot_of
 from scheduler_ext.extender.watch.frame import CollectionState
@@ -31,6 +32,14 @@ Indices = npt.NDArray[np.intp]
 
 ROUNDS: Final = 4
 """Questions of each kind in a step, every one of which gives a node one pod at most."""
+LIMITS: Final = [
+    SnapshotColumn.LIMIT_CPU,
+    SnapshotColumn.LIMIT_MEMORY,
+    SnapshotColumn.PLAIN_CPU,
+    SnapshotColumn.PLAIN_MEMORY,
+    SnapshotColumn.BATCH_LIMIT_CPU,
+]
+"""Columns of thresholds, which are alike on all nodes."""
 _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 
@@ -51,8 +60,11 @@ class PlacementLoad:
 class BatchPlacement:
     """The extender and the scheduler of one simulated cluster."""
 
-    def __init__(self, nodes: int, settings: ExtenderSettings, rng: np.random.Generator) -> None:
+    def __init__(self, nodes: int, install: Install, rng: np.random.Generator) -> None:
         """Nodes are numbered."""
+        settings = install.extender
+        alike = NodeState(ExtenderNode("", lends_forecast=install.lends_forecast))
+        self._limits = node_row(alike, settings.load_aware)[LIMITS, None]
         names = tuple(str(number) for number in range(nodes))
         self._empty = NodeSnapshot(names=names, rows={n: i for i, n in enumerate(names)}, sources=_FRESH)
         self._ahead = np.full((2, self._empty.ahead.shape[1], nodes), np.nan)
@@ -82,15 +94,12 @@ class BatchPlacement:
     def _snapshot(self, load: PlacementLoad, now_seconds: float) -> NodeSnapshot:
         """The rows that a watcher would send: every node has reported just now."""
         columns = np.zeros((WIDTH, load.capacity.shape[1]))
-        limits = self._settings.load_aware.usage
-        threshold = np.array([[limits.cpu], [limits.memory]], dtype=np.float64)
+        columns[LIMITS] = self._limits
         for column, values in (
             (SnapshotColumn.CAPACITY_CPU, load.capacity),
             (SnapshotColumn.USED_CPU, load.used),
             (SnapshotColumn.RANKED_CPU, load.used),
             (SnapshotColumn.REPORTED_CPU, load.used),
-            (SnapshotColumn.LIMIT_CPU, threshold),
-            (SnapshotColumn.PLAIN_CPU, threshold),
             (SnapshotColumn.BATCH_CPU, load.bound),
             (SnapshotColumn.BATCH_ROOM_CPU, load.offered),
             (SnapshotColumn.ALLOCATABLE_CPU, load.capacity),

@@ -93,6 +93,55 @@ def test_prod_thresholds_hold_for_prod_pods_alone_and_look_at_prods_use() -> Non
     assert refusals(world, batch) == ["cpu usage above 65 %"]
 
 
+FORECAST = {"node.cotenant.dev/batch-cpu-policy": "forecast"}
+
+
+def shared_world(annotations: dict[str, str], used: str, by_batch: str) -> World:
+    """A node of 10 cores of which `used` are used, `by_batch` of them by a batch pod that has run for a while."""
+    world = World().node("a", annotations=annotations)
+    world.metric("a", cpu=used, pods=[("b", by_batch, "1Gi", "koord-batch")])
+    batch = {"kubernetes.io/batch-cpu": "9000"}
+    return world.pod(pod_json("b", batch, node="a", labels=BE, scheduled=NOW - 900))
+
+
+@pytest.mark.parametrize(
+    ("used", "by_batch", "to_batch", "to_others"),
+    [
+        # a batch pod of 1,000 m counts 850 m: 8,650 + 850 = 95 % is not above 95; others: 3,650 + 850 = 45 %
+        ("8650m", "5", "", ""),
+        # 8,700 + 850 = 95.5 -> 96 %
+        ("8700m", "5", "cpu usage above 95 %", ""),
+        # the others alone: 7,000 - 1,000 + 850 = 68.5 -> 69 %; batch: 78.5 %
+        ("7", "1", "", "cpu usage above 65 %"),
+        # batch that the report had in excess never counts below nothing
+        ("1", "5", "", ""),
+    ],
+)
+def test_where_a_forecast_lends_batch_may_fill_a_node_and_no_other_pod_is_refused_for_it(
+    used: str, by_batch: str, to_batch: str, to_others: str
+) -> None:
+    batch = facts(pod_json("new", {"kubernetes.io/batch-cpu": "1000"}, labels=BE))
+    world = shared_world(FORECAST, used, by_batch)
+    assert refusals(world, batch) == [to_batch]
+    assert refusals(world, asked()) == [to_others]
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {},
+        {"node.cotenant.dev/batch-cpu-policy": "usage"},
+        FORECAST | {"scheduling.koordinator.sh/usage-thresholds": '{"usageThresholds": {"cpu": 65}}'},
+    ],
+)
+def test_under_koordinators_policies_and_where_a_node_has_thresholds_they_hold_for_all_alike(
+    annotations: dict[str, str],
+) -> None:
+    batch = facts(pod_json("new", {"kubernetes.io/batch-cpu": "1000"}, labels=BE))
+    world = shared_world(annotations, "7", "5")
+    assert refusals(world, batch) == refusals(world, asked()) == ["cpu usage above 65 %"]
+
+
 def test_a_refusal_by_an_aggregated_usage_says_so() -> None:
     load = LoadAwareSettings(aggregation="p95", aggregated_seconds=300, aggregated_usage=Percentages(60, 0))
     world = World(ExtenderSettings(load_aware=load)).node("a")

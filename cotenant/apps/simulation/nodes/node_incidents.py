@@ -20,6 +20,7 @@ from cotenant.apps.simulation.nodes.agent_play import AgentPlay
 from cotenant.apps.simulation.nodes.enforced_node import Actor, SecondDemand, shares
 from cotenant.core.model.colocation.enforcement import AgentAction
 from cotenant.core.model.colocation.node_policy import decode
+from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
 from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE
 
 Floats = npt.NDArray[np.float64]
@@ -33,13 +34,13 @@ POLICY: Final[dict[str, Any]] = {
     "resourceUsedThresholdWithBE": {
         "enable": True,
         "cpuSuppressPolicy": "cfsQuota",
-        "cpuSuppressThresholdPercent": 95,
+        "cpuSuppressThresholdPercent": AMPLE_PERCENT,
         "cpuEvictBESatisfactionLowerPercent": 10,
         "cpuEvictBESatisfactionUpperPercent": 30,
         "cpuEvictTimeWindowSeconds": 60,
     }
 }
-"""The thresholds that docs/colocation.md gives policy `forecast`; suppression by quota, eviction of starved pods."""
+"""The threshold that follows policy `forecast`; suppression by quota, eviction of starved pods."""
 FORECAST_SHARE: Final = 0.5
 """Of the node: the highest use that its forecast expects of everybody but batch."""
 USUAL_SHARE: Final = 0.45
