@@ -1,0 +1,54 @@
+"""What `cotenant simulate` calls an install is what the shipped defaults make of a switched-on policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cotenant.apps.experiment.batch_jobs import KINDS
+from cotenant.apps.experiment.install import FORECAST, USAGE, install_of
+from cotenant.apps.experiment.lenders import foreseen
+from cotenant.apps.experiment.placement import BatchPlacement, PlacementLoad
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
+from tests.cotenant.experiment.small_worlds import small_world
+
+
+@pytest.mark.parametrize(("policy", "cpu", "memory"), [(USAGE, 65, 70), (FORECAST, 95, 95)])
+def test_an_install_has_the_thresholds_of_its_policy(policy: str, cpu: int, memory: int) -> None:
+    install = install_of(policy)
+    thresholds = install.agents
+    assert thresholds.enable and install.strategy.enable
+    assert (thresholds.cpu_suppress_threshold_percent, thresholds.memory_evict_threshold_percent) == (cpu, memory)
+    # nobody has to change the extender's settings
+    assert install.extender == ExtenderSettings()
+
+
+@pytest.mark.parametrize(("policy", "taken"), [(USAGE, 0), (FORECAST, 1)])
+def test_a_busy_node_takes_what_a_forecast_lends_and_not_what_a_percentage_lends(policy: str, taken: int) -> None:
+    kind = 0
+    cpu, memory = KINDS[kind]
+    # 70 % of the node are used, and there is room for the pod in what is lent
+    load = PlacementLoad(
+        capacity=np.array([[32_000.0], [128 * 2**30]]),
+        used=np.array([[22_400.0], [0.0]]),
+        offered=np.array([[float(cpu)], [float(memory)]]),
+        bound=np.zeros((2, 1)),
+        suppressed=np.zeros(1),
+    )
+    placing = BatchPlacement(1, install_of(policy), np.random.default_rng(0))
+    assert len(placing.nodes_for(kind, 1, load, 1_790_000_000.0)) == taken
+
+
+def test_memory_is_lent_at_the_risk_of_an_install() -> None:
+    world, settings = small_world(nodes=1), NodePeakSettings()
+    both = foreseen(world, (settings.risk_percent, settings.memory_risk_percent), settings, Silent())
+    alone = foreseen(world, (settings.memory_risk_percent,), settings, Silent())
+    cpu, memory = both[Resource.CPU], both[Resource.MEMORY]
+    assert set(cpu) == set(memory) == {settings.risk_percent, settings.memory_risk_percent}
+    # the lower risk is the same whatever is asked beside it, of both resources
+    for resource in Resource:
+        expected = alone[resource][settings.memory_risk_percent]["prod_peak"]
+        assert np.array_equal(both[resource][settings.memory_risk_percent]["prod_peak"], expected)
