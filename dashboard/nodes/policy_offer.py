@@ -19,8 +19,8 @@ COMMANDS: Final = (
 """What each command is for, and the command."""
 FIELD: Final = '"cpuCalculatePolicy": "forecast"'
 THRESHOLDS: Final = (
-    "Where resource-threshold-config is enabled, raise cpuSuppressThresholdPercent with it: the node agent takes back "
-    "what is lent above that."
+    "Thresholds that nobody set follow it. Where resource-threshold-config sets cpuSuppressThresholdPercent, leave it "
+    "out: the node agent takes back what is lent above that."
 )
 
 

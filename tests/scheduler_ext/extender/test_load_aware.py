@@ -257,6 +257,8 @@ def columns(draw: st.DrawFn) -> Any:
         found[column] = [draw(st.integers(0, 120)) for _ in range(count)]
     for column in (SnapshotColumn.MEASURED, SnapshotColumn.AGGREGATED):
         found[column] = [draw(st.integers(0, 1)) for _ in range(count)]
+    # the plugin knows no node that lends by forecast
+    found[SnapshotColumn.BATCH_LIMIT_CPU] = found[SnapshotColumn.RECLAIMED_CPU] = 0
     times = st.sampled_from([np.nan, -np.inf, NOW, NOW - 179, NOW - 180, NOW - 500])
     found[SnapshotColumn.UPDATED] = [draw(times) for _ in range(count)]
     return found
