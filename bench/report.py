@@ -26,7 +26,8 @@ BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end 
 BEGIN_FIGURE, END_FIGURE = "<!-- figure: written by `make docs`, do not edit -->", "<!-- end of figure -->"
 CAPTION: Final = (
     "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and each "
-    "family of pods (`.venv/bin/python -m bench.closed_loop`; what it assumes: [docs/simulate.md](docs/simulate.md))."
+    "family of pods; a ring is what an install has (`.venv/bin/python -m bench.closed_loop`; what it assumes: "
+    "[docs/simulate.md](docs/simulate.md))."
 )
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),

@@ -86,15 +86,16 @@ def test_a_cost_that_never_ends_is_not_a_number() -> None:
 
 
 def test_the_figure_has_a_chart_a_family_and_leaves_out_what_nobody_runs() -> None:
-    def point(sharing: str, violation: float, hours: float) -> dict[str, object]:
-        return {"sharing": sharing, "knob": 1.0, "violation_ratio": violation, "batch_core_hours": hours}
+    def point(sharing: str, violation: float, hours: float, knob: float = 5.0) -> dict[str, object]:
+        return {"sharing": sharing, "knob": knob, "violation_ratio": violation, "batch_core_hours": hours}
 
     beyond = 1.5 * MOST_VIOLATION_PERCENT / 100
-    family = [point("oracle", 0, 100), point("cotenant", 0.01, 80), point("cotenant", 0.02, 90)]
+    family = [point("oracle", 0, 100), point("cotenant", 0.01, 80, knob=1.0), point("cotenant", 0.02, 90)]
     svg = drawn({"one": family, "two": [*family, point("koordinator", beyond, 95)]})
     assert svg.startswith("<svg xmlns=") and svg.count('class="title"') == 2
-    # three dots a chart and one a name of the legend, which has all four ways
-    assert svg.count("<circle") == 2 * 3 + 4
+    # three dots a chart and one a name of the legend, which has all four ways; a ring around the risk of an install
+    assert svg.count("<circle") == 2 * (3 + 1) + 4
+    assert svg.count('class="ring"') == 2
     assert "http://www.w3.org/2000/svg" in svg and svg.count("http") == 1
 
 

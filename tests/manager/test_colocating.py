@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from cotenant.apps.manager.controllers.colocation_controller import ColocationController
 from cotenant.apps.manager.decisions.results import PlacedPods, ProdPeak, RunResults, StoredCensus
 from cotenant.apps.manager.feature import ControllerCondition
@@ -19,7 +21,12 @@ from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
+from scheduler_ext.extender import load_aware
+from scheduler_ext.extender.pod import PodWire, facts_of
+from scheduler_ext.extender.watch.cluster_reader import look
+from tests.cluster.accounts import account
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, SLO, Scene
@@ -266,3 +273,34 @@ def test_fields_of_others_survive(scene: Scene, started: Start, fake_nodes: Node
     scene.configure(colocation_config={"enable": False})
     wait_for("none", lambda: BATCH_CPU not in scene.allocatable([node])[node])
     assert scene.allocatable([node])[node] == {"example.com/fpga": "4"}
+
+
+def test_switching_to_forecast_is_one_setting_for_agents_and_extender(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    (node,) = fake_nodes(1, cpu="4", memory="64Gi")
+    scene.report([node])  # 3 of 4 cores are used: 75 %
+    scene.configure(colocation_config={"enable": True})
+    started()
+    wait_for("batch resources", lambda: scene.lent([node]))
+    assert (threshold(scene, node), refused(scene, node)) == (65, True)
+    scene.configure(colocation_config={"enable": True, "cpuCalculatePolicy": "forecast"})
+    # 0.5 cores more would be 88 %
+    wait_for("agents and extender to follow", lambda: (threshold(scene, node), refused(scene, node)) == (95, False))
+
+
+def threshold(scene: Scene, node: str) -> int:
+    """Of CPU suppression, which the node's agent reads."""
+    path = f"{SLO}/nodeslos/{node}"
+    spec = scene.api.get(path)["spec"] if scene.api.exists(path) else {}
+    return int(spec.get("resourceUsedThresholdWithBE", {}).get("cpuSuppressThresholdPercent", 0))
+
+
+def refused(scene: Scene, node: str) -> bool:
+    """Whether the extender's load-aware rule keeps a batch pod of half a core off the node."""
+    settings = ExtenderSettings()
+    client = scene.plane.client(account(scene.plane, "cotenant-extender", scene.namespace))
+    snapshot = look(client, settings).snapshot
+    pod = facts_of(msgspec.convert(batch_pod("new", node, 500), PodWire), settings.load_aware)
+    rows = snapshot.rows_of([node])
+    return bool(load_aware.judge(snapshot.columns[:, rows], pod, time.time(), settings.load_aware).codes[0])

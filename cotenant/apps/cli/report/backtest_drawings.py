@@ -30,6 +30,7 @@ FIGURE_THEME: Final = (
     "svg{--line:#e2e5ea;--dim:#586271;font:20px system-ui,sans-serif}text{fill:#586271}.ground{fill:#fff}"
     ".title{fill:#1b2330;font-size:26px;font-weight:600}.key{fill:#1b2330;font-size:24px}"
     ".chart .s0{stroke-width:4}.chart .s1,.chart .s2,.chart .s3{stroke-width:3}"
+    ".chart .ring{fill:none;stroke:#1b2330;stroke-width:2.5}"
 )
 WIDTH, HEIGHT, LEFT, BOTTOM = 620, 300, 52, 34
 MOST_VIOLATION, LEAST_SAVINGS = 25.0, 60.0
@@ -42,10 +43,11 @@ Spread = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart of a figure: points by name, and intervals across them."""
+    """One chart of a figure: points by name, and intervals across them; marked: points with a ring around them."""
 
     curves: Mapping[str, Points]
     spread: Mapping[str, Sequence[Spread]]
+    marked: Points = ()
 
 
 def lines(
@@ -66,9 +68,13 @@ def lines(
 
 
 def plot(
-    curves: Mapping[str, Points], axes: tuple[str, str], ideal: Points, spread: Mapping[str, Sequence[Spread]]
+    curves: Mapping[str, Points],
+    axes: tuple[str, str],
+    ideal: Points,
+    spread: Mapping[str, Sequence[Spread]],
+    marked: Points = (),
 ) -> str:
-    """Inside of the SVG: grid, lines, dots, intervals. All numbers are finite, and there is one at least."""
+    """Inside of the SVG: grid, lines, dots, intervals, rings. All numbers are finite, and there is one at least."""
     ends = [(x, y) for bars in spread.values() for x, low, high in bars for y in (low, high)]
     box = _Box([*(p for ps in curves.values() for p in ps), *ideal, *ends])
     drawn = [*box.grid(axes), _path("ideal", box, ideal)]
@@ -78,6 +84,7 @@ def plot(
         dots = points if len(points) <= 12 else []
         drawn += [f'<circle class="d{colour}" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="3.2"/>' for x, y in dots]
         drawn += [_path(f"s{colour}", box, ((x, low), (x, high))) for x, low, high in spread.get(name, ())]
+    drawn += [f'<circle class="ring" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="8"/>' for x, y in marked]
     return "".join(drawn)
 
 
@@ -86,7 +93,7 @@ def figure(panels: Mapping[str, Panel], axes: tuple[str, str], label: str) -> st
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel.curves))
     drawn = []
     for place, (title, panel) in enumerate(panels.items()):
-        inside = plot({name: panel.curves.get(name, ()) for name in names}, axes, (), panel.spread)
+        inside = plot({name: panel.curves.get(name, ()) for name in names}, axes, (), panel.spread, panel.marked)
         heading = f'<text class="title" x="{LEFT}" y="-24">{text(title)}</text>'
         drawn.append(f'<g transform="translate({place * WIDTH} 66)">{heading}{inside}</g>')
     wide, high = WIDTH * len(panels), HEIGHT + 132
