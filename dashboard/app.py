@@ -51,11 +51,16 @@ def create_app(
     settings: DashboardSettings,
     clock: Clock | None = None,
     context: DashboardContext | None = None,
+    gate: Gate | None = None,
 ) -> FastAPI:
-    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
+    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
+
+    gate: of several applications behind one address, whose front has the login; None: this one's own.
+    """
     resolved, now = context or DashboardContext(), (clock or SystemClock()).now_seconds
     grants.checked(resolved.access, settings.host)
-    gate = Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
+    own_gate = gate is None
+    gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
     resolved = replace(resolved, people=people)
     if resolved.desk is not None:
@@ -76,13 +81,14 @@ def create_app(
     app.include_router(queues.router(view, f"{base}api/v1"))
     app.include_router(autopilot.router(view, f"{base}api/v1"))
     app.include_router(rebalance.router(view, f"{base}api/v1"))
-    app.include_router(login.router(gate, resolved.people))
+    if own_gate:
+        app.include_router(login.router(gate, resolved.people))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)
     app.add_exception_handler(RequestValidationError, _misread)
     health = Health(replace(view, source=source))
     health.add_to(app, base)
-    gate.policy = headers.policy(_add_pages(app, view))
+    gate.serve(base, _add_pages(app, view))
     app.add_middleware(
         Incoming,
         cap_bytes=settings.body_cap_bytes,

@@ -103,11 +103,12 @@ class Gate:
         # Its cookie ends with its token, which is new at every start: never with a key that outlives the process.
         self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", Seals(secrets.token_bytes(32)))
         self._store_threads, self._provider_threads = CapacityLimiter(WAITING), CapacityLimiter(WAITING)
+        self._scripts: dict[str, None] = {}
         self.policy = headers.policy()
         self._key = keys.of("forgery") if keys else secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
         self._open = frozenset(f"{prefix}{name}" for prefix in {"/", base} for name in OPEN)
-        self._still = (f"{base}assets/", f"{base}_dash-component-suites/")
+        self._still: tuple[str, ...] = ()
         self._who: ContextVar[Someone | None] = ContextVar("cotenant_who", default=None)
 
     def _sessions(self, keys: SessionKeys | None) -> Sessions:
@@ -116,6 +117,12 @@ class Gate:
         if keys is None or not settings.sessions:
             return Sessions(settings.most_sessions, self.now_seconds)
         return SharedSessions(Folder(settings.sessions, QUICK), keys, settings.most_sessions, self.now_seconds)
+
+    def serve(self, base: str, hashes: Sequence[str]) -> None:
+        """Let an application's pages run their inline scripts; base: its path, at or below ours."""
+        self._scripts |= dict.fromkeys(hashes)
+        self.policy = headers.policy([*self._scripts])
+        self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")
 
     def people(self) -> Someone:
         """The person of the current request; outside of one a person without any right."""

@@ -13,6 +13,15 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
   },
 
+  // To another cluster: the same page with the same filters there.
+  toCluster(event) {
+    const link = event.target.closest && event.target.closest("a.cluster-link");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    const page = link.pathname.includes("/clusters/") ? window.cotenant.page() + location.search : "";
+    location.assign(link.pathname + page);
+  },
+
   // The present query string with one key set (or removed, when the value is empty).
   withParam(key, value) {
     const params = new URLSearchParams(location.search);
@@ -156,6 +165,8 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
     if (point) window.cotenant.go(window.cotenant.withExtent("workloads", { ns: point.customdata }));
   },
 });
+
+document.addEventListener("click", window.cotenant.toCluster);
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest && event.target.closest("#copy-link");

@@ -139,12 +139,41 @@ def _header(view: View) -> Component:
     me = menu(view.given.people(), view.given.access, base)
     unfold = html.Button("Filter", id="unfold", className="button unfold", **{"aria-expanded": "false"})
     narrowing = html.Div([extent.controls(), search_box], className="narrowing")
+    switch = _switch(view)
     return dmc.AppShellHeader(
         html.Div(
-            [burger, brand, chips, unfold, narrowing, views, copy, display_button, theme, help_button, me],
+            [
+                burger,
+                brand,
+                *switch,
+                chips,
+                unfold,
+                narrowing,
+                views,
+                copy,
+                display_button,
+                theme,
+                help_button,
+                me,
+            ],
             className="top",
         )
     )
+
+
+def _switch(view: View) -> list[Component]:
+    """Which cluster is shown, and links to the others, which keep the page and its filters; none of one cluster."""
+    addresses, base = view.given.clusters, view.settings.base_path
+    here = next((label for label, address in addresses.items() if address == base), None)
+    if here is None:
+        return []
+    items = [
+        html.Li(html.A(visible(label), href=address, className="cluster-link"))
+        for label, address in addresses.items()
+        if address != base
+    ]
+    summary = html.Summary(visible(here), className="button cluster", title="Cluster")
+    return [html.Details([summary, html.Ul(items)], className="chooser views", id="clusters")]
 
 
 def _views() -> Component:
@@ -337,10 +366,10 @@ def _chips(overview: Overview | None, view: View) -> list[Component]:
     reads += [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
     if overview is None:
         return reads
-    name = html.Span(visible(overview.cluster), className="cluster", title="Cluster")
+    name = [] if view.given.clusters else [html.Span(visible(overview.cluster), className="cluster", title="Cluster")]
     demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
     # The longest comes last: the bar has two lines, and what does not fit on them is out of sight.
-    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *reads, *demo]
+    return [*name, age_chip(overview.time_seconds, view, demo=overview.demo), *reads, *demo]
 
 
 def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:

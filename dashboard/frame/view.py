@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -84,6 +84,8 @@ class DashboardContext:
     """What the desk holds changes to: how long they soak, how many at once."""
     steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = no_steps
     """Every step of cuts that take several, the first one at the time given (Unix seconds)."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """Where the top bar leads to beside this cluster, address by label; empty: there is only one."""
     steering: Steering | None = None
     """The clock of a demo, to be moved ahead; None: time is what it is."""
 

@@ -186,6 +186,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
         return _sent(to_csv(pages), large, "text/csv; charset=utf-8", headers)
     document = {
         "table": schema.name,
+        "cluster": snapshot.overview.cluster if snapshot.overview else "",
         "version": snapshot.version,
         "total": total,
         "of": len(relation),

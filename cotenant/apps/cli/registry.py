@@ -43,6 +43,7 @@ GET: Final = (
         "replicas", f"{_CLI}.analysis.replicas", "How many replicas the next peak will need, before it comes."
     ),
     CommandEntry("pods", f"{_CLI}.analysis.pods", "Running pods: node, class, requests and present usage."),
+    CommandEntry("clusters", f"{_CLI}.clusters", "What each cluster could lend and save, and what is at risk."),
     CommandEntry("quotas", f"{_CLI}.queues.quota", "Quotas: who has what, who borrows and lends.", command="tree"),
     CommandEntry(
         "waiting", f"{_CLI}.queues.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store, url_of
 from cotenant.apps.cli.changes.watcher_output import watched
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import message
+from cotenant.core.adapters.store.opening import opened_all
 from cotenant.core.settings.sections.dashboard import AccessMode
 
 if TYPE_CHECKING:
+    from cotenant.apps.cli.session import CliSession
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.recommendation import Recommendation
     from cotenant.core.settings.root import Settings
+    from dashboard.frame.view import DashboardContext
 
 app = new_app()
 
@@ -26,7 +31,7 @@ app = new_app()
 @app.command(
     epilog=examples(
         "cotenant dashboard",
-        "cotenant dashboard --port 9000 --cluster prod-1",
+        "cotenant dashboard --port 9000 --cluster prod-1  # that one alone, where the store holds several",
         "cotenant dashboard --act  # accept, verify and roll back too, with your own rights",
     )
 )
@@ -47,19 +52,50 @@ def dashboard(
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="With --act: path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="With --act: context of the kubeconfig.")] = None,
 ) -> None:
-    """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves."""
+    """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves.
+
+    Where the store holds several clusters and none is named, all are served, with a switch in the top bar.
+    """
     from dashboard.access import grants
 
     flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
     flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
-    settings = session_of(ctx).load(flags).settings
+    session = session_of(ctx)
+    settings = session.read(flags).settings
     grants.checked(settings.access, settings.dashboard.host)
-    filled = open_store(settings, cluster)
-    more: dict[str, Any] = {"access": settings.access}
-    if not settings.access.read_only:
-        more |= acting(settings, filled)
-    with watched(settings, more.get("desk"), filled):
-        serve_store(filled, settings, lambda url: message(f"open {url}   (Ctrl-C ends it)"), more)
+    stores = [open_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
+    parts = [_part(session, flags, store, several=len(stores) > 1) for store in stores]
+    with ExitStack() as watchers:
+        for part in parts:
+            watchers.enter_context(watched(part.settings, part.services.get("desk"), part.store))
+        serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCluster:
+    """One cluster of a dashboard: its results, its settings, and further fields of its `DashboardContext`."""
+
+    store: Store
+    settings: Settings
+    services: Mapping[str, Any]
+
+
+def _part(session: CliSession, flags: Mapping[str, Any], store: Store, *, several: bool) -> ServedCluster:
+    """A cluster is acted on through its own context alone; one of several without such a context is only shown."""
+    if several:
+        loaded = session.of_cluster(store.cluster).read(flags)
+        acts = loaded.cluster == store.cluster and loaded.reaches_cluster
+    else:
+        loaded, acts = session.read(flags), True
+        if not loaded.settings.access.read_only:
+            loaded = session.load(flags)
+    own = loaded.settings
+    services: dict[str, Any] = {"access": own.access}
+    if not own.access.read_only and acts:
+        services |= acting(own, store)
+    elif not own.access.read_only:
+        message(f"note: cluster {store.cluster} is only shown: the settings name no kubeconfig context of it")
+    return ServedCluster(store, own, services)
 
 
 def acting(settings: Settings, store: Store) -> dict[str, Any]:
@@ -85,41 +121,54 @@ def acting(settings: Settings, store: Store) -> dict[str, Any]:
     return arguments
 
 
-def serve_store(
-    store: Store, settings: Settings, ready: Callable[[str], None], more: Mapping[str, Any] | None = None
-) -> None:
-    """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers.
-
-    more: further fields of `DashboardContext`, such as those of `acting`.
-    """
-    from changes.decide.patches import kubectl_command
-    from changes.decide.steps import planned_steps
+def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -> None:
+    """Serve stores until interrupted, which is the way to end it; `ready` gets the address once it answers."""
     from cotenant.core.adapters.json_decoders import make_ready
     from dashboard.access import launch
-    from dashboard.app import create_app, serve
-    from dashboard.frame.view import DashboardContext
-    from dashboard.sources.source import StoreSource
+    from dashboard.app import serve
 
-    token = launch.fresh_token(settings.access)
-    app = create_app(
-        StoreSource(store, settings.dashboard),
-        settings.dashboard,
-        context=DashboardContext(
-            kubectl_command,
-            manifest,
-            settings.recommender.prices,
-            steps=partial(planned_steps, settings.actions.guardrails),
-            **{"actions": settings.actions, "launch_token": token, **(more or {})},
-        ),
-    )
+    settings = parts[0].settings.dashboard
+    token = launch.fresh_token(parts[0].settings.access)
+    app = application(parts, token)
     make_ready()
     with suppress(KeyboardInterrupt):
-        serve(
-            app,
-            settings.dashboard.host,
-            settings.dashboard.port,
-            lambda url: ready(launch.printed(url, settings.dashboard.base_path, token)),
-        )
+        serve(app, settings.host, settings.port, lambda url: ready(launch.printed(url, settings.base_path, token)))
+
+
+def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
+    """The ASGI application of one cluster, or of several behind one address and one login.
+
+    token: what the first visit has to bring in mode none.
+    """
+    from dashboard.access.gate import Gate
+    from dashboard.app import create_app
+    from dashboard.server.clusters import ClusterApps, ClusterDashboard, base_of, links
+    from dashboard.sources.source import StoreSource
+
+    if len(parts) == 1:
+        dashboard = parts[0].settings.dashboard
+        return create_app(StoreSource(parts[0].store, dashboard), dashboard, context=_context(parts[0], token))
+    common = parts[0].settings
+    base = common.dashboard.base_path
+    gate = Gate(common.access, base, launch=token)
+    addresses = links(base, [part.store.cluster for part in parts])
+    dashboards = {}
+    for part in parts:
+        own = msgspec.structs.replace(common.dashboard, base_path=base_of(base, part.store.cluster))
+        source = StoreSource(part.store, own)
+        context = replace(_context(part, token), clusters=addresses)
+        dashboards[part.store.cluster] = ClusterDashboard(create_app(source, own, context=context, gate=gate), source)
+    return ClusterApps(dashboards, gate)
+
+
+def _context(part: ServedCluster, token: str) -> DashboardContext:
+    from changes.decide.patches import kubectl_command
+    from changes.decide.steps import planned_steps
+    from dashboard.frame.view import DashboardContext
+
+    fields: dict[str, Any] = {"actions": part.settings.actions, "launch_token": token, **part.services}
+    steps = partial(planned_steps, part.settings.actions.guardrails)
+    return DashboardContext(kubectl_command, manifest, part.settings.recommender.prices, steps=steps, **fields)
 
 
 def manifest(*recommendations: Recommendation) -> str:

@@ -1,0 +1,192 @@
+"""EDGE: the dashboards of several clusters behind one address, and the page and endpoint of all of them.
+
+Each cluster has an application of its own below `clusters/NAME/`, with the pages, endpoints and rights that one
+cluster's dashboard has; one gate lets people in to all. `api/v1/TABLE?cluster=NAME` is answered by that cluster's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from fastapi import FastAPI, Request, Response
+from fastapi.middleware.gzip import GZipMiddleware
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from cotenant.core.model.clusters import CLUSTERS, clusters_table
+from cotenant.core.model.errors import NoData, UsageError
+from cotenant.core.model.table import CLUSTER, Column, Kind, Table
+from cotenant.core.model.text import visible
+from dashboard.access import login
+from dashboard.access.gate import OPEN, Gate
+from dashboard.rest import reference, results
+from dashboard.rest.wire import json_answer
+from dashboard.server.faults import Faults
+from dashboard.sources.source import ResultSource
+from dashboard.tables import display
+
+Scope = MutableMapping[str, Any]
+AsgiApp = Callable[[Scope, Any, Any], Awaitable[None]]
+BELOW: Final = "clusters/"
+"""Path, below the base path, below which each cluster has its dashboard."""
+PARAMETER: Final = "cluster"
+_API: Final = "api/v1/"
+_LOGIN: Final = "auth/"
+_ME: Final = f"{_API}me"
+_PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Clusters - cotenant</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root {{ color-scheme: light dark }} table {{ border-collapse: collapse; width: 100% }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem }}
+th, td {{ text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #8886; white-space: nowrap }}
+th:first-child, td:first-child {{ text-align: left }}
+</style></head><body><main><h1>Clusters</h1>
+<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>
+<p><a href="{base}docs">API</a></p></main></body></html>"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDashboard:
+    """One cluster's application, and what its results are read from."""
+
+    app: FastAPI
+    source: ResultSource
+
+
+def base_of(base: str, name: str) -> str:
+    """The base path of one cluster's dashboard."""
+    return f"{base}{BELOW}{quote(name, safe='')}/"
+
+
+def links(base: str, names: list[str]) -> dict[str, str]:
+    """Where a cluster's top bar leads to: label -> address."""
+    return {"All clusters": base, **{name: base_of(base, name) for name in names}}
+
+
+class ClusterApps:
+    """ASGI application: sends each request to the cluster's application that it means, or to the front."""
+
+    def __init__(self, dashboards: Mapping[str, ClusterDashboard], gate: Gate) -> None:
+        """gate: lets people in to all clusters; its base path is the front's."""
+        self._dashboards = dashboards
+        self._base = gate.base
+        self.front = _front(dashboards, gate)
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Pass on."""
+        app, passed = self._sent(scope) if scope["type"] == "http" else (self.front, scope)
+        await app(passed, receive, send)
+
+    def _sent(self, scope: Scope) -> tuple[AsgiApp, Scope]:
+        path = scope["path"]
+        inner = path.removeprefix(self._base) if path.startswith(self._base) else path.lstrip("/")
+        if inner.startswith(BELOW):
+            name, _, rest = inner.removeprefix(BELOW).partition("/")
+            if rest == _ME or rest.startswith(_LOGIN):  # one login for the pages of all clusters
+                return self.front, _at(scope, f"{self._base}{rest}")
+            if unquote(name) in self._dashboards:
+                return self._dashboards[unquote(name)].app, _at(scope, f"{base_of(self._base, unquote(name))}{rest}")
+        if inner in OPEN:
+            return next(iter(self._dashboards.values())).app, scope
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        name = next((value for key, value in pairs if key == PARAMETER), "")
+        if inner.startswith(_API) and name in self._dashboards and inner not in (_ME, f"{_API}clusters"):
+            query = urlencode([(key, value) for key, value in pairs if key != PARAMETER])
+            target = _at(scope, f"{base_of(self._base, name)}{inner}")
+            return self._dashboards[name].app, {**target, "query_string": query.encode("latin-1")}
+        return self.front, scope
+
+
+def _at(scope: Scope, path: str) -> Scope:
+    return {**scope, "path": path, "raw_path": quote(path).encode()}
+
+
+def _front(dashboards: Mapping[str, ClusterDashboard], gate: Gate) -> FastAPI:
+    """The page of all clusters, their table over REST, the reference, and the login."""
+    base = gate.base
+    front = FastAPI(title="cotenant", docs_url=None, openapi_url=None, redoc_url=None)
+    front.add_middleware(Faults)
+    front.include_router(login.router(gate, gate.people))
+
+    def spec() -> dict[str, Any]:
+        return described(next(iter(dashboards.items())), front.openapi(), base)
+
+    def page() -> Response:
+        return HTMLResponse(_page(_table(dashboards), base))
+
+    front.add_api_route(base, page, include_in_schema=False)
+    front.add_api_route(f"{base}openapi.json", spec, include_in_schema=False)
+    front.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(spec(), base)), include_in_schema=False)
+
+    @front.get(f"{base}{_API}clusters", summary="What each cluster could lend and save, and what is at risk there")
+    def clusters() -> Response:
+        rows = list(_table(dashboards).rows())
+        return json_answer({"table": CLUSTERS.name, "total": len(rows), "rows": rows})
+
+    async def elsewhere(request: Request, path: str) -> Response:
+        if path.startswith(_API):
+            return results.problem(_unnamed(request, dashboards))
+        return RedirectResponse(base, 303)
+
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+    front.add_api_route(f"{base}{{path:path}}", elsewhere, methods=methods, include_in_schema=False)
+    front.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
+    front.add_middleware(gate.middleware)
+    return front
+
+
+def _unnamed(request: Request, dashboards: Mapping[str, ClusterDashboard]) -> NoData | UsageError:
+    """Why an endpoint is not answered: no cluster is named, or one that is not here."""
+    names, name = ", ".join(dashboards), request.query_params.get(PARAMETER, "")
+    if name:
+        return NoData(f"there is no cluster {visible(name)!r}", fix=f"There are {names}.")
+    return UsageError("this dashboard shows several clusters", fix=f"Name one: ?{PARAMETER}=, of {names}.")
+
+
+def described(one: tuple[str, ClusterDashboard], front: dict[str, Any], base: str) -> dict[str, Any]:
+    """OpenAPI of the front: each endpoint of a cluster's dashboard, with the query parameter that names the cluster."""
+    name, dashboard = one
+    spec, below = dashboard.app.openapi(), base_of(base, name)
+    parameter = {
+        "name": PARAMETER,
+        "in": "query",
+        "required": True,
+        "description": "Name of the cluster; GET clusters for all.",
+        "schema": {"type": "string"},
+    }
+    paths = dict(front["paths"])
+    for path, item in spec["paths"].items():
+        operations = {
+            method: {**operation, "parameters": [parameter, *operation.get("parameters", ())]}
+            for method, operation in item.items()
+        }
+        paths.setdefault(f"{base}{path.removeprefix(below)}", operations)
+    return {**spec, "paths": paths}
+
+
+def _table(dashboards: Mapping[str, ClusterDashboard]) -> Table:
+    return clusters_table({name: one.source.snapshot().overview for name, one in dashboards.items()})
+
+
+def _page(table: Table, base: str) -> str:
+    columns = [column for column in table.schema.columns if not column.wide]
+    heads = "".join(f'<th scope="col" title="{escape(c.doc)}">{escape(c.title)}</th>' for c in columns)
+    rows = "".join(f"<tr>{''.join(_cell(column, row, base) for column in columns)}</tr>" for row in table.rows())
+    return _PAGE.format(heads=heads, rows=rows, base=escape(base))
+
+
+def _cell(column: Column, row: Mapping[str, Any], base: str) -> str:
+    value = row[column.name]
+    if column.name == CLUSTER.name:
+        return f'<td><a href="{escape(base_of(base, value))}">{escape(visible(value))}</a></td>'
+    write: dict[Kind, Callable[[Any], str]] = {
+        Kind.MILLICORES: display.cores,
+        Kind.BYTES: display.gib,
+        Kind.RATIO: display.percent,
+        Kind.TIME: display.moment,
+    }
+    text = "-" if value is None else write.get(column.kind, str)(value)
+    return f"<td>{escape(text)}</td>"

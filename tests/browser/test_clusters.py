@@ -1,0 +1,42 @@
+"""Several clusters in a browser: from the table of all to one, and by the top bar to the same page of another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from playwright.sync_api import expect
+
+from cotenant.apps.cli.cluster.dashboard import ServedCluster, application
+from cotenant.core.settings.root import Settings
+from tests.browser.conftest import Open
+from tests.support.clusters import copies
+from tests.support.dashboard import QUICK, served
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+@pytest.fixture
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = Settings(dashboard=msgspec.structs.replace(QUICK, base_path="/"))
+    stores = copies(tmp_path_factory.mktemp("clusters"), "east", "west")
+    with served(application([ServedCluster(store, settings, {}) for store in stores])) as address:
+        yield address
+
+
+def test_the_switch_keeps_the_page_and_its_filters_in_the_address(url: str, open_page: Open) -> None:
+    page = open_page(f"{url}/")
+    page.get_by_role("link", name="west").click()
+    expect(page).to_have_url(f"{url}/clusters/west/")
+    page.get_by_role("link", name="Workloads").first.click()
+    expect(page).to_have_url(re.compile("/clusters/west/workloads"))
+    page.evaluate("window.cotenant.go('/clusters/west/workloads?ns=shop')")
+    page.locator("#clusters summary").click()
+    page.get_by_role("link", name="east", exact=True).click()
+    expect(page).to_have_url(f"{url}/clusters/east/workloads?ns=shop")
+    expect(page.locator("#clusters summary")).to_have_text("east")
+    page.locator("#clusters summary").click()
+    page.get_by_role("link", name="All clusters").click()
+    expect(page).to_have_url(f"{url}/")

@@ -1,0 +1,95 @@
+"""Several clusters behind one address: their table, a dashboard and an API for each, one login for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from cotenant.apps.cli.cluster.dashboard import ServedCluster, application
+from cotenant.core.adapters.store import Store
+from cotenant.core.settings.root import Settings
+from tests.support.access import Browser
+from tests.support.clusters import copies
+from tests.support.command_line import cotenant
+from tests.support.dashboard import QUICK, served
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+TOKEN = "launch-token-of-a-test"
+
+
+@dataclass(frozen=True)
+class Scene:
+    url: str
+    stores: list[Store]
+
+    def browser(self, token: str = TOKEN) -> Browser:
+        return Browser(self.url, **({"Authorization": f"Bearer {token}"} if token else {}))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    stores = copies(tmp_path_factory.mktemp("clusters"), "east", "west")
+    settings = Settings(dashboard=msgspec.structs.replace(QUICK, base_path="/co/"))
+    parts = [ServedCluster(store, settings, {}) for store in stores]
+    with served(application(parts, TOKEN)) as url:
+        yield Scene(url, stores)
+
+
+def test_the_front_page_and_the_endpoint_show_every_cluster(scene: Scene) -> None:
+    rows = scene.browser().get("/co/api/v1/clusters").json()["rows"]
+    assert [row["cluster"] for row in rows] == ["east", "west"]
+    # `copies` gives the second copy one node more than the first, so that rows are told apart by more than a name.
+    assert rows[1]["nodes"] == rows[0]["nodes"] + 1
+    page = scene.browser().get("/co/", page=True).text
+    assert all(f'href="/co/clusters/{name}/"' in page for name in ("east", "west"))
+
+
+def test_the_command_line_shows_the_same_rows(scene: Scene) -> None:
+    done = cotenant("get", "clusters", "-o", "json", "--store", scene.stores[0].url)
+    assert msgspec.json.decode(done.stdout) == scene.browser().get("/co/api/v1/clusters").json()["rows"]
+
+
+def test_a_table_is_asked_of_the_cluster_that_the_parameter_names(scene: Scene) -> None:
+    browser = scene.browser()
+    east = browser.get("/co/api/v1/recommendations?cluster=east&severity=critical,warning").json()
+    below = browser.get("/co/clusters/east/api/v1/recommendations?severity=critical,warning").json()
+    assert east == below
+    assert (east["cluster"], browser.get("/co/api/v1/nodes?cluster=west").json()["cluster"]) == ("east", "west")
+
+
+def test_a_table_without_a_cluster_or_of_an_unknown_one_is_refused_with_the_names(scene: Scene) -> None:
+    nameless = scene.browser().get("/co/api/v1/nodes")
+    assert (nameless.status_code, nameless.json()["fix"]) == (400, "Name one: ?cluster=, of east, west.")
+    unknown = scene.browser().get("/co/api/v1/nodes?cluster=north")
+    assert (unknown.status_code, unknown.json()["fix"]) == (404, "There are east, west.")
+
+
+def test_every_operation_of_the_description_takes_the_cluster(scene: Scene) -> None:
+    paths = scene.browser().get("/co/openapi.json").json()["paths"]
+    assert {"/co/api/v1/clusters", "/co/api/v1/nodes", "/co/api/v1/me"} <= set(paths)
+    named = [parameter["name"] for parameter in paths["/co/api/v1/nodes"]["get"]["parameters"]]
+    assert named[0] == "cluster"
+    assert "/co/api/v1/nodes" in scene.browser().get("/co/docs", page=True).text
+
+
+def test_one_login_lets_in_to_all_clusters_and_nobody_without_it(scene: Scene) -> None:
+    for path in ("/co/", "/co/clusters/east/", "/co/clusters/west/_dash-layout", "/co/api/v1/nodes?cluster=west"):
+        assert scene.browser("").get(path).status_code == 401
+    visitor = scene.browser("")
+    assert visitor.get(f"/co/?token={TOKEN}", page=True).status_code == 303
+    for path in ("/co/", "/co/clusters/east/nodes", "/co/clusters/west/", "/co/clusters/west/api/v1/me"):
+        assert visitor.get(path, page=True).status_code == 200
+    assert [visitor.get(path).status_code for path in ("/livez", "/readyz", "/metrics")] == [200, 200, 200]
+
+
+def test_each_clusters_frame_leads_to_the_others_and_to_all(scene: Scene) -> None:
+    layout = scene.browser().get("/co/clusters/west/_dash-layout").text
+    assert all(part in layout for part in ("All clusters", "/co/clusters/east/"))
+
+
+def test_an_address_of_no_cluster_leads_to_the_table_of_all(scene: Scene) -> None:
+    answer = scene.browser().get("/co/clusters/north/nodes", page=True)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/co/")
