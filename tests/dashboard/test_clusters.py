@@ -85,11 +85,6 @@ def test_one_login_lets_in_to_all_clusters_and_nobody_without_it(scene: Scene) -
     assert [visitor.get(path).status_code for path in ("/livez", "/readyz", "/metrics")] == [200, 200, 200]
 
 
-def test_each_clusters_frame_leads_to_the_others_and_to_all(scene: Scene) -> None:
-    layout = scene.browser().get("/co/clusters/west/_dash-layout").text
-    assert all(part in layout for part in ("All clusters", "/co/clusters/east/"))
-
-
 def test_an_address_of_no_cluster_leads_to_the_table_of_all(scene: Scene) -> None:
     answer = scene.browser().get("/co/clusters/north/nodes", page=True)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/co/")
