@@ -63,7 +63,6 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "dask ": ("needs machines", "tests/cotenant/test_shards.py"),
     "cotenant scan --all-clusters": ("needs a Prometheus", "tests/cli/test_clusters.py"),
     "cotenant scan --cluster ": ("needs a Prometheus", "tests/cli/test_clusters.py"),
-    "cotenant get clusters": ("needs several clusters", "tests/dashboard/test_clusters.py"),
     "cotenant get pods --all-clusters": ("needs several clusters", "tests/cli/test_clusters.py"),
     "cotenant explain pay/Deployment/checkout --all-clusters": ("needs several clusters", "tests/cli/test_clusters.py"),
     "cotenant get findings --cluster ": ("needs several clusters", "tests/cli/test_clusters.py"),
