@@ -35,7 +35,7 @@ from dashboard.server.connections import BoundedHeads
 from dashboard.server.faults import Faults, request_id
 from dashboard.server.health import Health
 from dashboard.server.listener import bound
-from dashboard.server.memory import few_heaps
+from cotenant.core.adapters.memory import few_heaps
 from dashboard.server.request_limits import Incoming
 from dashboard.server.threaded_dash import ThreadedDash
 from dashboard.sources.namespace_filter import Narrowing

@@ -49,7 +49,7 @@ from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.nodes import batch
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
-from dashboard.server.memory import give_back
+from cotenant.core.adapters.memory import give_back
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
 from dashboard.tables.queries import row_of

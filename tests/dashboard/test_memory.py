@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dashboard.server.memory import ARENAS
+from cotenant.core.adapters.memory import ARENAS
 
 THREADS = 12
 PROGRAM = """
 import ctypes, sys, threading
-from dashboard.server.memory import few_heaps, give_back
+from cotenant.core.adapters.memory import few_heaps, give_back
 if sys.argv[2] == "few":
     few_heaps()
 together = threading.Barrier({threads})

@@ -35,8 +35,8 @@ from recommender.evidence import Evidence, assemble
 from recommender.findings import in_order, of_cluster, of_containers
 from recommender.incomplete import founded_findings, without_decreases
 
-SERIES_AT_ONCE: Final = 512
-"""Series of a signal whose dense rows exist at the same time: 8 MB for two weeks. A larger workload comes alone."""
+SERIES_AT_ONCE: Final = 256
+"""Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

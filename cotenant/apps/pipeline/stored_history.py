@@ -59,7 +59,8 @@ def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Si
     usage = _usage_of_pods(store, OF_PODS, window, shard)
     own: dict[Signal, AnyUsage[PodContainerRef]] = {}
     taken: dict[int, tuple[np.ndarray[Any, Any], tuple[PodContainerRef, ...]]] = {}
-    for signal, series in usage.items():
+    for signal in list(usage):
+        series = usage.pop(signal)  # dropped as soon as it is cut: twice all signals would be most of a worker's memory
         if id(series.refs) not in taken:  # signals of the same series share one tuple
             mine = shard.mine(series.refs)
             taken[id(series.refs)] = mine, tuple(compress(series.refs, mine))

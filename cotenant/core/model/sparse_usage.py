@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Generic, TypeAlias
 
 import numpy as np
@@ -61,9 +62,15 @@ class SparseUsage(Generic[RefT]):
         positions = np.arange(len(self.refs))[index]
         lengths = np.diff(self.bounds)[positions]
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-        source = np.repeat(self.bounds[positions] - bounds[:-1], lengths) + np.arange(bounds[-1])
+        cells = np.empty(int(bounds[-1]), dtype=self.cells.dtype)
+        # stretches of neighbouring series are copied whole: positions of all cells would take four times their memory
+        edges = [0, *(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
+        for begin, end in pairwise(edges):
+            if begin < end:
+                source = slice(self.bounds[positions[begin]], self.bounds[positions[end - 1] + 1])
+                cells[bounds[begin] : bounds[end]] = self.cells[source]
         refs = tuple(self.refs[row] for row in positions.tolist())
-        return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=self.cells[source])
+        return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=cells)
 
     def dense(self) -> Usage[RefT]:
         """All series."""

@@ -213,6 +213,7 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
     """Pull what is new; an interruption keeps what was stored so far."""
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.kube.overlay import overlay
+    from cotenant.core.adapters.memory import give_back
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.errors import NoData
     from cotenant.core.model.usage.usage import Signal
@@ -226,9 +227,9 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
             f"{target.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
             fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks.",
         )
-    inventory = place.read_inventory()
-    if target.live is not None and inventory is not None:
+    if target.live is not None and (inventory := place.read_inventory()) is not None:
         place.write_inventory(overlay(inventory, target.live))
+    give_back()
     return place
 
 

@@ -21,6 +21,7 @@ from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sum
 from cotenant.apps.pipeline.plans import Candidates
 from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
+from cotenant.core.adapters.memory import give_back
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress, Silent
@@ -83,21 +84,26 @@ class ShardResult:
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     """Compute one shard. StoreError when the store fails."""
     progress = progress or Silent()
+
+    def stage(name: str) -> None:
+        give_back()  # what one stage freed must not stand beside what the next one takes
+        progress.stage(name, 1)
+
     store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
-    progress.stage("Read history", 1)
+    stage("Read history")
     usage = stored_history.of_shard(store, shard, task.window)
     history = History(shard.inventory, task.window, usage, {}, task.quality)
-    progress.stage("Workload portraits", 1)
+    stage("Workload portraits")
     workloads, totals = workload_totals(history)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
-    progress.stage("Forecasts", 1)
+    stage("Forecasts")
     of_groups = {r: _forecast(store, shard, totals[s], portraits[r], settings) for r, s in POD_SIGNAL.items()}
     analysis = WorkloadAnalysis(
         history, workloads, totals, portraits, {r: one.forecasts for r, one in of_groups.items()}
     )
-    progress.stage("Recommendations", 1)
+    stage("Recommendations")
     container_results = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
-    progress.stage("Sums and tables", 1)
+    stage("Sums and tables")
     return _result(analysis, container_results, list(of_groups.values()), settings)
 
 

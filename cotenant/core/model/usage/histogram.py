@@ -275,10 +275,10 @@ def _binned(
     step = max(1, _CELLS_PER_BLOCK // max(1, values.shape[1]))
     for start in range(0, len(values), step):
         block = values[start : start + step]
-        finite = np.isfinite(block)
-        cells = buckets.find(np.where(finite, block, 0.0)) + buckets.count * np.arange(len(block))[:, None]
-        weights = np.where(finite, decay, 0.0)
-        counted = np.bincount(cells.ravel(), weights.ravel(), minlength=len(block) * buckets.count)
+        sampled = np.flatnonzero(np.isfinite(block))  # of pods that come and go most slots are gaps
+        row, slot = np.divmod(sampled, block.shape[1])
+        cells = buckets.find(block.reshape(-1)[sampled]) + buckets.count * row
+        counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
         np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
     return binned
 
