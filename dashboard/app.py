@@ -21,6 +21,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse
 
 from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.adapters.memory import few_heaps
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.settings.sections.dashboard import AccessMode, DashboardSettings
 from dashboard import pages
@@ -35,7 +36,6 @@ from dashboard.server.connections import BoundedHeads
 from dashboard.server.faults import Faults, request_id
 from dashboard.server.health import Health
 from dashboard.server.listener import bound
-from cotenant.core.adapters.memory import few_heaps
 from dashboard.server.request_limits import Incoming
 from dashboard.server.threaded_dash import ThreadedDash
 from dashboard.sources.namespace_filter import Narrowing

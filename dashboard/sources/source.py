@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from cotenant.core.adapters.clock import Clock, SystemClock
+from cotenant.core.adapters.memory import give_back
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.colocation.enforcement import Gathering, NodeLanes
@@ -49,7 +50,6 @@ from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.nodes import batch
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
-from cotenant.core.adapters.memory import give_back
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
 from dashboard.tables.queries import row_of
