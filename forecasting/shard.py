@@ -179,6 +179,7 @@ def forecast_shard(
     tests = back_test(members, history, grid, settings)
     served = rehearse(tests, settings)
     fit = _trained(shard, tests, served)
+    tests = replace(tests, forecasts=tests.forecasts[:, :, :0].copy())  # most of the memory, and needed no more
     mixed = shard.mixed(_Present(ahead, tests.near), fit)
     lifter = _Lifter(shard, tests, daily_classes(history, grid.slots_per_day))
     errors = [(e.relative_wql, e.coverage_95, e.origins) for e in measure(tests, lifter.each(served))]

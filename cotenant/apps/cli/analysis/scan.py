@@ -213,12 +213,13 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
     """Pull what is new; an interruption keeps what was stored so far."""
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.kube.overlay import overlay
-    from cotenant.core.adapters.memory import give_back
+    from cotenant.core.adapters.memory import few_heaps, give_back
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.errors import NoData
     from cotenant.core.model.usage.usage import Signal
     from profiler.history import pull
 
+    few_heaps()
     place = Store(url_of(settings), target.cluster)
     pull(target.source, place, settings.profiler, SystemClock(), progress)
     if place.span(Signal.CPU_USAGE_MEAN) is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -91,20 +91,26 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
     store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
     stage("Read history")
-    usage = stored_history.of_shard(store, shard, task.window)
-    history = History(shard.inventory, task.window, usage, {}, task.quality)
+    of_pods = stored_history.of_shard(store, shard, task.window)
+    history = History(shard.inventory, task.window, of_pods, {}, task.quality)
     stage("Workload portraits")
     workloads, totals = workload_totals(history)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
-    stage("Forecasts")
-    of_groups = {r: _forecast(store, shard, totals[s], portraits[r], settings) for r, s in POD_SIGNAL.items()}
-    analysis = WorkloadAnalysis(
-        history, workloads, totals, portraits, {r: one.forecasts for r, one in of_groups.items()}
-    )
     stage("Recommendations")
     container_results = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    sums = _sums(history)
+    # back-tests take as much memory as the series of pods, which are needed no more
+    del of_pods
+    history = replace(history, usage={s: history.usage[s] for s in browse.REQUEST_SIGNAL.values()})
+    stage("Forecasts")
+    of_groups: dict[Resource, GroupForecast] = {}
+    for resource, signal in POD_SIGNAL.items():
+        of_groups[resource] = _forecast(store, shard, totals[signal], portraits[resource], settings)
+        give_back()
+    forecasts = {r: one.forecasts for r, one in of_groups.items()}
     stage("Sums and tables")
-    return _result(analysis, container_results, list(of_groups.values()), settings)
+    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts)
+    return _result(analysis, container_results, sums, list(of_groups.values()), settings)
 
 
 def compute_packed(task: ShardTask) -> ShardResult:
@@ -145,22 +151,41 @@ def _forecast(
     return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
 
 
+class _SumsOfPods(NamedTuple):
+    """What is summed over the pods' series: see ShardResult."""
+
+    pods: Mapping[Resource, PartialPodSums]
+    coverage: Coverage
+    requested: Mapping[Resource, HourlySum]
+
+
+def _sums(history: History) -> _SumsOfPods:
+    return _SumsOfPods(
+        {r: _pods(history, r) for r in Resource},
+        coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory),
+        {r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
+    )
+
+
 def _result(
-    analysis: WorkloadAnalysis, container_results: ContainerResults, groups: list[GroupForecast], settings: Settings
+    analysis: WorkloadAnalysis,
+    container_results: ContainerResults,
+    sums: _SumsOfPods,
+    groups: list[GroupForecast],
+    settings: Settings,
 ) -> ShardResult:
-    history, inventory, cpu = analysis.history, analysis.history.inventory, POD_SIGNAL[Resource.CPU]
+    inventory, cpu = analysis.history.inventory, POD_SIGNAL[Resource.CPU]
     rows = [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
-    pods = {r: _pods(history, r) for r in Resource}
     cluster = everything(inventory.cluster, len(analysis.workloads))
     return ShardResult(
         workloads=_columns(analysis),
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
         container_results=container_results,
         floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
-        pods=pods,
+        pods=sums.pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
-        coverage=coverage(history.usage[cpu], inventory),
-        requested={r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
+        coverage=sums.coverage,
+        requested=sums.requested,
         largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
         candidates=plans.candidates(inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings),
         learned={one.group: one.news for one in groups if one.news is not None},
