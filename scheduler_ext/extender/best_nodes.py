@@ -47,7 +47,8 @@ def narrowed(
     # nodes that are less than one of the scheduler's eleven steps apart take turns
     points, highest = points[places], highest[places]
     turn = settings.score_span / MOST * turns(rows[places], pod.identity.uid)
-    ranked = np.nan_to_num(np.where(np.isnan(points), highest, points) + turn)
+    ranked = np.where(np.isnan(points), highest, points) + turn
+    ranked[np.isnan(ranked)] = 0.0  # of zones in which nobody reports
     return places[best(ranked, None if zones is None else zones[places], settings.most_nodes)]
 
 
