@@ -15,7 +15,7 @@ def test_rounds_over_many_workloads_keep_the_queues_limits_and_the_windows(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     scene, namespaces = scaled(control_plane, tmp_path, 8, 2)
-    story = hour(scene, namespaces, 6)
+    story = hour(scene, namespaces, 5)
     # the windows close before the last rounds; two policies may have two changes under way each, and have
     assert story.closed_rounds >= 2 and 4 <= len(story.standings) <= 8
     assert max(all_ for all_, _ in story.soaking) <= AT_ONCE

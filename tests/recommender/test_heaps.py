@@ -21,6 +21,7 @@ from changes.decide.heap_flags import flag_texts, rebased_heap
 from changes.decide.methods import MethodContext, impossible
 from changes.decide.patches import kubectl_command
 from changes.decide.steps import first_step
+from cotenant.apps.pipeline import tables
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.cluster import Container
 from cotenant.core.model.errors import UsageError
@@ -84,6 +85,8 @@ def test_a_heap_far_above_what_is_live_shrinks_with_request_and_limit() -> None:
     assert limit is not None and limit >= 1280 + 345
     # as limits stay by default, the change leaves 6 GiB
     assert amounts(one(with_heap(web(seen, 5 * GIB, 6 * GIB), LARGE))) == (1625, 6 * 1024)
+    (row,) = tables.recommendations([recommended], GuardrailSettings()).rows()
+    assert (row["heap_now"], row["heap"]) == (4 * GIB, 1280 * MIB)
     assert any("from 4.0 GiB to 1.2" in note and "-Xmx" in note for note in recommended.notes)
 
 

@@ -159,6 +159,8 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "strategy": recommendation.strategy,
     }
     row |= _trusted(recommendation)
+    if recommendation.heap is not None:
+        row |= {"heap_now": recommendation.heap.now_bytes, "heap": recommendation.heap.amount_bytes}
     for value in recommendation.values:
         prefix = f"{value.resource}_{value.field}"
         row |= {f"{prefix}_now": value.now, prefix: value.amount}

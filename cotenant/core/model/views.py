@@ -92,6 +92,8 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
         Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
+        Column("heap_now", "Heap now", Kind.BYTES, "Largest heap of the runtime inside, where it moves.", wide=True),
+        Column("heap", "Heap", Kind.BYTES, "Proposed largest heap; it changes with the memory.", wide=True),
         Column(
             "cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True
         ),
