@@ -22,8 +22,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
 
 
 def test_the_buttons_of_an_open_page_go_off_with_the_reason_and_come_back_by_themselves(
-    control_plane: ControlPlane, made: acting.Prepared, tmp_path: Path, open_page: Open
+    control_plane: ControlPlane,
+    made: acting.Prepared,
+    tmp_path: Path,
+    open_page: Open,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("changes.service.GLANCE_SECONDS", 1.0)  # people wait for 10 s
     with FaultProxy(control_plane, tmp_path, control_plane.admin_kubeconfig) as proxy:
         scene = acting.Scene(made, acting.settings_of(tmp_path, proxy.kubeconfig, acting.ACTIONS))
         ref = scene.workloads[0]

@@ -16,7 +16,7 @@ from changes.decide.patches import kubectl_command
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.views import RECOMMENDATIONS, Overview
 from dashboard.sources.source import StoreSource
-from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
+from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
@@ -273,7 +273,7 @@ def test_an_unknown_filter_is_named_not_ignored(open_page: Open, address: str) -
     expect(page.get_by_text("Did you mean pattern?").first).to_be_visible()
 
 
-@ON_A_SLOW_MACHINE
+@pytest.mark.parametrize("cpu_slowdown", [1, *full(4)])
 def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, address: str, made: Results) -> None:
     page = settled(open_page(f"{address}/recommendations?severity=critical"))
     row = api(page, f"{address}/api/v1/recommendations?severity=critical&sort=cpu_step_total")["rows"][0]
