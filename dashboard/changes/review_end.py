@@ -145,18 +145,12 @@ def summed(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any
     sums = reviewing.sums(going)
     parts: list[Any] = [
         html.Strong(display.counted(sums.workloads, "workload")),
-        html.Span(_signed(sums.millicores, Resource.CPU), className="selection-sum"),
-        html.Span(_signed(sums.bytes, Resource.MEMORY), className="selection-sum"),
+        html.Span(select_bar.signed_amount(sums.millicores, Resource.CPU), className="selection-sum"),
+        html.Span(select_bar.signed_amount(sums.bytes, Resource.MEMORY), className="selection-sum"),
     ]
     if sums.monthly is not None:
         parts.append(html.Span(select_bar.monthly(sums.monthly, currency), className="selection-sum"))
     return [*parts, *([html.Span(f"{out:,} left out", className="dim")] if out else [])]
-
-
-def _signed(value: int, resource: Resource) -> Any:
-    if not value:
-        return f"0 {'cores' if resource is Resource.CPU else 'GiB'}"
-    return ["+" if value > 0 else "−", panels.amount(abs(value), resource)]
 
 
 # --- files instead ----------------------------------------------------------------------------------------------------

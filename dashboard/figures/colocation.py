@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.enforcement_tables import floats_of
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from dashboard.figures import base, lines
@@ -40,7 +41,7 @@ def chart(
     how its formula measures it. Without a ceiling it stands on the node's usage.
     """
     scale = SCALE[resource]
-    columns = {name: _numbers(row[name]) / scale for name in ("total", "prod", "batch", "mid")}
+    columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}
     times = row["start"] + HOUR_SECONDS * np.arange(len(columns["total"]))
     recent = base.recent(times.tolist(), back_seconds)
     x = base.milliseconds(times[recent].tolist())
@@ -58,10 +59,6 @@ def chart(
         trace.setdefault("hovertemplate", f"%{{y:,.1f}} {UNIT[resource]}")
     figure = {"data": traces, "layout": lines.over_time(UNIT[resource], x, legend=LEGEND)}
     return Chart(figure, _summary(columns, resource, scale, allocatable))
-
-
-def _numbers(cells: Any) -> Floats:
-    return np.array([np.nan if c is None else c for c in cells], dtype=np.float64)
 
 
 def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]]:

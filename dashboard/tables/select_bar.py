@@ -106,8 +106,8 @@ def _selection_summary(worth: SelectionTotals, chosen: Selection, matching: int,
     return [
         html.Strong(count, id="selection-count"),
         html.Span(f"in {display.counted(worth.workloads, 'workload')}", className="dim"),
-        html.Span(_amount(worth.millicores, Resource.CPU), className="selection-sum"),
-        html.Span(_amount(worth.bytes, Resource.MEMORY), className="selection-sum"),
+        html.Span(signed_amount(worth.millicores, Resource.CPU), className="selection-sum"),
+        html.Span(signed_amount(worth.bytes, Resource.MEMORY), className="selection-sum"),
         *money,
         html.Span(["risk: ", *_spaced(risks)], title=choosing.RISK_RULE, className="selection-risk"),
     ]
@@ -117,7 +117,7 @@ def _spaced(parts: Sequence[Component]) -> list[Any]:
     return [piece for part in parts for piece in (part, " ")]
 
 
-def _amount(value: float, resource: Resource) -> Any:
+def signed_amount(value: float, resource: Resource) -> Any:
     """A change with its sign, which the unit switch may rewrite."""
     if not value:
         return f"0 {'cores' if resource is Resource.CPU else 'GiB'}"

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
 from cotenant.apps.manager.sender import Leadership
 from cotenant.core.model.errors import CotenantError, NoData
 from cotenant.core.settings.root import Settings
@@ -21,18 +21,6 @@ NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
 """Pause after a run that failed, at most the interval."""
 log = structlog.get_logger(__name__)
-
-
-class _Failure(msgspec.Struct):
-    kind: str
-    message: str
-    fix: str = ""
-
-
-class _Job(msgspec.Struct):
-    settings: Settings
-    cluster: str
-    keep: bool
 
 
 class PipelineFailed(CotenantError):
@@ -48,7 +36,7 @@ class Pipeline:
         """Nothing runs yet. ran: called after each run that ended with results."""
         self._run_ended = ran
         self._settings = settings
-        self._job = _Job(settings, cluster, settings.manager.write)
+        self._job = PipelineJob(settings, cluster, settings.manager.write)
         self._leadership = leadership
         self._results: RunResults | None = None
         self._error: CotenantError | None = None
@@ -119,7 +107,7 @@ class Pipeline:
         try:
             if code == 0:
                 return msgspec.json.decode(answer, type=RunResults)
-            failure = msgspec.json.decode(answer, type=_Failure)
+            failure = msgspec.json.decode(answer, type=PipelineFailure)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PipelineFailed(
                 f"the pipeline's process answered what is no result: {error}", fix="Its log lines stand above."

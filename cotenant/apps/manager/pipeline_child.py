@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from cotenant.apps.manager.decisions.results import RunResults, collect
+from cotenant.apps.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
 from cotenant.apps.pipeline import corridor
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import connect
@@ -27,22 +27,6 @@ from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.store import store_url
 from profiler.history import pull
 from profiler.prometheus import PrometheusSource
-
-
-class PipelineJob(msgspec.Struct):
-    """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
-
-    settings: Settings
-    cluster: str
-    keep: bool = True
-
-
-class PipelineFailure(msgspec.Struct):
-    """Why there are no results: the kind of error, what happened, what helps."""
-
-    kind: str
-    message: str
-    fix: str = ""
 
 
 def run(job: PipelineJob) -> RunResults:

@@ -14,7 +14,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.model.reservations.reservation import Condition, Reference
+from cotenant.core.model.reservations.reservation import Condition, Reference, object_of
 from cotenant.core.model.text import shown
 from scheduler_ext.reservations.status import condition_body, merged
 
@@ -143,9 +143,9 @@ class MigrationJob:
         meta, spec = body.get("metadata") or {}, body.get("spec") or {}
         name = str(meta.get("name") or "")
         what = f"podmigrationjob {name}"
-        options = _mapping(spec.get("reservationOptions"), f"{what}: reservationOptions")
+        options = object_of(spec.get("reservationOptions"), f"{what}: reservationOptions")
         ttl = spec.get("ttl")
-        pod = _reference(_mapping(spec.get("podRef"), f"{what}: podRef"))
+        pod = _reference(object_of(spec.get("podRef"), f"{what}: podRef"))
         if not (pod.namespace and pod.name):
             raise UsageError(f"{what}: podRef names no pod", fix="Write the pod's namespace and name.")
         return cls(
@@ -162,8 +162,8 @@ class MigrationJob:
             target=str((meta.get("annotations") or {}).get(TARGET_ANNOTATION) or ""),
             decided_source=str((meta.get("annotations") or {}).get(SOURCE_ANNOTATION) or ""),
             reservation_ref=str((options.get("reservationRef") or {}).get("name") or ""),
-            reservation_template=_mapping(options.get("template"), f"{what}: reservationOptions.template"),
-            delete_options=_mapping(spec.get("deleteOptions"), f"{what}: deleteOptions"),
+            reservation_template=object_of(options.get("template"), f"{what}: reservationOptions.template"),
+            delete_options=object_of(spec.get("deleteOptions"), f"{what}: deleteOptions"),
             status=_status(body.get("status") or {}, what),
         )
 
@@ -238,7 +238,7 @@ def _status_body(status: JobStatus) -> Json:
 
 def _status(body: Json, what: str) -> JobStatus:
     phase = body.get("phase")
-    successor = _mapping(body.get("podRef"), f"{what}: status.podRef")
+    successor = object_of(body.get("podRef"), f"{what}: status.podRef")
     return JobStatus(
         JobPhase(phase) if phase in list(JobPhase) else JobPhase.PENDING,
         str(body.get("status") or ""),
@@ -263,11 +263,3 @@ def _reference(body: Json) -> Reference:
         str(body.get(part) or "") for part in ("kind", "name", "namespace", "uid", "apiVersion")
     )
     return Reference(kind, name, namespace, uid, api_version)
-
-
-def _mapping(value: Any, what: str) -> Json:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
-    return value

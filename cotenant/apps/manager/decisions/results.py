@@ -24,10 +24,27 @@ from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.core.settings.root import Settings
 from recommender.replicas import ReplicaFloor
 
 MEDIAN: Final = 0.5
 HIGH: Final = 0.95
+
+
+class PipelineJob(msgspec.Struct):
+    """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
+
+    settings: Settings
+    cluster: str
+    keep: bool = True
+
+
+class PipelineFailure(msgspec.Struct):
+    """Why there are no results: the kind of error, what happened, what helps."""
+
+    kind: str
+    message: str
+    fix: str = ""
 
 
 class ContainerAdvice(msgspec.Struct, frozen=True):

@@ -143,7 +143,7 @@ def gridded(node: str, samples: Sequence[LaneSample], *, dry: bool = False, sour
 
 
 def _binned(samples: Sequence[LaneSample], name: str, place: npt.NDArray[np.int64], size: int) -> list[float]:
-    cells = _floats([getattr(sample, name) for sample in samples])
+    cells = floats_of([getattr(sample, name) for sample in samples])
     out = np.full(size, np.nan)
     (np.fmin if name in ("target", "limit") else np.fmax).at(out, place, cells)
     return [float(v) for v in out]
@@ -163,18 +163,19 @@ def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
         start_seconds=float(row["start"] or 0),
         step_seconds=float(row["step_seconds"] or 1),
         capacity=float(row["capacity"] or 0),
-        values={name: _floats(row[name]).tolist() for name in NUMBERS},
+        values={name: floats_of(row[name]).tolist() for name in NUMBERS},
         dry=row["mode"] == "dry-run",
         source=str(row["source"]),
     )
 
 
-def _floats(cells: Sequence[float | None]) -> npt.NDArray[np.float64]:
+def floats_of(cells: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    """Numbers of cells, (n,); NaN for an empty one."""
     return np.array([np.nan if c is None else c for c in cells], dtype=np.float64)
 
 
 def _numeric(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, **{name: _floats(row[name]).tolist() for name in NUMBERS}}
+    return {**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}}
 
 
 def _end(row: Mapping[str, Any]) -> float:

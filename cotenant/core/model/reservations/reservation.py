@@ -110,7 +110,7 @@ class Owner:
     def matches(self, pod: PodIdentity) -> bool:
         """Whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
         return (
-            (self.object is None or _is_object(self.object, pod))
+            (self.object is None or _isobject_of(self.object, pod))
             and (self.controller is None or any(_is_controller(self.controller, c, pod) for c in pod.controllers))
             and (self.selector is None or self.selector.matches(pod.labels))
         )
@@ -232,7 +232,7 @@ class Reservation:
         meta, spec = body.get("metadata") or {}, body.get("spec") or {}
         name = str(meta.get("name") or "")
         what = f"reservation {name}"
-        template = _object(spec.get("template"), f"{what}: template")
+        template = object_of(spec.get("template"), f"{what}: template")
         return cls(
             name=name,
             uid=str(meta.get("uid") or ""),
@@ -243,7 +243,7 @@ class Reservation:
             version=str(meta.get("resourceVersion") or ""),
             generation=int(meta.get("generation") or 0),
             template=template,
-            size={n: a for n, a in requests_of(_object(template.get("spec"), what), what).items() if a},
+            size={n: a for n, a in requests_of(object_of(template.get("spec"), what), what).items() if a},
             owners=tuple(_owner(one, f"{what}: owners[{i}]") for i, one in enumerate(spec.get("owners") or ())),
             ttl_seconds=_ttl(spec.get("ttl"), what),
             expires_seconds=moment_of(spec.get("expires"), what),
@@ -379,7 +379,8 @@ def toleration(body: Json) -> Toleration:
     )
 
 
-def _object(value: Any, what: str) -> Json:
+def object_of(value: Any, what: str) -> Json:
+    """A part of an object, {} where there is none; UsageError names `what` when it is no object."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -399,7 +400,7 @@ def _policy(policy: Any, what: str) -> AllocatePolicy:
 
 def _owner(body: Any, what: str) -> Owner:
     """One entry of spec.owners: an object, a controller, a label selector; a pod has to fit all that are given."""
-    entry = _object(body, what)
+    entry = object_of(body, what)
     chosen = entry.get("labelSelector")
     reference, controller = entry.get("object"), entry.get("controller")
     return Owner(
@@ -420,7 +421,7 @@ def _reference(body: Json, namespace: str) -> Reference:
     )
 
 
-def _is_object(reference: Reference, pod: PodIdentity) -> bool:
+def _isobject_of(reference: Reference, pod: PodIdentity) -> bool:
     return (
         (not reference.uid or reference.uid == pod.uid)
         and (not reference.name or reference.name == pod.name)
