@@ -20,7 +20,7 @@ from cotenant.apps.experiment.batch_jobs import KINDS, MEMORY_USED_SHARE, BatchJ
 from cotenant.apps.experiment.install import FORECAST, USAGE, Install, install_of
 from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.lenders import Forecasts, Lender, lender
-from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome
+from cotenant.apps.experiment.outcome import STEP_SECONDS, Incident, Sharing, SharingOutcome
 from cotenant.apps.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.apps.experiment.world import World
 from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
@@ -109,6 +109,8 @@ class SharingLoop:
             lent = self._offered(slots)
             for place, slot in enumerate(slots.tolist()):
                 offered, step = lent[:, :, place], slot - steps.start
+                if slot == self.world.effect.first:
+                    self._begin_anew(np.isin(self.running.node, self.world.effect.failed), accounts)
                 self._place(offered, slot, step)
                 self._work(offered, slot, step, accounts)
                 if step % HOUR_STEPS == HOUR_STEPS - 1:
@@ -128,7 +130,12 @@ class SharingLoop:
             np.minimum(self.lending.offered(r, slots), self.capacity[r][:, None]) if r in self.world.past else unbounded
             for r in Resource
         ]
-        return np.stack(rows)
+        lent = np.stack(rows)
+        effect = self.world.effect
+        away = np.flatnonzero(effect.during(slots, Incident.NODE_FAILURE))
+        for node in effect.failed:
+            lent[:, node, away] = 0
+        return lent
 
     def _needed(self, slot: int) -> Floats:
         return np.stack([self.need[r][:, slot] if r in self.need else np.zeros(self.nodes) for r in Resource])
@@ -192,11 +199,15 @@ class SharingLoop:
             pods = list(zip(running.job[here].tolist(), held[here].tolist(), strict=True))
             leaving += agents.leaving(self.capacity[MEMORY][node], used[node], pods, self.policy) if pods else []
         if leaving:
-            leaves = np.isin(running.job, leaving)
-            accounts.lost_millicore_steps += float((running.done * self.request[CPU][running.job])[leaves].sum())
-            self.queue.put_back(running.job[leaves])
-            self.running = running.take(~leaves)
+            self._begin_anew(np.isin(running.job, leaving), accounts)
         return len(leaving)
+
+    def _begin_anew(self, leaves: npt.NDArray[Any], accounts: Accounts) -> None:
+        """Pods that leave their nodes: what they did is lost, and they wait again."""
+        running = self.running
+        accounts.lost_millicore_steps += float((running.done * self.request[CPU][running.job])[leaves].sum())
+        self.queue.put_back(running.job[leaves])
+        self.running = running.take(~leaves)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,6 +40,7 @@ class Incident(StrEnum):
     PROMETHEUS_AWAY = "prometheus-away"
     MEMORY_LEAK = "memory-leak"
     MANAGER_DEAD = "manager-dead"
+    NODE_FAILURE = "node-failure"
 
 
 @dataclass(frozen=True, slots=True)

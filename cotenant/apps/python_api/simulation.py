@@ -50,9 +50,9 @@ def simulate_incident(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Replay an incident on the second day: its time line, and what it cost.
 
-    name: `flash-crowd`, `prometheus-away`, `memory-leak` or `manager-dead`. The first DataFrame has a row a moment:
-    seconds (since it began), witness (who saw or did it) and text. The second one a row a cost: what, value, unit and
-    at_most (the goal; NaN without one).
+    name: `flash-crowd`, `prometheus-away`, `memory-leak`, `manager-dead` or `node-failure`. The first DataFrame has a
+    row a moment: seconds (since it began), witness (who saw or did it) and text. The second one a row a cost: what,
+    value, unit and at_most (the goal; NaN without one).
     """
     if name not in set(Incident):
         raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.")

@@ -114,6 +114,23 @@ def test_a_leak_of_memory_makes_batch_pods_leave_and_no_others() -> None:
     assert of_one(quiet, Sharing.STATIC).evictions == 0
 
 
+def test_failed_nodes_hold_nothing_and_their_services_run_on_the_others() -> None:
+    world = small_world(nodes=4, days=2, incident=Incident.NODE_FAILURE)
+    spared = small_world(nodes=4, days=2)
+    effect = world.effect
+    # a tenth of four nodes is less than one, and one fails at least
+    (failed,) = effect.failed
+    part = slice(effect.first, effect.last)
+    assert (world.need(Resource.CPU)[failed, part] == 0).all()
+    assert np.allclose(world.need(Resource.CPU)[:, part].sum(axis=0), spared.need(Resource.CPU)[:, part].sum(axis=0))
+    outcome = of_one(world, Sharing.STATIC)
+    first, last = (slot - world.first_slot for slot in (effect.first, effect.last))
+    # 40 % of 32 cores of each node are lent, and only while it is there
+    assert np.allclose(outcome.timeline.offered_cores[first:last], 3 * 0.4 * CORES)
+    assert np.allclose(outcome.timeline.offered_cores[last], 4 * 0.4 * CORES)
+    assert outcome.batch_core_hours < of_one(spared, Sharing.STATIC).batch_core_hours
+
+
 def test_a_flash_crowd_takes_its_cpu_from_batch() -> None:
     crowded = small_world(nodes=1, days=2, level=0.2, incident=Incident.FLASH_CROWD)
     line = of_one(crowded, Sharing.COTENANT).timeline

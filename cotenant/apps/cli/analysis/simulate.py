@@ -84,7 +84,9 @@ StaticShareOption = Annotated[
 IncidentOption = Annotated[
     str | None,
     typer.Option(
-        "--incident", metavar="NAME", help="flash-crowd, prometheus-away, memory-leak or manager-dead, on day two."
+        "--incident",
+        metavar="NAME",
+        help="flash-crowd, prometheus-away, memory-leak, manager-dead or node-failure, day two.",
     ),
 ]
 ReportOption = Annotated[

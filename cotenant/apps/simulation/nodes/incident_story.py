@@ -38,6 +38,7 @@ TITLES: Final = {
     Incident.PROMETHEUS_AWAY: "Prometheus is away for an hour at the peak",
     Incident.MEMORY_LEAK: "A service leaks memory",
     Incident.MANAGER_DEAD: "The manager is dead over night",
+    Incident.NODE_FAILURE: "A tenth of the nodes fails at the peak",
 }
 DID: Final = {
     Incident.FLASH_CROWD: (
@@ -52,10 +53,15 @@ DID: Final = {
         "batch-cpu stays as it was last written. Node agents watch their policy at the API server and go on: best "
         "effort gives way to services as before."
     ),
+    Incident.NODE_FAILURE: (
+        "Kubernetes starts the pods of these nodes on the others, whose batch-cpu follows what services use there now; "
+        "batch jobs of the failed nodes wait and begin anew."
+    ),
 }
 UNSEEN: Final = {
     Incident.FLASH_CROWD: "No alert of cotenant; the page Enforcement shows who was held back or evicted, and why.",
     Incident.PROMETHEUS_AWAY: "No alert: who would evaluate them is away. The log says `pipeline gave no results`.",
+    Incident.NODE_FAILURE: "No alert of cotenant: Kubernetes says that the nodes are not ready.",
     Incident.MEMORY_LEAK: "No alert of cotenant below 50 evictions an hour; the page Enforcement names pods and node.",
 }
 ALERTS: Final = {Incident.MANAGER_DEAD: ("CotenantManagerAbsent", 15)}
