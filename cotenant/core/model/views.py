@@ -94,9 +94,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
         Column("heap_now", "Heap now", Kind.BYTES, "Largest heap of the runtime inside, where it moves.", wide=True),
         Column("heap", "Heap", Kind.BYTES, "Proposed largest heap; it changes with the memory.", wide=True),
-        Column(
-            "cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True
-        ),
+        Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand seen in one pod.", wide=True),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
         Column("cpu_delta_total", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
         Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
