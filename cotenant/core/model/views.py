@@ -1,7 +1,6 @@
 """What surfaces show: the schemas of the result tables, and the overview document.
 
-The pipeline fills them from portraits, forecasts and recommendations and stores them; the CLI and the dashboard read them.
-Amounts: millicores and bytes; ratios 0..1; times Unix seconds UTC.
+The pipeline stores them; CLI and dashboard read them. Amounts: millicores, bytes; ratios 0..1; times Unix seconds UTC.
 """
 
 from __future__ import annotations
