@@ -130,10 +130,7 @@ class ScaleStory:
 
 
 def scaled(plane: ControlPlane, folder: Path, workloads: int, namespaces: int) -> tuple[ScaleScene, list[str]]:
-    """Workloads of two pods each, spread over namespaces, each with a recommendation of less CPU."""
-    create_nodes(
-        plane, -(-2 * workloads // PODS_A_NODE) + 1, NodeShape(cpu="256", memory="512Gi", prefix=unique_name("n"))
-    )
+    """Workloads of two pods each on the nodes that there are, each with a recommendation of less CPU."""
     names = [create_namespace(plane.api(), unique_name("scale")) for _ in range(namespaces)]
     scene = ScaleScene(plane, names[0], folder)
     ceiling = {"at_once": AT_ONCE, "soak_minutes": SOAK_MINUTES, "ways": ["RollOut"], "never_touch": []}
@@ -190,6 +187,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         with ControlPlane(folder / "plane", Options(heartbeats=False)) as plane:
+            create_nodes(plane, -(-2 * workloads // PODS_A_NODE) + 1, NodeShape(cpu="256", memory="512Gi"))
             story = hour(*scaled(plane, folder, workloads, namespaces), rounds)
     measured = rows(story, workloads)
     if arguments:

@@ -8,12 +8,14 @@ import pytest
 
 from bench.autopilot_scale import AT_ONCE, hour, rows, scaled
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fixtures import FakeNodes
 
 
 @pytest.mark.slow
 def test_rounds_over_many_workloads_keep_the_queues_limits_and_the_windows(
-    control_plane: ControlPlane, tmp_path: Path
+    control_plane: ControlPlane, fake_nodes: FakeNodes, tmp_path: Path
 ) -> None:
+    fake_nodes(1, cpu="256", memory="512Gi")
     scene, namespaces = scaled(control_plane, tmp_path, 8, 2)
     story = hour(scene, namespaces, 5)
     # windows close on a whole minute, 150 to 210 s after the first of five rounds: the last, at 240 s, is outside;
