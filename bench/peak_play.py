@@ -1,0 +1,239 @@
+"""Days of a service's peaks with and without the product's reservation plans, one control period after the other.
+
+    jobs end -> the autoscaler scales -> the plan's step -> pods, placeholders, jobs take room -> account
+
+The plan is the product's: its proposal by `recommender.plans.proposals`, its object as the manager writes it, its life
+by `recommender.plans.lifecycle`, its guards. Modelled of the manager: Reservations are numbered from 0 to what is
+wanted, one that a pod has taken is not made again in that window, and a free one goes to a waiting pod at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bench.peak_world import DAY_SLOTS, NODE_CORES, NODES, POD_CORES, SLOT_SECONDS, Counts, Jobs, Nodes
+from cotenant.apps.manager.decisions.plans import outlook, proposed
+from cotenant.core.model.reservations.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal, Span
+from cotenant.core.model.reservations.plan_wire import parse_plan
+from cotenant.core.settings.sections.reservations import PlanSettings
+from recommender.plans.guards import Situation, judge
+from recommender.plans.lead import lead
+from recommender.plans.lifecycle import PlanObservation, step
+from recommender.plans.score import ReservationUse
+
+HOUR_SLOTS = 12
+FILLING_SLOTS = DAY_SLOTS
+"""Before the first judged slot, without reservations: jobs fill the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakOutcome:
+    """Seconds that each peak pod waited, in the order of placing; handed_over: pods that took a reservation.
+
+    The rest in core-hours over all judged days.
+    """
+
+    pending_seconds: tuple[float, ...]
+    handed_over: int
+    idle: float
+    peak: float
+    jobs: float
+    cluster: float
+
+    @property
+    def p95_seconds(self) -> float:
+        """Of the peak pods' wait."""
+        return float(np.quantile(self.pending_seconds, 0.95))
+
+
+class Planner:
+    """The plan of one service, and the Reservations that realise it."""
+
+    def __init__(self, settings: PlanSettings) -> None:
+        """Nothing is proposed yet."""
+        self._settings = settings
+        self._plan: Plan | None = None
+        self._proposal: Proposal | None = None
+        self._window: Span | None = None
+        self._nodes_by_unit: dict[int, int | None] = {}
+        self._used: set[int] = set()
+        self.handed_over = 0
+
+    @property
+    def standing(self) -> list[int]:
+        """Reservations that have their room and no pod."""
+        return [unit for unit, node in self._nodes_by_unit.items() if node is not None]
+
+    def hear(self, proposal: Proposal) -> None:
+        """A new analysis: its proposal becomes a plan, approved for good, or moves one that holds nothing."""
+        self._proposal = proposal
+        if self._plan is None and proposal.ready:
+            written = parse_plan(proposed(proposal, proposal.quantile).body)
+            self._plan = replace(written, approval=Approval(PlanDecision.APPROVED))
+        elif self._plan is not None and proposal.window:
+            phase = self._plan.status.phase
+            if phase is None or not (phase.holds or phase is PlanPhase.RELEASED):
+                again = parse_plan(proposed(proposal, self._plan.quantile).body)
+                self._plan = replace(self._plan, window=again.window, count=again.count)
+
+    def turn(self, now_seconds: float, pending: int, nodes: Nodes) -> None:
+        """One control period: what is wanted is asked for, what no longer is goes."""
+        if self._plan is None or self._proposal is None:
+            return
+        plan, standing, used = self._plan, len(self.standing), len(self._used)
+        complete = used + standing >= plan.status.count > 0
+        situation = Situation(
+            plan.source,
+            {name: amount * plan.count for name, amount in plan.per_pod.items()},
+            allocatable={"cpu": int(NODES * NODE_CORES * 1000)},
+            skill=self._proposal.skill,
+        )
+        observed = PlanObservation(
+            look=ReservationUse(used + standing, used, max(0, pending - standing), complete),
+            lead=lead(plan.lead_seconds, (), self._settings),
+            guards=judge(situation, self._settings),
+            outlook=outlook(plan, self._proposal),
+            expected=self._proposal.expected,
+        )
+        following = step(plan, observed, now_seconds, self._settings)
+        self._plan = replace(plan, status=following.status)
+        self._realise(following.want, nodes)
+
+    def _realise(self, want: int, nodes: Nodes) -> None:
+        """Reservations 0 to `want` of the present window; used ones are not made again."""
+        window = self._plan.status.window if self._plan else None
+        if window != self._window:
+            self._window = window
+            self._release(self._nodes_by_unit.keys(), nodes)
+            self._used.clear()
+        want_units = set(range(want))
+        self._release(self._nodes_by_unit.keys() - want_units, nodes)
+        for unit in sorted(want_units - self._used - self._nodes_by_unit.keys()):
+            self._nodes_by_unit[unit] = None
+
+    def _release(self, units: Iterable[int], nodes: Nodes) -> None:
+        for unit in sorted(units):
+            node = self._nodes_by_unit.pop(unit)
+            if node is not None:
+                nodes.leave(node, POD_CORES)
+
+    def place(self, nodes: Nodes) -> None:
+        """Placeholders that wait for room take what there is."""
+        for unit, node in self._nodes_by_unit.items():
+            if node is None:
+                self._nodes_by_unit[unit] = nodes.place(POD_CORES)
+
+    def hand_over(self) -> int | None:
+        """The node of a reservation, which is a pod's now; None where none stands."""
+        for unit in self.standing:
+            self._used.add(unit)
+            self.handed_over += 1
+            return self._nodes_by_unit.pop(unit)
+        return None
+
+
+@dataclass(slots=True)
+class PeakPods:
+    """The service's pods above those that run anyway: nodes of those that run, steps at which the others were made."""
+
+    running: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    pending_steps: list[int] = field(default_factory=list)
+
+    def scale(self, count: int, now: int, nodes: Nodes) -> None:
+        """To so many: new ones wait; those that wait go first, then the newest. What left waiting has waited so far."""
+        self.waiting += [now] * (count - len(self.running) - len(self.waiting))
+        while len(self.running) + len(self.waiting) > count:
+            if self.waiting:
+                self.pending_steps.append(now - self.waiting.pop())
+            else:
+                nodes.leave(self.running.pop(), POD_CORES)
+
+    def place(self, now: int, nodes: Nodes, planner: Planner | None) -> None:
+        """The oldest first: on a reservation where one stands, else on any node with room."""
+        while self.waiting:
+            node = planner.hand_over() if planner else None
+            node = nodes.place(POD_CORES) if node is None else node
+            if node is None:
+                return
+            self.pending_steps.append(now - self.waiting.pop(0))
+            self.running.append(node)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One arm of the experiment between two control periods."""
+
+    nodes: Nodes
+    pods: PeakPods
+    jobs: Jobs
+    planner: Planner | None
+    idle: float = 0.0
+    peak: float = 0.0
+    done: float = 0.0
+
+    def place(self, now: int) -> None:
+        """Who waits takes room: the service's pods first, then placeholders, then jobs."""
+        self.pods.place(now, self.nodes, self.planner)
+        if self.planner:
+            self.planner.place(self.nodes)
+            self.pods.place(now, self.nodes, self.planner)
+        self.jobs.begin(now, self.nodes)
+
+    def count(self) -> None:
+        """Add what is there in this period, in core-periods."""
+        self.idle += POD_CORES * len(self.planner.standing) if self.planner else 0.0
+        self.peak += POD_CORES * len(self.pods.running)
+        self.done += self.jobs.running_cores
+
+
+def played(
+    wanted_pods: Counts,
+    base_pods: int,
+    seed: int,
+    start_seconds: float,
+    settings: PlanSettings,
+    proposals: Sequence[Proposal] = (),
+) -> PeakOutcome:
+    """wanted_pods: peak pods in each slot, the first FILLING_SLOTS not judged; start_seconds: of the first judged one.
+
+    proposals: one a judged hour, none without reservations. A pod that finds room in its first control period has still
+    waited for the scheduler, `settings.scheduler_seconds`; one that goes before it has a node, until then.
+    """
+    period = settings.interval_seconds
+    per_slot, judged = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
+    service_cores = POD_CORES * (base_pods + float(wanted_pods.mean()))
+    jobs = Jobs(service_cores, len(wanted_pods), period, seed)
+    run = Cluster(Nodes(), PeakPods(), jobs, Planner(settings) if proposals else None)
+    for _ in range(base_pods):
+        run.nodes.place(POD_CORES)
+    for now in range(len(wanted_pods) * per_slot):
+        slot, judged_slot = now // per_slot, now // per_slot - FILLING_SLOTS
+        run.jobs.end(now, run.nodes)
+        if now == FILLING_SLOTS * per_slot:
+            run.pods.pending_steps.clear()
+        if now % per_slot == 0:
+            run.pods.scale(int(wanted_pods[slot]), now, run.nodes)
+        if run.planner and judged_slot >= 0:
+            if now % (per_slot * HOUR_SLOTS) == 0:
+                run.planner.hear(proposals[judged_slot // HOUR_SLOTS])
+            at_seconds = start_seconds + (now - FILLING_SLOTS * per_slot) * period
+            run.planner.turn(at_seconds, len(run.pods.waiting), run.nodes)
+        run.place(now)
+        if judged_slot >= 0:
+            run.count()
+    run.pods.scale(0, len(wanted_pods) * per_slot, run.nodes)
+    hours = period / 3600
+    waits = tuple(steps * period + settings.scheduler_seconds for steps in run.pods.pending_steps)
+    handed_over = run.planner.handed_over if run.planner else 0
+    return PeakOutcome(
+        waits,
+        handed_over,
+        run.idle * hours,
+        run.peak * hours,
+        run.done * hours,
+        NODES * NODE_CORES * judged * SLOT_SECONDS / 3600,
+    )
