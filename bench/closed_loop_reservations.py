@@ -66,6 +66,11 @@ class SeedRun:
         return self.reserved.handed_over / len(self.reserved.pending_seconds)
 
     @property
+    def unplanned_share(self) -> float:
+        """Of the peak pods, those that came while the plan held nothing."""
+        return self.reserved.unplanned / len(self.reserved.pending_seconds)
+
+    @property
     def idle_of_peak(self) -> float:
         """Idle core-hours by those of the peak pods."""
         return self.reserved.idle / self.reserved.peak
@@ -89,8 +94,8 @@ def analysed(sizes: Sequence[Size], demand: Floats, settings: Settings) -> tuple
     recent = usage.tail(settings.forecasting.history_days * DAY_SLOTS)
     portraits = build(refs, np.arange(len(refs)), recent, settings.portrait)
     ahead = forecast(recent, portraits, settings.forecasting, fine=False)
-    found = proposals(Candidates(tuple(sizes), np.zeros(len(refs)), usage, ahead.quantiles, ahead.grid), settings)
-    by_workload = {one.workload: one for one in found}
+    proposed = proposals(Candidates(tuple(sizes), np.zeros(len(refs)), usage, ahead.quantiles, ahead.grid), settings)
+    by_workload = {one.workload: one for one in proposed}
     return tuple(by_workload[ref] for ref in refs)
 
 
@@ -141,8 +146,12 @@ def rows(runs: Mapping[float, Sequence[SeedRun]]) -> Iterator[Row]:
     yield below("idle reserved core-hours / core-hours of the cluster", share.mean, "ratio", 0.05, words(share, own))
     jobs = across(own, lambda run: run.jobs_ratio)
     yield Row("core-hours of others' jobs, with / without reservations", jobs.mean, "ratio", note=words(jobs, own))
-    share = across(own, lambda run: run.reserved_share)
-    yield Row("peak pods that took a reservation", share.mean, "ratio", note=words(share, own))
+    for name, value in (
+        ("took a reservation", lambda run: run.reserved_share),
+        ("came while the plan held nothing", lambda run: run.unplanned_share),
+    ):
+        share = across(own, value)
+        yield Row(f"peak pods that {name}", share.mean, "ratio", note=words(share, own))
     for price, some in runs.items():
         if price != PRICES[0]:
             name = f"a miss at {price:g} idle core-hours instead of {PRICES[0]:g}"

@@ -31,13 +31,14 @@ FILLING_SLOTS = DAY_SLOTS
 
 @dataclass(frozen=True, slots=True)
 class PeakOutcome:
-    """Seconds that each peak pod waited, in the order of placing; handed_over: pods that took a reservation.
+    """Seconds that each peak pod waited, in the order of placing, and core-hours over all judged days.
 
-    The rest in core-hours over all judged days.
+    handed_over: pods that took a reservation; unplanned: those that came while the plan held nothing.
     """
 
     pending_seconds: tuple[float, ...]
     handed_over: int
+    unplanned: int
     idle: float
     peak: float
     jobs: float
@@ -61,6 +62,12 @@ class Planner:
         self._nodes_by_unit: dict[int, int | None] = {}
         self._used: set[int] = set()
         self.handed_over = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether capacity is kept for the plan's window."""
+        phase = self._plan.status.phase if self._plan else None
+        return phase is not None and phase.holds
 
     @property
     def standing(self) -> list[int]:
@@ -164,16 +171,23 @@ class PeakPods:
 
 
 @dataclass(slots=True)
-class Cluster:
+class PeakCluster:
     """One arm of the experiment between two control periods."""
 
     nodes: Nodes
     pods: PeakPods
     jobs: Jobs
     planner: Planner | None
+    unplanned: int = 0
     idle: float = 0.0
     peak: float = 0.0
     done: float = 0.0
+
+    def scale(self, count: int, now: int) -> None:
+        """The autoscaler's turn."""
+        if self.planner and not self.planner.holds:
+            self.unplanned += max(0, count - len(self.pods.running) - len(self.pods.waiting))
+        self.pods.scale(count, now, self.nodes)
 
     def place(self, now: int) -> None:
         """Who waits takes room: the service's pods first, then placeholders, then jobs."""
@@ -207,7 +221,7 @@ def played(
     per_slot, judged = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
     service_cores = POD_CORES * (base_pods + float(wanted_pods.mean()))
     jobs = Jobs(service_cores, len(wanted_pods), period, seed)
-    run = Cluster(Nodes(), PeakPods(), jobs, Planner(settings) if proposals else None)
+    run = PeakCluster(Nodes(), PeakPods(), jobs, Planner(settings) if proposals else None)
     for _ in range(base_pods):
         run.nodes.place(POD_CORES)
     for now in range(len(wanted_pods) * per_slot):
@@ -215,8 +229,9 @@ def played(
         run.jobs.end(now, run.nodes)
         if now == FILLING_SLOTS * per_slot:
             run.pods.pending_steps.clear()
+            run.unplanned = 0
         if now % per_slot == 0:
-            run.pods.scale(int(wanted_pods[slot]), now, run.nodes)
+            run.scale(int(wanted_pods[slot]), now)
         if run.planner and judged_slot >= 0:
             if now % (per_slot * HOUR_SLOTS) == 0:
                 run.planner.hear(proposals[judged_slot // HOUR_SLOTS])
@@ -229,11 +244,5 @@ def played(
     hours = period / 3600
     waits = tuple(steps * period + settings.scheduler_seconds for steps in run.pods.pending_steps)
     handed_over = run.planner.handed_over if run.planner else 0
-    return PeakOutcome(
-        waits,
-        handed_over,
-        run.idle * hours,
-        run.peak * hours,
-        run.done * hours,
-        NODES * NODE_CORES * judged * SLOT_SECONDS / 3600,
-    )
+    cluster = NODES * NODE_CORES * judged * SLOT_SECONDS / 3600
+    return PeakOutcome(waits, handed_over, run.unplanned, run.idle * hours, run.peak * hours, run.done * hours, cluster)

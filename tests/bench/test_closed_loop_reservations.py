@@ -51,7 +51,7 @@ def test_pods_of_a_foreseen_peak_find_their_room_at_once_and_others_wait_for_job
     with_plan, without = outcome(tuple(foreseen(hour) for hour in range(12))), outcome()
     # every pod takes a reservation in the control period in which it comes: it waits for the scheduler alone
     assert with_plan.pending_seconds == (OWN.scheduler_seconds,) * PEAK_PODS
-    assert with_plan.handed_over == PEAK_PODS
+    assert (with_plan.handed_over, with_plan.unplanned) == (PEAK_PODS, 0)
     assert without.p95_seconds > OWN.scheduler_seconds + OWN.interval_seconds
     # room comes as jobs end within the lead of 1180 s: at most six pods' two cores stand idle for so long
     assert 0 < with_plan.idle <= PEAK_PODS * POD_CORES * 1180 / 3600
@@ -92,8 +92,10 @@ def test_whatever_is_asked_for_no_core_is_given_twice_and_none_is_lost(counts: l
 
 
 def test_rows_divide_what_reservations_cost_by_the_peak_pods_and_by_the_cluster() -> None:
-    without = PeakOutcome((100.0, 100.0), 0, 0.0, 40.0, 50.0, 1000.0)
-    run = SeedRun(without, replace(without, pending_seconds=(10.0, 10.0), handed_over=1, idle=4.0, jobs=45.0))
+    without = PeakOutcome((100.0, 100.0), 0, 0, 0.0, 40.0, 50.0, 1000.0)
+    run = SeedRun(
+        without, replace(without, pending_seconds=(10.0, 10.0), handed_over=1, unplanned=1, idle=4.0, jobs=45.0)
+    )
     values = {row.metric: (round(row.value, 6), row.met) for row in rows({19.0: [run]})}
-    # 10 s / 100 s; 4 / 40 core-hours is above 0.05, 4 / 1000 below; jobs 45 / 50; one pod of two
-    assert list(values.values()) == [(0.1, True), (0.1, False), (0.004, True), (0.9, None), (0.5, None)]
+    # 10 s / 100 s; 4 / 40 core-hours is above 0.05, 4 / 1000 below; 45 / 50; one pod of two each
+    assert list(values.values()) == [(0.1, True), (0.1, False), (0.004, True), (0.9, None), (0.5, None), (0.5, None)]
