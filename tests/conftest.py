@@ -17,7 +17,7 @@ import pytest
 from _pytest.nodeid import coerce_node_id
 from hypothesis import settings
 
-from tests.cluster.fixtures import BARE_CLUSTER
+from tests.cluster.groups import BARE_CLUSTER, CLUSTER, CONTROLLERS_CLUSTER
 from tests.support.templates import ROOT_VARIABLE
 
 pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures", "tests.images.fixtures"]
@@ -28,10 +28,6 @@ settings.load_profile("continuous-integration" if os.environ.get("CI") else "bus
 
 SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
 """Marks of tests that talk to something outside of their process."""
-CLUSTER = "cluster"
-CONTROLLERS_CLUSTER = "controllers-cluster"
-"""Tests of the shared control plane are two groups, each with a control plane of its own: in one they take longer than
-all other tests together."""
 CONTROLLER_FOLDERS = ("enforcer", "manager", "node", "scheduler_ext")
 LONG_GROUPS = (CLUSTER, CONTROLLERS_CLUSTER, "browser", BARE_CLUSTER, "guest", "containerd", "agent-cluster")
 """Groups of `xdist_group` that take minutes, the longest first."""

@@ -15,10 +15,9 @@ from tests.cluster import binaries, needing
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.faults import FaultProxy
+from tests.cluster.groups import BARE_CLUSTER, CLUSTER
 from tests.cluster.namespaces import create_namespace, unique_name
 
-BARE_CLUSTER = "bare-cluster"
-"""Group of the tests of `bare_plane`, which need no other control plane."""
 FakeNodes = Callable[..., list[str]]
 
 
@@ -27,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         planes = {"control_plane", "next_control_plane", "bare_plane"} & set(getattr(item, "fixturenames", ()))
         if planes:
-            group = BARE_CLUSTER if planes == {"bare_plane"} else "cluster"
+            group = BARE_CLUSTER if planes == {"bare_plane"} else CLUSTER
             for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group(group)):
                 item.add_marker(mark)
 
