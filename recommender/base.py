@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from math import ceil, isfinite
 from typing import Any, Final, Protocol
@@ -81,7 +82,33 @@ def recommend(
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed(strategy.name, evidence, settings, error)] if len(evidence) else []
-    return recommendations
+    return _above_heaps(recommendations, evidence)
+
+
+def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:
+    """Without memory limits that would kill the runtime inside: few strategies know of heaps.
+
+    Where the heap moves along, the strategy has sized both.
+    """
+    templates = [w.container(c.container) for w, c in zip(evidence.workloads, evidence.containers, strict=True)]
+    heaps = {i: c.heap for i, c in enumerate(templates) if c and c.heap and recommendations[i].heap is None}
+    highest = np.nan_to_num(evidence.highest_seen(Resource.MEMORY)) if heaps else ()
+    checked = list(recommendations)
+    for index, heap in heaps.items():
+        floor = heap.maximum_bytes + heap.rest_bytes(highest[index])
+        checked[index] = _without_low_limit(recommendations[index], floor)
+    return checked
+
+
+def _without_low_limit(recommendation: Recommendation, floor_bytes: int) -> Recommendation:
+    """A memory limit that is lowered or set first, to less than the floor, is withheld."""
+    limit = recommendation.value(Resource.MEMORY, Field.LIMIT)
+    if limit is None or limit.action is not Action.SET or limit.amount is None:
+        return recommendation
+    if limit.amount >= (floor_bytes if limit.now is None else min(floor_bytes, limit.now)):
+        return recommendation
+    stays = withheld(limit.resource, limit.field, limit.now, Reason.HEAP, limit.inputs)
+    return replace(recommendation, values=tuple(stays if value is limit else value for value in recommendation.values))
 
 
 def _check(recommendations: list[Recommendation], evidence: Evidence) -> None:

@@ -11,7 +11,8 @@ from typing import Final
 from changes.decide import autoscaler_targets
 from changes.decide.capacity_checks import room
 from changes.decide.change_windows import is_open, when
-from changes.decide.field_changes import quiet
+from changes.decide.field_changes import quiet, template_containers
+from changes.decide.heap_flags import template_heap_bytes
 from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from changes.decide.steps import largest_cut, least_amount
@@ -45,6 +46,7 @@ def judge(
     moved = _moved(recommendations)
     return [
         *_recorded(recommendations, moved, settings),
+        _heap_flag(moved, around.live),
         *room(recommendations, moved, around),
         _protected(recommendations[0], settings),
         _gitops(recommendations, around, settings),
@@ -141,6 +143,27 @@ def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
                 low.append(f"{r.container.container} {v.field} {format_amount(Resource.MEMORY, v.amount)}")
     at_least = f"{settings.memory_above_maximum:g} x the highest working set seen"
     return made("memory-floor", not low, f"below {at_least}: {', '.join(low)}" if low else f"at least {at_least}")
+
+
+def _heap_flag(moved: Moved, live: Json) -> Guardrail:
+    """Fails for a memory limit that is lowered or set first below the largest heap that the template sets.
+
+    Whoever proposed it: other strategies know of no heap, and somebody may have raised the flag since the scan.
+    """
+    low = []
+    for r, v in moved:
+        if (
+            (v.resource, v.field) != (Resource.MEMORY, Field.LIMIT)
+            or v.amount is None
+            or (v.now or v.amount) < v.amount
+        ):
+            continue
+        container = template_containers(live, r.container.workload.kind).get(r.container.container, {})
+        flag = r.heap.amount_bytes if r.heap and r.heap.change else template_heap_bytes(container)
+        if v.amount <= flag:
+            amounts = (format_amount(Resource.MEMORY, amount) for amount in (v.amount, flag))
+            low.append("{} {} is not above its largest heap, {}".format(r.container.container, *amounts))
+    return made("memory-heap", not low, "; ".join(low) or "no limit falls below a heap that the template sets")
 
 
 def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guardrail:

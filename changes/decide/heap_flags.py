@@ -1,11 +1,14 @@
 """Where a pod template sets the largest heap of a runtime, and the texts with another one. Pure.
 
-A flag stands in the value of an environment variable, or in `command` or `args`. All of a container are changed alike,
-so that it does not matter which counts. What comes from a ConfigMap, a Secret or the image is not in the template.
+A flag stands in the value of an environment variable, or in `command` or `args`. All texts of a container are read as
+one command line and changed alike, so that it does not matter which counts, and a start size beside the largest one
+never ends above it. A container that cannot be read for sure is refused as a whole: a flag with a variable for a size,
+texts with different sizes, options from a ConfigMap or a Secret. What the image sets is not in the template.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,28 +17,44 @@ from changes.decide.patches import changes
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.runtimes.heap import HeapProposal, runtime_named
+from cotenant.core.model.runtimes.heap import HeapProposal, runtime_named, runtimes
 
 Json = Mapping[str, Any]
 _LISTS: Final = ("command", "args")
+_BETWEEN: Final = " \0 "
+"""Between the texts of one container: no text of a pod holds a NUL."""
+_OPTIONS: Final = re.compile(r"OPTS|OPTIONS|FLAGS|ARGS|JAVA|JVM|JDK|HEAP", re.ASCII | re.IGNORECASE)
+"""Names of variables that may hold flags of a runtime."""
 
 
 def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]]:
-    """Pointer below the container -> text now and with the proposed heap; UsageError where none sets one."""
-    runtime = runtime_named(heap.runtime)
-    texts: dict[str, tuple[str, str]] = {}
-    for pointer, text in _texts(container):
-        resized = runtime.resized(text, heap.amount_bytes) if runtime else None
-        if resized is not None:
-            texts[pointer] = (text, resized)
-    if not texts:
-        flag = runtime.flag if runtime else "heap"
+    """Pointer below the container -> text now and with the proposed heap; UsageError where none sets it for sure."""
+    runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
+    flag = runtime.flag if runtime else "heap"
+    sizes = {size for text in texts.values() if (size := runtime.size_in(text))} if runtime else set()
+    resized = runtime.resized(_BETWEEN.join(texts.values()), heap.amount_bytes) if runtime and len(sizes) < 2 else None
+    new = resized.split(_BETWEEN) if resized is not None else []
+    hidden, why = next(_hidden(container), ""), ""
+    if len(sizes) > 1:
+        why = f"sets {len(sizes)} different sizes for the largest heap of its"
+    elif not new or len(new) != len(texts):
+        why = "sets no largest heap of its"
+    elif hidden:
+        why = f"takes {hidden} from elsewhere, which may hold a flag of its"
+    if why:
         raise UsageError(
-            f"container {container.get('name')}: its template sets no largest heap of its {heap.runtime}, so that its "
-            "memory cannot be cut safely",
-            fix=f"Set {flag} with a number in env, command or args of the template, or change both by hand.",
+            f"container {container.get('name')}: its template {why} {heap.runtime}, so that its memory cannot be cut "
+            "safely",
+            fix=f"Set {flag} once with a number in env, command or args of the template, or change both by hand.",
         )
-    return {pointer: (old, new) for pointer, (old, new) in texts.items() if old != new}
+    pairs = zip(texts.items(), new, strict=True)
+    return {pointer: (old, text) for (pointer, old), text in pairs if old != text}
+
+
+def template_heap_bytes(container: Json) -> int:
+    """The largest heap in bytes that any flag in the template names, of whatever runtime; 0 where none does."""
+    sizes = (runtime.size_in(text) for runtime in runtimes() for _, text in _texts(container))
+    return max((size for size in sizes if size), default=0)
 
 
 def is_set(container: Json, heap: HeapProposal) -> bool:
@@ -71,3 +90,11 @@ def _texts(container: Json) -> Iterator[tuple[str, str]]:
     for name in _LISTS:
         parts: Sequence[Any] = container.get(name) or ()
         yield from ((f"/{name}/{place}", text) for place, text in enumerate(parts) if isinstance(text, str))
+
+
+def _hidden(container: Json) -> Iterator[str]:
+    """Variables for options whose values are in a ConfigMap or a Secret."""
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        if (source.get("configMapKeyRef") or source.get("secretKeyRef")) and _OPTIONS.search(str(variable.get("name"))):
+            yield str(variable["name"])

@@ -6,7 +6,7 @@ A rest that another guardrail (`dead-band`) finds too small to be worth a change
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any, Final
@@ -119,7 +119,10 @@ def rebased(
     def over_now(one: Recommendation) -> Recommendation:
         name = one.container.container
         heap = rebased_heap(template[name], one.heap) if one.heap and name in template else one.heap
-        return replace(one, values=tuple(now(name, v) for v in one.values), heap=heap)
+        values = tuple(now(name, v) for v in one.values)
+        if heap and one.heap and heap.amount_bytes > one.heap.amount_bytes:  # somebody has given it a larger one
+            values = tuple(({(v.resource, v.field): v for v in values} | _holding(values, heap)).values())
+        return replace(one, values=values, heap=heap)
 
     return tuple(_priced(r, over_now(r)) for r in recommendations)
 
@@ -139,7 +142,7 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
             values[resource, Field.LIMIT] = _stepped(limit, amount)
     heap = _first_heap(recommendation.heap, settings, whole)
     if heap is not None and heap != recommendation.heap:
-        values |= _holding(values, heap)
+        values |= _holding(values.values(), heap)
     return _priced(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
 
 
@@ -151,16 +154,16 @@ def _first_heap(heap: HeapProposal | None, settings: GuardrailSettings, whole: C
     return replace(heap, amount_bytes=max(heap.amount_bytes, min(least, heap.now_bytes)))
 
 
-def _holding(values: Mapping[ValueKey, Value], heap: HeapProposal) -> dict[ValueKey, Value]:
-    """Memory values that hold a heap which has only taken its first step; a request is not raised for it."""
+def _holding(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:
+    """Memory values that hold a heap which is larger than the proposed one; a request is not raised for it."""
     raised_values = {}
-    for field in Field:
-        value = values.get((Resource.MEMORY, field))
-        if value is None or value.action is not Action.SET or value.amount is None:
+    for value in values:
+        if value.resource is not Resource.MEMORY or value.action is not Action.SET or value.amount is None:
             continue
-        least = heap.floor_bytes if field is Field.LIMIT else min(heap.floor_bytes, value.now or heap.floor_bytes)
+        is_limit = value.field is Field.LIMIT
+        least = heap.floor_bytes if is_limit else min(heap.floor_bytes, value.now or heap.floor_bytes)
         if value.amount < least:
-            raised_values[Resource.MEMORY, field] = _stepped(value, least)
+            raised_values[Resource.MEMORY, value.field] = _stepped(value, least)
     return raised_values
 
 

@@ -20,7 +20,6 @@ from profiler.prometheus.promql import equal, named, of_labels, selector
 
 BY: Final = "namespace, pod, container"
 LONGEST_SPAN_SECONDS: Final = 7 * DAY_SECONDS
-_NEEDED: Final = frozenset({HeapFact.MAXIMUM, HeapFact.LIVE})
 HeapRow = tuple[str, HeapFact, Mapping[str, str], float]
 """Runtime, figure, labels, value."""
 
@@ -39,7 +38,7 @@ def questions(
 
 
 def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
-    """The inventory with the heap of each container of which the answers tell its size and what is live in it."""
+    """The inventory with the heap of each container of which the answers tell its size."""
     heaps = _heaps(inventory, rows)
     if not heaps:
         return inventory
@@ -52,7 +51,10 @@ def _with(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Work
 
 
 def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, ManagedHeap]:
-    """By container; where two runtimes speak of one, the one with the larger heap."""
+    """By container; where two runtimes speak of one, the one with the larger heap.
+
+    Where nobody knows what is live, all of it counts as live: the heap stays, and limits keep above it.
+    """
     highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)
     owners, workloads = inventory.owners(), {workload.ref: workload for workload in inventory.workloads}
     for runtime, fact, labels, value in rows:
@@ -61,8 +63,8 @@ def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, 
             figures[fact] = max(value, figures.get(fact, 0.0))
     heaps: dict[ContainerRef, ManagedHeap] = {}
     for (ref, runtime), figures in highest.items():
-        if figures.keys() >= _NEEDED:
-            heap = _heap(runtime, figures)
+        if HeapFact.MAXIMUM in figures:
+            heap = _heap(runtime, {HeapFact.LIVE: figures[HeapFact.MAXIMUM], **figures})
             heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda one: one.maximum_bytes)
     return heaps
 

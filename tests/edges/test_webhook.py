@@ -113,6 +113,26 @@ def test_a_refusal_is_told_with_the_receivers_words_and_not_tried_again(receiver
     assert len(receiver.got) == 1
 
 
+@pytest.mark.parametrize(
+    "body", [f"Cannot POST /{SECRET}", "<pre>%2FT000%2FB000%2Fnot-to-be", "no hook not-to-be-seen"]
+)
+def test_a_refusal_that_repeats_the_address_is_told_without_its_words(receiver: Receiver, body: str) -> None:
+    receiver.server.answers[f"/{SECRET}"] = status(404, body.encode())  # type: ignore[attr-defined]
+    assert refused(receiver.url()).message == "127.0.0.1 answered 404"
+
+
+def test_an_answer_that_breaks_off_while_it_is_read_is_not_delivered(receiver: Receiver) -> None:
+    def broken(handler: Handler) -> None:
+        handler.send_response(500)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.send_header("Content-Length", "9")
+        handler.end_headers()
+        handler.wfile.write(b"not gzip!")
+
+    receiver.server.answers[f"/{SECRET}"] = broken  # type: ignore[attr-defined]
+    assert "no answer from 127.0.0.1" in refused(receiver.url()).message
+
+
 def test_a_redirect_within_the_origin_is_followed_with_the_same_document(receiver: Receiver) -> None:
     receiver.server.answers |= {"/old": status(308, Location="/new"), "/new": status(204)}  # type: ignore[attr-defined]
     post(receiver.url("/old"), b'{"a": 1}', SETTINGS)

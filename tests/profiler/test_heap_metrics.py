@@ -14,7 +14,7 @@ from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 
 START = 1_795_046_400
-HOURS = 6
+HOURS = 26
 SCRAPES = range(START, START + HOURS * HOUR_SECONDS, 60)
 END = START + HOURS * HOUR_SECONDS
 

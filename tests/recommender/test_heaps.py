@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changes.decide.field_changes import inverse, planned
-from changes.decide.guardrails import judge_recorded
+from changes.decide.guardrails import GuardrailContext, GuardrailOutcome, judge, judge_recorded
 from changes.decide.heap_flags import flag_texts, rebased_heap
 from changes.decide.methods import MethodContext, impossible
 from changes.decide.patches import kubectl_command
-from changes.decide.steps import first_step
+from changes.decide.steps import first_step, rebased
 from cotenant.apps.pipeline import tables
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.cluster import Container
@@ -37,6 +37,7 @@ from cotenant.core.model.runtimes.jvm import Jvm
 from cotenant.core.settings.sections.actions import GuardrailSettings
 from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings, RecommenderSettings
 from recommender.backtest import backtest, present, record
+from recommender.base import load_strategy, recommend
 from recommender.evidence import Evidence
 from recommender.findings import of_containers
 from recommender.strategies.cotenant import Cotenant
@@ -175,6 +176,10 @@ def test_a_back_test_takes_the_memory_that_a_smaller_heap_will_not_have_from_wha
         ("-Xmx$(HEAP)", None),
         ("-Xmx${HEAP}m", None),
         ("-Xms${HEAP} -Xmx4g", None),
+        (
+            "-XX:MinHeapSize=3g -XX:SoftMaxHeapSize=3500m -Xmx4g",
+            "-XX:MinHeapSize=1280m -XX:SoftMaxHeapSize=1280m -Xmx1280m",
+        ),
         ("-jar app.jar", None),
         ("--a-Xmx4g", None),
     ],
@@ -219,6 +224,61 @@ def test_what_sets_no_flag_in_the_template_is_refused_with_what_to_do() -> None:
     assert rebased_heap({"name": "app", "args": ["-Xmx3g"]}, move).now_bytes == 3 * GIB
     # somebody has made it smaller since: there is nothing left to do
     assert rebased_heap({"name": "app", "args": ["-Xmx512m"]}, move).change == 0
+
+
+@pytest.mark.parametrize(
+    ("container", "why"),
+    [
+        ({"env": [{"name": "JAVA_OPTS", "value": "-Xmx4g"}], "args": ["-Xmx$(HEAP)"]}, "sets no largest heap"),
+        ({"env": [{"name": "JAVA_OPTS", "value": "-Xmx8g"}], "args": ["-Xmx4g"]}, "sets 2 different sizes"),
+        (
+            {"env": [{"name": "_JAVA_OPTIONS", "valueFrom": {"secretKeyRef": {"name": "s"}}}], "args": ["-Xmx4g"]},
+            "takes _JAVA_OPTIONS from elsewhere",
+        ),
+    ],
+    ids=["an unclear flag beside a clear one", "two sizes", "options from a Secret"],
+)
+def test_a_heap_that_the_template_does_not_set_for_sure_is_refused(container: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        flag_texts({"name": "app", **container}, HeapProposal("jvm", 4 * GIB, GIB, 100 * MIB))
+
+
+def test_a_start_size_in_a_word_of_its_own_comes_down_with_the_largest_heap() -> None:
+    container = {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-Xms4g"}], "command": ["java"], "args": ["-Xmx4g"]}
+    texts = flag_texts({"name": "app", **container}, HeapProposal("jvm", 4 * GIB, GIB, 100 * MIB))
+    assert texts == {"/env/0/value": ("-Xms4g", "-Xms1024m"), "/args/0": ("-Xmx4g", "-Xmx1024m")}
+
+
+def test_a_limit_over_a_flag_that_somebody_raised_since_the_scan_holds_that_heap() -> None:
+    values = (Value(MEMORY, Field.LIMIT, 1500 * MIB, 1739 * MIB, Action.SET, Reason.HEAP),)
+    raising = replace(shrinking(), values=values, heap=HeapProposal("jvm", GIB, 1536 * MIB, 203 * MIB))
+    (over_now,) = rebased(live(args=["-Xmx3g"]), (), [raising])
+    limit = over_now.value(MEMORY, Field.LIMIT)
+    # the template has a limit of 6 GiB by now, and 3,072 + 203 MiB are the least that holds the heap
+    assert limit is not None and (limit.now, limit.amount) == (6 * GIB, (3072 + 203) * MIB)
+
+
+@pytest.mark.parametrize(("amount_mib", "passes"), [(4000, False), (4096, False), (4200, True), (7000, True)])
+def test_no_strategy_sets_a_limit_at_or_below_the_heap_that_the_template_sets(amount_mib: int, passes: bool) -> None:
+    values = (Value(MEMORY, Field.LIMIT, 6 * GIB, amount_mib * MIB, Action.SET, Reason.OK),)
+    plain = replace(shrinking(), values=values, heap=None, strategy="krr-simple")
+    context = GuardrailContext(live(env=[{"name": "A", "value": "-Xms1g -Xmx4g"}]), 0.0)
+    rules = {rule.rule: rule for rule in judge([plain], context, GuardrailSettings())}
+    assert (rules["memory-heap"].outcome is GuardrailOutcome.PASS) is passes, rules["memory-heap"].why
+
+
+@pytest.mark.parametrize("strategy", ["krr-simple", "krr-simple-limit", "vpa"])
+def test_a_strategy_without_heaps_sets_no_limit_below_heap_and_rest(strategy: str) -> None:
+    evidence = with_heap(web(GIB, 3 * GIB, 6 * GIB), replace(LARGE, committed_bytes=GIB))
+    proposed = [
+        r.value(MEMORY, Field.LIMIT) for r in recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    ]
+    # by 1 GiB of use it would be far below the heap of 4 GiB
+    assert [(v.action, v.reason) for v in proposed if v] == [(Action.WITHHELD, Reason.HEAP)]
+    without = with_heap(web(GIB, 3 * GIB, 6 * GIB), replace(LARGE, maximum_bytes=512 * MIB, other_bytes=0))
+    (small,) = recommend(load_strategy(strategy), without, RecommenderSettings())
+    limit = small.value(MEMORY, Field.LIMIT)
+    assert limit is not None and limit.action is Action.SET
 
 
 # --- the change -------------------------------------------------------------------------------------------------------

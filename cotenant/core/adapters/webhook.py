@@ -7,12 +7,13 @@ twice is worse than one that is missing.
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from cotenant.core.model.errors import NotDelivered, UsageError
+from cotenant.core.model.errors import CotenantError, NotDelivered, UsageError
 from cotenant.core.settings.sections.notify import NotifySettings
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _SAME_METHOD: Final = frozenset({307, 308})
 """Redirects that keep a POST a POST; others would turn it into a GET."""
 _SHOWN_BYTES: Final = 200
 _ADDRESS_BYTES: Final = 4096
+_SECRET_CHARACTERS: Final = 8
+"""A part of the address from this length on is not shown, not even its beginning."""
 
 
 def post(url: str, body: bytes, settings: NotifySettings) -> None:
@@ -41,8 +44,11 @@ def post(url: str, body: bytes, settings: NotifySettings) -> None:
     sender.join(2 * settings.timeout_seconds)
     if sender.is_alive():
         raise NotDelivered(f"{parts.hostname} took longer than {2 * settings.timeout_seconds:g} seconds to answer")
-    if caught:
+    if not caught:
+        return
+    if isinstance(caught[0], CotenantError):
         raise caught[0]
+    raise NotDelivered(f"no answer from {parts.hostname}: {type(caught[0]).__name__}")  # its text may hold the address
 
 
 def origin_of(url: str) -> SplitResult:
@@ -121,10 +127,16 @@ def _next(answer: Response, url: str, start: SplitResult) -> str:
 
 
 def _taken(answer: Response, start: SplitResult) -> None:
-    """Nothing when the receiver took it, else NotDelivered with the beginning of what it said."""
+    """Nothing when the receiver took it, else NotDelivered with the beginning of what it said.
+
+    Many servers repeat the path that they do not know, which is the secret: then nothing of it is shown.
+    """
     if 200 <= answer.status_code < 300:
         return
     text = answer.raw.read(_SHOWN_BYTES, decode_content=True).decode("utf-8", "replace").strip()
+    secrets = [part for part in re.split(r"[/?&=]", f"{start.path}?{start.query}") if len(part) >= _SECRET_CHARACTERS]
+    if any(part[:_SECRET_CHARACTERS] in unquote(text) or part[:_SECRET_CHARACTERS] in text for part in secrets):
+        text = ""
     raise NotDelivered(f"{start.hostname} answered {answer.status_code}{': ' if text else ''}{text}")
 
 
