@@ -15,7 +15,17 @@ from typing import Any, Final
 
 from changes.decide import autoscaler_targets
 from changes.decide.autoscaler_targets import TargetMove
-from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, file_refusal, nested, patch, resources
+from changes.decide.patches import (
+    FIELDS,
+    LISTS,
+    TEMPLATE_PATHS,
+    by_workload,
+    file_refusal,
+    nested,
+    patch,
+    refusal,
+    resources,
+)
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.quantity import format_amount
@@ -88,10 +98,11 @@ def server_side_apply(
     """A partial object per workload for `kubectl apply --server-side`.
 
     The API server takes fields away that an earlier apply of the same manager set and this one leaves out. So a file
-    holds every container of the workload: those not chosen, and withheld values, as they are now.
+    holds every container of the workload: those not chosen, those whose heap would change too, and withheld values, as
+    they are now.
     """
     for ref, workload_recommendations in by_workload(recommendations).items():
-        applicable = [r for r in workload_recommendations if not file_refusal(r)]
+        applicable = [_as_it_is(r) if file_refusal(r) else r for r in workload_recommendations if not refusal(r)]
         changed = [r for r in applicable if (chosen is None or r.container in chosen) and resources(r)]
         if not changed:
             continue

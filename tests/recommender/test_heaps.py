@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from changes.decide.field_changes import inverse, planned
 from changes.decide.guardrails import GuardrailContext, GuardrailOutcome, judge, judge_recorded
 from changes.decide.heap_flags import flag_texts, rebased_heap
+from changes.decide.manifests import server_side_apply
 from changes.decide.methods import MethodContext, impossible
 from changes.decide.patches import kubectl_command
 from changes.decide.steps import first_step, rebased
+from cotenant.apps.manager.decisions.results import advice
 from cotenant.apps.pipeline import tables
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.cluster import Container
@@ -335,6 +337,23 @@ def test_a_heap_goes_by_a_new_template_alone_and_in_no_file() -> None:
     assert Method.TEMPLATE not in impossible(subject)
     assert kubectl_command(shrinking()) == ""
     assert kubectl_command(replace(shrinking(), heap=None)) != ""
+
+
+def test_an_applied_file_of_a_sibling_keeps_the_memory_of_a_container_whose_heap_would_change() -> None:
+    cpu = Value(CPU, Field.REQUEST, 500, 300, Action.SET, Reason.OK)
+    sibling = replace(shrinking(), container=ContainerRef(WEB, "c1"), values=(cpu,), heap=None)
+    (file,) = server_side_apply([shrinking(), sibling])
+    containers = {c["name"]: c["resources"] for c in file.document["spec"]["template"]["spec"]["containers"]}
+    assert containers["c0"] == {"requests": {"memory": "5Gi"}, "limits": {"memory": "6Gi"}}
+    assert containers["c1"] == {"requests": {"cpu": "300m"}}
+
+
+def test_what_is_published_in_the_cluster_names_no_memory_that_holds_only_with_another_heap() -> None:
+    cpu = Value(CPU, Field.REQUEST, 500, 300, Action.SET, Reason.OK)
+    (workload,) = advice([replace(shrinking(), values=(*shrinking().values, cpu))], {})
+    (container,) = workload.containers
+    assert (container.amounts, container.limits) == ({CPU: 300}, {})
+    assert container.withheld == {MEMORY: "heap"}
 
 
 @given(most=st.floats(0.11, 0.9), limit=st.integers(1625, 6 * 1024))

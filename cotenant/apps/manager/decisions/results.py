@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from cotenant.apps.pipeline.analysis import Analysis, WorkloadColumns
 from cotenant.apps.pipeline.node_peaks import prod_census
 from cotenant.core.model.identity import NodeRef, WorkloadRef
 from cotenant.core.model.pod_turnover import PodCensus
+from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import Resource
@@ -274,6 +276,11 @@ def _workload(ref: WorkloadRef, recommendations: list[Recommendation], figures: 
 
 
 def _container(recommendation: Recommendation) -> ContainerAdvice:
+    """Without memory that holds only together with another heap: who reads the object would set the one alone."""
+    if recommendation.heap is not None:
+        values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY)
+        rest = _container(replace(recommendation, values=values, heap=None))
+        return msgspec.structs.replace(rest, withheld={**rest.withheld, Resource.MEMORY: Reason.HEAP.value})
     requests = {v.resource: v for v in recommendation.values if v.field is Field.REQUEST}
     limits = [
         v for v in recommendation.values if v.field is Field.LIMIT and v.action is Action.SET and v.amount is not None
