@@ -30,9 +30,10 @@ def saw_tooth(at: int, low: int, high: int) -> int:
 
 
 def exposition() -> str:
-    """Two workloads: `spring` by Micrometer, pool by pool; `jmx` by the JMX exporter, without a label container."""
+    """`spring` and, for three hours, `young` by Micrometer; `jmx` by the JMX exporter, without a label container."""
     spring = {"namespace": "shop", "pod": "spring-0", "container": "app", "instance": "10.0.0.1:8080", "job": "pods"}
     jmx = {"namespace": "shop", "pod": "jmx-0", "instance": "10.0.0.2:9404", "job": "jmx"}
+    young = {"namespace": "shop", "pod": "young-0", "instance": "10.0.0.3:8080", "job": "pods"}
     rows: dict[str, list[str]] = {}
 
     def add(name: str, value: float, at: int, **labels: str) -> None:
@@ -53,7 +54,10 @@ def exposition() -> str:
         add("jvm_memory_bytes_committed", GIB, at, **jmx, area="heap")
         add("jvm_memory_bytes_max", GIB, at, **jmx, area="heap")
         add("jvm_memory_bytes_max", -1, at, **jmx, area="nonheap")
-        for pod, container in (("spring-0", "app"), ("spring-0", "proxy"), ("jmx-0", "main")):
+        if at >= END - 3 * HOUR_SECONDS:
+            add("jvm_memory_used_bytes", 300 * MIB, at, **young, area="heap", id="G1 Old Gen")
+            add("jvm_memory_max_bytes", 4 * GIB, at, **young, area="heap", id="G1 Old Gen")
+        for pod, container in (("spring-0", "app"), ("spring-0", "proxy"), ("jmx-0", "main"), ("young-0", "main")):
             of_pod = {"namespace": "shop", "pod": pod}
             add("kube_pod_info", 1, at, **of_pod, node="n")
             add("kube_pod_owner", 1, at, **of_pod, owner_kind="StatefulSet", owner_name=pod[:-2])
@@ -96,3 +100,6 @@ def test_heaps_are_joined_to_the_containers_of_their_pods(tmp_path: Path) -> Non
     main = by_workload[WorkloadRef("shop", "StatefulSet", "jmx")].container("main")
     assert main is not None
     assert main.heap == ManagedHeap("jvm", GIB, 700 * MIB, GIB, 90 * MIB, pytest.approx(0.2, abs=1e-3))
+    first = by_workload[WorkloadRef("shop", "StatefulSet", "young")].container("main")
+    # three hours do not tell what is live in the heap, so that all of it counts as live
+    assert first is not None and first.heap == ManagedHeap("jvm", 4 * GIB, 4 * GIB)
