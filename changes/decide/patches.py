@@ -95,7 +95,7 @@ def file_refusal(recommendation: Recommendation) -> str:
 
     A flag of a runtime stands in the template's text, which only the cluster knows.
     """
-    heap = "the largest heap of its runtime changes with it: use cotenant recs accept" if recommendation.heap else ""
+    heap = "the largest heap of its runtime changes with it: use cotenant recs apply" if recommendation.heap else ""
     return refusal(recommendation) or heap
 
 
