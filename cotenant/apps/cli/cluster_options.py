@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.apps.cli.session import session_of
+from cotenant.apps.cli.session import remember_cluster, session_of
 
 if TYPE_CHECKING:
     from cotenant.core.settings.root import Settings
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
+
+LedgerOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="Cluster of the settings whose ledger is read; needed when they declare several.",
+        callback=remember_cluster,
+    ),
+]
 
 
 def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> Settings:

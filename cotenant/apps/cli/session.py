@@ -19,6 +19,8 @@ from cotenant.core.model.errors import UsageError
 
 _CLUSTER: Final = "cotenant.cluster"
 """Key of a typer context's `meta`."""
+_OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels")
+"""Settings that say which cluster is asked: an option that gives one is of that cluster alone."""
 
 if TYPE_CHECKING:
     from cotenant.core.settings.load import Loaded
@@ -49,13 +51,25 @@ class CliSession:
         loaded = self.read(flags)
         if self.of_one and len(loaded.clusters) > 1 and self.cluster is None:
             the_one(None, loaded.clusters)
-        if "kube.context" in (flags or {}) and not loaded.reaches_cluster:
-            name = the_one(self.cluster, loaded.clusters)
-            raise UsageError(
-                f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
-                fix=f"Set clusters.{name}.kube.context, or give --context.",
-            )
+        if "kube.context" in (flags or {}):
+            if not loaded.reaches_cluster:
+                name = the_one(self.cluster, loaded.clusters)
+                raise UsageError(
+                    f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
+                    fix=f"Set clusters.{name}.kube.context, or give --context.",
+                )
+            if self.cluster is not None and loaded.cluster is None and not loaded.context_given:
+                _require_context_of(self.cluster, loaded)
         return loaded
+
+    def require_no_context(self, flags: Mapping[str, Any], command: str) -> None:
+        """UsageError where an option, or --set, says of one cluster what a command of several would do in each."""
+        options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
+        if path := next((path for path in options if path.startswith(_OF_ONE)), None):
+            raise UsageError(
+                f"{path} is of one cluster, and was given to {command}",
+                fix="Write it below clusters.NAME in the settings file, or name one: --cluster NAME.",
+            )
 
     def read(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
         """The same for a command that asks no cluster, or several, one after the other.
@@ -93,6 +107,23 @@ class _PresentStderr(io.TextIOBase):
     def isatty(self) -> bool:
         """Whether colour is welcome."""
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
+    """UsageError where the kubeconfig's context may be another cluster's than the named one, which is not declared.
+
+    A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
+    """
+    from cotenant.core.adapters.kube.auth import IN_CLUSTER, load_access
+    from cotenant.core.adapters.store import Store
+    from cotenant.core.settings.sections.store import store_url
+
+    several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.store, os.environ))) > 1
+    if several and (present := load_access(loaded.settings.kube).cluster) not in (cluster, IN_CLUSTER):
+        raise UsageError(
+            f"the settings declare no cluster {cluster!r}, and the kubeconfig's context is of {present}",
+            fix=f"Give --context, or set clusters.{cluster}.kube.context (docs/clusters.md).",
+        )
 
 
 def session_of(ctx: typer.Context) -> CliSession:

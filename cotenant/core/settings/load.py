@@ -68,6 +68,11 @@ class Loaded(Generic[RootT]):
     """The declared one whose own settings are in force."""
 
     @property
+    def context_given(self) -> bool:
+        """Whether a flag names the kubeconfig or its context."""
+        return any(self.origins[path].source is SettingSource.FLAG for path in _API)
+
+    @property
     def reaches_cluster(self) -> bool:
         """Whether the kubeconfig's context is this cluster's: of several, each has to name its own."""
         own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)

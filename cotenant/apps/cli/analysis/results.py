@@ -14,6 +14,7 @@ from cotenant.apps.cli.session import remember_cluster, session_of
 from cotenant.core.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from cotenant.apps.cli.session import CliSession
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.table import Schema, Table
     from cotenant.core.settings.root import Settings
@@ -103,9 +104,15 @@ def open_scans(settings: Settings, cluster: str | None, all_clusters: bool) -> S
 def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Settings:
     """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
     session, flags = session_of(ctx), {"store.url": store}
-    if all_clusters and session.cluster is not None:
-        raise UsageError(f"--cluster {session.cluster} and --all-clusters exclude each other", fix="Leave one out.")
+    if all_clusters:
+        refuse_name(session)
     return (session.read(flags) if all_clusters else session.load(flags)).settings
+
+
+def refuse_name(session: CliSession) -> None:
+    """UsageError for --cluster beside --all-clusters."""
+    if session.cluster is not None:
+        raise UsageError(f"--cluster {session.cluster} and --all-clusters exclude each other", fix="Leave one out.")
 
 
 def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:

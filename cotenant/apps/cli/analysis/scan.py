@@ -128,8 +128,8 @@ def scan(
         "store.url": store,
     }
     jobs = scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)
-    receiver = address(notify_url, jobs[0].settings.notify)
     for settings in (job.settings for job in jobs):
+        address(notify_url, settings.notify)  # a mistake costs no scan
         _check_analysis(settings)
     with bars(quiet=quiet) as progress:
         places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
@@ -137,7 +137,7 @@ def scan(
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if not notify_dry_run:
         scan_clusters.write_all(every, output, output_dir, headers=not no_headers)
-    _notify(every, namespace, receiver, dry_run=notify_dry_run)
+    _notify(every, namespace, notify_url, dry_run=notify_dry_run)
     for results in () if quiet else every.by_cluster:
         _summary(results, f"cluster {results.store.cluster}: " if all_clusters else "")
     _end(every, failures, threshold)
@@ -155,14 +155,13 @@ def _say_failures(failures: Mapping[str, CotenantError], count: int) -> None:
         raise typer.Exit(next(iter(failures.values())).exit_code)
 
 
-def _notify(shown: ScanRows, namespaces: list[str] | None, receiver: str | None, *, dry_run: bool) -> None:
-    """Send a summary of each cluster, or print what would be sent."""
-    for results in shown.by_cluster if dry_run or receiver else ():
-        summary = _summary_of(results, namespaces)
+def _notify(shown: ScanRows, namespaces: list[str] | None, notify_url: str | None, *, dry_run: bool) -> None:
+    """Send a summary of each cluster to its own receiver, or print what would be sent."""
+    for results in shown.by_cluster:
         if dry_run:
-            print_document(payload(summary, results.settings.notify), DocumentFormat.JSON)
-        elif receiver:
-            send(receiver, summary, results.settings.notify)
+            print_document(payload(_summary_of(results, namespaces), results.settings.notify), DocumentFormat.JSON)
+        elif receiver := address(notify_url, results.settings.notify):
+            send(receiver, _summary_of(results, namespaces), results.settings.notify)
 
 
 def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: FailOn | None) -> None:

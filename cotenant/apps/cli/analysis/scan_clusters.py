@@ -14,7 +14,7 @@ from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from cotenant.apps.cli.analysis.export import Results, ScanFormat, write
-from cotenant.apps.cli.analysis.results import StoredScans, chosen_of_scan, url_of
+from cotenant.apps.cli.analysis.results import StoredScans, chosen_of_scan, refuse_name, url_of
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.progress import Progress, Silent
 from cotenant.core.model.table import CLUSTER, Table, of_clusters
@@ -73,12 +73,8 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
 
             name = the_one(name, loaded.clusters)
         return [ScanJob(loaded.settings, name, offline, loaded.reaches_cluster)]
-    of_one = [flag for flag in ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels") if flags.get(flag)]
-    if session.cluster is not None or of_one:
-        raise UsageError(
-            "--cluster, --kubeconfig, --context and --prometheus-label are of one cluster, not of --all-clusters",
-            fix="Write them below clusters.NAME in the settings file.",
-        )
+    refuse_name(session)
+    session.require_no_context(flags, "--all-clusters")
     return [
         _job(session.of_cluster(name), flags, offline) for name in _names(loaded.settings, loaded.clusters, offline)
     ]

@@ -16,7 +16,7 @@ from cotenant.apps.cli.changes.ledger_access import opened, recommended
 from cotenant.apps.cli.changes.recs_options import Second, Workloads
 from cotenant.apps.cli.changes.watcher_output import peaks_of, teller
 from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.apps.cli.command import examples, new_app
+from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.changes.service import BundleForm, Method
 from cotenant.core.model.errors import CotenantError
@@ -80,7 +80,9 @@ def watch(
     from cotenant.core.model.changes.tables import changes_table
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    watcher = Watcher(lambda: compared(settings), teller(settings), peaks_of(settings, _stored(settings)))
+    watcher = Watcher(
+        lambda: compared(settings), teller(settings), peaks_of(settings, _stored(settings, session_of(ctx).cluster))
+    )
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)
         return
@@ -99,10 +101,10 @@ def _until_told(watcher: Watcher, every_seconds: float) -> None:
     watcher.run(every_seconds, end)
 
 
-def _stored(settings: Settings) -> Store | None:
-    """The store of the only cluster there is; without one, no peaks are reported."""
+def _stored(settings: Settings, cluster: str | None) -> Store | None:
+    """The store of the named cluster, or of the only one there is; without one, no peaks are reported."""
     try:
-        return open_store(settings, None)
+        return open_store(settings, cluster)
     except CotenantError:
         return None
 

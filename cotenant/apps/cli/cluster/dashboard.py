@@ -64,6 +64,8 @@ def dashboard(
     settings = session.read(flags).settings
     grants.checked(settings.access, settings.dashboard.host)
     stores = [open_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
+    if len(stores) > 1 and not settings.access.read_only:
+        session.require_no_context(flags, "a dashboard of several clusters")
     parts = [_part(session, flags, store, several=len(stores) > 1) for store in stores]
     with ExitStack() as watchers:
         for part in parts:

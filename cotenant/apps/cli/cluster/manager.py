@@ -11,6 +11,7 @@ import typer
 
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.apps.cli.session import remember_cluster
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def manager(
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
     prometheus: Annotated[str | None, typer.Option(metavar="URL", help="Prometheus to ask.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="fsspec URL of the store.")] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.", callback=remember_cluster)
+    ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz.")] = None,
     at: Annotated[
         str,

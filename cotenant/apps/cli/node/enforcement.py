@@ -17,6 +17,7 @@ from cotenant.apps.cli.analysis.results import (
     open_store,
     url_of,
 )
+from cotenant.apps.cli.cluster_options import settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, NoData, UsageError
@@ -98,7 +99,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     from cotenant.apps.manager.controllers.enforcement_collector_child import with_lanes
     from cotenant.core.adapters.kube import connect
 
-    settings = session_of(ctx).load({"store.url": store}).settings
+    settings = settings_of(ctx, store, None, None)
     opened = _store(settings, cluster)
     bounds = _bounds(settings)
     client = connect(settings.kube)

@@ -71,17 +71,17 @@ def list_(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """List plans of the cluster, or with --proposed what the last scan found worth reserving."""
-    settings = settings_of(ctx, store, kubeconfig, context)
     if proposed:
         from cotenant.core.model.views import PLANS
 
+        settings = session_of(ctx).load({"store.url": store}).settings
         rows = open_store(settings, cluster).read_table(PLANS)
         print_table(chosen(rows, namespace, None), output, headers=not no_headers)
         return
     from changes.plans.plans import plans
     from cotenant.apps.cli.reservations.rows import plan_table
 
-    listed = plans(_client(settings), namespace or ())
+    listed = plans(_client(settings_of(ctx, store, kubeconfig, context)), namespace or ())
     print_table(plan_table(listed), output, headers=not no_headers)
     if not listed:
         message("no reservation plan; `cotenant reservations list --proposed` shows what the last scan proposes")
@@ -167,7 +167,7 @@ def preview(
     name = named(plan)
     settings = settings_of(ctx, None, kubeconfig, context)
     client = _client(settings)
-    plan_preview = previewed(client, read(client, *name), now(), settings, _ahead(settings))
+    plan_preview = previewed(client, read(client, *name), now(), settings, _ahead(settings, session_of(ctx).cluster))
     print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
 
 
@@ -280,12 +280,12 @@ def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Spa
     return Span(begin, begin + seconds)
 
 
-def _ahead(settings: Settings) -> Ahead:
-    """What nodes will use, by the only store that there is; without one nobody knows."""
+def _ahead(settings: Settings, cluster: str | None) -> Ahead:
+    """What nodes will use, by the store of the named cluster, or the only one; without one nobody knows."""
     from changes.forecasted_usage import ahead_of
     from changes.plans.plans import nothing_ahead
 
     try:
-        return ahead_of(open_store(settings, None))
+        return ahead_of(open_store(settings, cluster))
     except CotenantError:
         return nothing_ahead

@@ -19,6 +19,8 @@ from cotenant.core.adapters.kube.client import KubeClient
 from cotenant.core.model.errors import ClusterError
 from cotenant.core.settings.sections.kube import KubeSettings
 
+IN_CLUSTER = "in-cluster"
+"""Name of the cluster whose pod this process is in."""
 _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."
 
 
@@ -88,7 +90,7 @@ def _in_cluster() -> Access:
 
     configuration = Configuration()
     load_incluster_config(configuration)
-    return _access("in-cluster", configuration)
+    return _access(IN_CLUSTER, configuration)
 
 
 def _from_kubeconfig(settings: KubeSettings) -> Access:
