@@ -55,11 +55,10 @@ def create_app(
 ) -> FastAPI:
     """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
 
-    gate: of several applications behind one address, whose front has the login; None: this one's own.
+    gate: of several applications behind one address; None: this one's own.
     """
     resolved, now = context or DashboardContext(), (clock or SystemClock()).now_seconds
     grants.checked(resolved.access, settings.host)
-    own_gate = gate is None
     gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
     resolved = replace(resolved, people=people)
@@ -74,6 +73,7 @@ def create_app(
         openapi_url=f"{base}openapi.json",
         redoc_url=None,
     )
+    app.state.source = view.source
     app.add_middleware(Faults)  # before Dash adds its own, so that it is inside of that
     app.include_router(results.router(view, f"{base}api/v1"))
     app.include_router(api_acts.router(view, f"{base}api/v1"))
@@ -81,8 +81,7 @@ def create_app(
     app.include_router(queues.router(view, f"{base}api/v1"))
     app.include_router(autopilot.router(view, f"{base}api/v1"))
     app.include_router(rebalance.router(view, f"{base}api/v1"))
-    if own_gate:
-        app.include_router(login.router(gate, resolved.people))
+    app.include_router(login.router(gate, resolved.people, base))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)
     app.add_exception_handler(RequestValidationError, _misread)

@@ -107,7 +107,7 @@ class Gate:
         self.policy = headers.policy()
         self._key = keys.of("forgery") if keys else secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
-        self._open = frozenset(f"{prefix}{name}" for prefix in {"/", base} for name in OPEN)
+        self._open = {f"{prefix}{name}" for prefix in {"/", base} for name in OPEN}
         self._still: tuple[str, ...] = ()
         self._who: ContextVar[Someone | None] = ContextVar("cotenant_who", default=None)
 
@@ -119,7 +119,11 @@ class Gate:
         return SharedSessions(Folder(settings.sessions, QUICK), keys, settings.most_sessions, self.now_seconds)
 
     def serve(self, base: str, hashes: Sequence[str]) -> None:
-        """Let an application's pages run their inline scripts; base: its path, at or below ours."""
+        """Let an application's pages run their inline scripts, and its probes through.
+
+        base: its path, at or below ours.
+        """
+        self._open |= {f"{base}{name}" for name in OPEN}
         self._scripts |= dict.fromkeys(hashes)
         self.policy = headers.policy([*self._scripts])
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")

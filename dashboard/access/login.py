@@ -21,9 +21,9 @@ from dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, Provider
 from dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
 
 
-def router(gate: Gate, people: Callable[[], Someone]) -> APIRouter:
-    """Below the base path: auth/login, auth/callback, auth/logout, api/v1/me."""
-    routes = APIRouter(prefix=gate.base.rstrip("/"))
+def router(gate: Gate, people: Callable[[], Someone], base: str) -> APIRouter:
+    """Below the base path of an application: auth/login, auth/callback, auth/logout, api/v1/me."""
+    routes = APIRouter(prefix=base.rstrip("/"))
 
     @routes.get("/api/v1/me", summary="Who you are here, your roles, and the token that a write needs", tags=["access"])
     def me(request: Request) -> Mapping[str, Any]:

@@ -1,31 +1,31 @@
 """EDGE: the dashboards of several clusters behind one address, and the page and endpoint of all of them.
 
 Each cluster has an application of its own below `clusters/NAME/`, with the pages, endpoints and rights that one
-cluster's dashboard has; one gate lets people in to all. `api/v1/TABLE?cluster=NAME` is answered by that cluster's.
+cluster's dashboard has; one gate lets people in to all. `api/v1/TABLE?cluster=NAME` is answered by that cluster's. A
+cluster's name needs no quoting in a path: the store takes no other characters than those that a path may hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from cotenant.core.model.clusters import CLUSTERS, clusters_table
-from cotenant.core.model.errors import NoData, UsageError
-from cotenant.core.model.table import CLUSTER, Column, Kind, Table
+from cotenant.core.model.errors import CotenantError, NoData, UsageError
+from cotenant.core.model.table import CLUSTER, Column, Kind
 from cotenant.core.model.text import visible
+from cotenant.core.model.views import Overview
 from dashboard.access import login
 from dashboard.access.gate import OPEN, Gate
 from dashboard.rest import reference, results
 from dashboard.rest.wire import json_answer
 from dashboard.server.faults import Faults
-from dashboard.sources.source import ResultSource
 from dashboard.tables import display
 
 Scope = MutableMapping[str, Any]
@@ -35,7 +35,6 @@ BELOW: Final = "clusters/"
 PARAMETER: Final = "cluster"
 _API: Final = "api/v1/"
 _LOGIN: Final = "auth/"
-_ME: Final = f"{_API}me"
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Clusters - cotenant</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
@@ -45,20 +44,13 @@ th, td {{ text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #88
 th:first-child, td:first-child {{ text-align: left }}
 </style></head><body><main><h1>Clusters</h1>
 <table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>
+{unread}
 <p><a href="{base}docs">API</a></p></main></body></html>"""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterDashboard:
-    """One cluster's application, and what its results are read from."""
-
-    app: FastAPI
-    source: ResultSource
 
 
 def base_of(base: str, name: str) -> str:
     """The base path of one cluster's dashboard."""
-    return f"{base}{BELOW}{quote(name, safe='')}/"
+    return f"{base}{BELOW}{name}/"
 
 
 def links(base: str, names: list[str]) -> dict[str, str]:
@@ -69,7 +61,7 @@ def links(base: str, names: list[str]) -> dict[str, str]:
 class ClusterApps:
     """ASGI application: sends each request to the cluster's application that it means, or to the front."""
 
-    def __init__(self, dashboards: Mapping[str, ClusterDashboard], gate: Gate) -> None:
+    def __init__(self, dashboards: Mapping[str, FastAPI], gate: Gate) -> None:
         """gate: lets people in to all clusters; its base path is the front's."""
         self._dashboards = dashboards
         self._base = gate.base
@@ -85,18 +77,18 @@ class ClusterApps:
         inner = path.removeprefix(self._base) if path.startswith(self._base) else path.lstrip("/")
         if inner.startswith(BELOW):
             name, _, rest = inner.removeprefix(BELOW).partition("/")
-            if rest == _ME or rest.startswith(_LOGIN):  # one login for the pages of all clusters
+            if rest.startswith(_LOGIN):  # one login for the pages of all clusters
                 return self.front, _at(scope, f"{self._base}{rest}")
-            if unquote(name) in self._dashboards:
-                return self._dashboards[unquote(name)].app, _at(scope, f"{base_of(self._base, unquote(name))}{rest}")
+            if name in self._dashboards:
+                return self._dashboards[name], _at(scope, f"{base_of(self._base, name)}{rest}")
         if inner in OPEN:
-            return next(iter(self._dashboards.values())).app, scope
+            return next(iter(self._dashboards.values())), _at(scope, f"/{inner}")
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         name = next((value for key, value in pairs if key == PARAMETER), "")
-        if inner.startswith(_API) and name in self._dashboards and inner not in (_ME, f"{_API}clusters"):
+        if inner.startswith(_API) and name in self._dashboards and inner != f"{_API}clusters":
             query = urlencode([(key, value) for key, value in pairs if key != PARAMETER])
             target = _at(scope, f"{base_of(self._base, name)}{inner}")
-            return self._dashboards[name].app, {**target, "query_string": query.encode("latin-1")}
+            return self._dashboards[name], {**target, "query_string": query.encode("latin-1")}
         return self.front, scope
 
 
@@ -104,18 +96,18 @@ def _at(scope: Scope, path: str) -> Scope:
     return {**scope, "path": path, "raw_path": quote(path).encode()}
 
 
-def _front(dashboards: Mapping[str, ClusterDashboard], gate: Gate) -> FastAPI:
+def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     """The page of all clusters, their table over REST, the reference, and the login."""
     base = gate.base
     front = FastAPI(title="cotenant", docs_url=None, openapi_url=None, redoc_url=None)
     front.add_middleware(Faults)
-    front.include_router(login.router(gate, gate.people))
+    front.include_router(login.router(gate, gate.people, base))
 
     def spec() -> dict[str, Any]:
         return described(next(iter(dashboards.items())), front.openapi(), base)
 
     def page() -> Response:
-        return HTMLResponse(_page(_table(dashboards), base))
+        return HTMLResponse(_page(*_overviews(dashboards), base))
 
     front.add_api_route(base, page, include_in_schema=False)
     front.add_api_route(f"{base}openapi.json", spec, include_in_schema=False)
@@ -123,8 +115,9 @@ def _front(dashboards: Mapping[str, ClusterDashboard], gate: Gate) -> FastAPI:
 
     @front.get(f"{base}{_API}clusters", summary="What each cluster could lend and save, and what is at risk there")
     def clusters() -> Response:
-        rows = list(_table(dashboards).rows())
-        return json_answer({"table": CLUSTERS.name, "total": len(rows), "rows": rows})
+        overviews, unread = _overviews(dashboards)
+        rows = list(clusters_table(overviews).rows())
+        return json_answer({"table": CLUSTERS.name, "total": len(rows), "rows": rows, "unread": unread})
 
     async def elsewhere(request: Request, path: str) -> Response:
         if path.startswith(_API):
@@ -138,7 +131,7 @@ def _front(dashboards: Mapping[str, ClusterDashboard], gate: Gate) -> FastAPI:
     return front
 
 
-def _unnamed(request: Request, dashboards: Mapping[str, ClusterDashboard]) -> NoData | UsageError:
+def _unnamed(request: Request, dashboards: Mapping[str, FastAPI]) -> NoData | UsageError:
     """Why an endpoint is not answered: no cluster is named, or one that is not here."""
     names, name = ", ".join(dashboards), request.query_params.get(PARAMETER, "")
     if name:
@@ -146,10 +139,10 @@ def _unnamed(request: Request, dashboards: Mapping[str, ClusterDashboard]) -> No
     return UsageError("this dashboard shows several clusters", fix=f"Name one: ?{PARAMETER}=, of {names}.")
 
 
-def described(one: tuple[str, ClusterDashboard], front: dict[str, Any], base: str) -> dict[str, Any]:
+def described(one: tuple[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
     """OpenAPI of the front: each endpoint of a cluster's dashboard, with the query parameter that names the cluster."""
-    name, dashboard = one
-    spec, below = dashboard.app.openapi(), base_of(base, name)
+    name, app = one
+    spec, below = app.openapi(), base_of(base, name)
     parameter = {
         "name": PARAMETER,
         "in": "query",
@@ -167,15 +160,25 @@ def described(one: tuple[str, ClusterDashboard], front: dict[str, Any], base: st
     return {**spec, "paths": paths}
 
 
-def _table(dashboards: Mapping[str, ClusterDashboard]) -> Table:
-    return clusters_table({name: one.source.snapshot().overview for name, one in dashboards.items()})
+def _overviews(dashboards: Mapping[str, FastAPI]) -> tuple[dict[str, Overview | None], dict[str, str]]:
+    """What each cluster shows to the requesting person, and why there is nothing of those that cannot be read."""
+    overviews: dict[str, Overview | None] = {}
+    unread: dict[str, str] = {}
+    for name, app in dashboards.items():
+        try:
+            overviews[name] = app.state.source.snapshot().overview
+        except CotenantError as error:
+            overviews[name], unread[name] = None, error.message
+    return overviews, unread
 
 
-def _page(table: Table, base: str) -> str:
+def _page(overviews: Mapping[str, Overview | None], unread: Mapping[str, str], base: str) -> str:
+    table = clusters_table(overviews)
     columns = [column for column in table.schema.columns if not column.wide]
     heads = "".join(f'<th scope="col" title="{escape(c.doc)}">{escape(c.title)}</th>' for c in columns)
     rows = "".join(f"<tr>{''.join(_cell(column, row, base) for column in columns)}</tr>" for row in table.rows())
-    return _PAGE.format(heads=heads, rows=rows, base=escape(base))
+    lines = "".join(f"<p>Cluster {name} cannot be read: {escape(visible(why))}</p>" for name, why in unread.items())
+    return _PAGE.format(heads=heads, rows=rows, base=escape(base), unread=lines)
 
 
 def _cell(column: Column, row: Mapping[str, Any], base: str) -> str:

@@ -7,6 +7,7 @@ label that tells them apart is named whatever it is called.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ _SYSTEM: Final = "kube-system"
 _OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})
 """Labels that differ between the exporters of any two clusters, and between two replicas in one."""
 _SHOWN: Final = 20
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+|\.{2,}")
 
 Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
@@ -75,9 +76,12 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
 
 def declaration(label: str, values: Iterable[str]) -> str:
     """What a settings file says so that each value of the label is a cluster of its own; names are made fit."""
-    lines = ["clusters:"]
+    lines, taken = ["clusters:"], set[str]()
     for value in values:
-        name = _UNFIT.sub("-", value).strip("-.") or "cluster"
+        fit = _UNFIT.sub("-", value).strip("-._") or "cluster"
+        numbered = (f"{fit}-{number}" for number in itertools.count(2))
+        name = next(name for name in itertools.chain([fit], numbered) if name not in taken)
+        taken.add(name)
         lines.append(f"  {name}: {{profiler: {{prometheus: {{labels: {{{label}: {json.dumps(value)}}}}}}}}}")
     return "\n".join(lines)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
 from cotenant.apps.cli.cluster.dashboard import ServedCluster, application
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS
 from cotenant.core.settings.root import Settings
-from tests.support.access import Browser
+from tests.support.access import Browser, by_proxy
 from tests.support.clusters import copies
 from tests.support.command_line import cotenant
 from tests.support.dashboard import QUICK, served
@@ -88,3 +92,61 @@ def test_one_login_lets_in_to_all_clusters_and_nobody_without_it(scene: Scene) -
 def test_an_address_of_no_cluster_leads_to_the_table_of_all(scene: Scene) -> None:
     answer = scene.browser().get("/co/clusters/north/nodes", page=True)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/co/")
+
+
+def test_probes_answer_at_the_root_below_the_base_path_and_for_each_cluster(scene: Scene) -> None:
+    stranger = scene.browser("")
+    for place in ("/", "/co/", "/co/clusters/east/", "/co/clusters/west/"):
+        assert [stranger.get(f"{place}{probe}").status_code for probe in ("livez", "readyz", "metrics")] == [200] * 3
+
+
+ODD = "eu:west@1+a"
+"""All kinds of characters that a cluster's name may have."""
+
+
+@pytest.fixture(scope="module")
+def narrow(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, str]]:
+    """A cluster whose results cannot be read beside one that can; otto has a role in the namespace alone."""
+    folder = tmp_path_factory.mktemp("narrow")
+    for name in (ODD, "worn"):
+        copytree(Path(scene.stores[0].url.removeprefix("file://")) / "east", folder / name)
+    for document in (folder / "worn").rglob("overview.json"):
+        document.write_text("{")
+    stores = [Store(folder.as_uri(), name) for name in (ODD, "worn")]
+    namespace = str(stores[0].read_table(RECOMMENDATIONS).columns["namespace"][0])
+    roles = [{"role": "viewer", "user": "otto@example.com", "namespaces": [namespace]}]
+    access = msgspec.convert(
+        {**msgspec.to_builtins(by_proxy("127.0.0.1/32")), "roles": roles, "own_namespaces": True},
+        type(Settings().access),
+    )
+    settings = Settings(dashboard=msgspec.structs.replace(QUICK, base_path="/"), access=access)
+    with served(application([ServedCluster(store, settings, {"access": access}) for store in stores])) as url:
+        yield Scene(url, stores), namespace
+
+
+def test_the_table_of_all_counts_the_namespaces_alone_that_somebody_sees(narrow: tuple[Scene, str]) -> None:
+    scene, namespace = narrow
+    workloads = scene.stores[0].read_table(WORKLOADS).columns["namespace"]
+    own = sum(name == namespace for name in workloads)
+    assert 0 < own < len(workloads)
+    otto = Browser(scene.url, **{"X-Forwarded-User": "otto@example.com"})
+    assert [row["workloads"] for row in otto.get("/api/v1/clusters").json()["rows"]] == [own, None]
+
+
+def test_a_cluster_that_cannot_be_read_costs_its_own_row_and_says_why(narrow: tuple[Scene, str]) -> None:
+    otto = Browser(narrow[0].url, **{"X-Forwarded-User": "otto@example.com"})
+    assert list(otto.get("/api/v1/clusters").json()["unread"]) == ["worn"]
+    done = cotenant("get", "clusters", "-o", "json", "--store", narrow[0].stores[0].url)
+    assert (done.returncode, "note: cluster worn cannot be read: " in done.stderr) == (4, True)
+    assert [row["nodes"] is None for row in msgspec.json.decode(done.stdout)] == [False, True]
+    page = otto.get("/", page=True)
+    assert (page.status_code, "Cluster worn cannot be read: " in page.text) == (200, True)
+
+
+@pytest.mark.parametrize("name", [ODD, quote(ODD, safe="")])
+def test_a_clusters_name_may_be_quoted_in_an_address_or_not(narrow: tuple[Scene, str], name: str) -> None:
+    otto = Browser(narrow[0].url, **{"X-Forwarded-User": "otto@example.com"})
+    assert otto.get(f"/clusters/{name}/api/v1/nodes").json()["cluster"] == ODD
+    assert otto.get(f"/api/v1/nodes?cluster={quote(ODD, safe='')}").json()["cluster"] == ODD
+    me = otto.get(f"/clusters/{name}/api/v1/me").json()
+    assert (me["name"], me["csrf"]) == ("otto@example.com", otto.get("/api/v1/me").json()["csrf"])

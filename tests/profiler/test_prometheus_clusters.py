@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cotenant.core.model.errors import SourceUnfit
+from cotenant.core.model.identity import fits_folder
+from cotenant.core.settings.clusters import parted
+from cotenant.core.settings.document import parse, plain
 from profiler.prometheus import clusters, survey
 from profiler.prometheus.inventory import own_labels
 from profiler.prometheus.parts import Rates
@@ -77,3 +82,11 @@ def test_a_search_for_the_newest_sample_leaves_no_gap_and_fits_one_answer() -> N
     moments = survey.search(NOW - 86_400, NOW)
     assert (moments[0], moments[-1], moments.step) == (NOW - 86_400, NOW, 300)
     assert len(survey.search(NOW - 90 * 86_400, NOW)) <= 11_000
+
+
+@given(st.lists(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=20), unique=True))
+def test_every_value_of_the_label_is_declared_under_a_name_of_its_own(values: list[str]) -> None:
+    _, declared = parted(parse(clusters.declaration("cluster", values), "settings.yaml"))
+    assert all(map(fits_folder, declared))
+    labels = [plain(own)["profiler"]["prometheus"]["labels"] for own in declared.values()]
+    assert labels == [{"cluster": value} for value in values]

@@ -15,12 +15,12 @@ Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", 
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the ledger keeps it.")]
 
-LedgerOfOption = Annotated[
+DeclaredClusterOption = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="NAME",
-        help="Cluster of the settings whose ledger is read; needed when they declare several.",
+        help="Cluster of the settings that is meant; needed when they declare several.",
         callback=remember_cluster,
     ),
 ]

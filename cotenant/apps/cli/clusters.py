@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from cotenant.apps.cli.analysis.results import StoreOption, url_of
-from cotenant.apps.cli.command import examples, new_app, session_of
-from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.core.model.errors import CotenantError
 
 app = new_app()
 
@@ -18,11 +19,23 @@ def clusters(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Show what each cluster of the store could lend and save, and what is at risk there."""
+    """Show what each cluster of the store could lend and save, and what is at risk there.
+
+    Exit code 4 when the results of a cluster cannot be read: its row is empty then.
+    """
     from cotenant.core.adapters.store.opening import opened_all
     from cotenant.core.model.clusters import clusters_table
     from cotenant.core.model.views import Overview
 
     stores = opened_all(url_of(session_of(ctx).read({"store.url": store}).settings))
-    overviews = {one.cluster: one.read_document("overview", Overview) for one in stores}
+    overviews: dict[str, Overview | None] = {}
+    unread = False
+    for one in stores:
+        try:
+            overviews[one.cluster] = one.read_document("overview", Overview)
+        except CotenantError as error:
+            overviews[one.cluster], unread = None, True
+            message(f"note: cluster {one.cluster} cannot be read: {error.message}")
     print_table(clusters_table(overviews), output, headers=not no_headers)
+    if unread:
+        raise typer.Exit(EXIT_PARTIAL)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from cotenant.core.model.errors import UsageError
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
+FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '..'), beginning with a letter or digit."
+
+
+def fits_folder(name: str) -> bool:
+    """Whether a name, such as a cluster's, is safe as one part of a path: a store's, a ledger's, an address's."""
+    return bool(_FOLDER.fullmatch(name)) and ".." not in name and ".corrupt-" not in name
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cotenant.core.model.errors import SettingsError, UsageError
+from cotenant.core.model.identity import FOLDER_NAME_FIX, fits_folder
 from cotenant.core.settings.document import Tree
 
 CLUSTERS: Final = "clusters"
@@ -42,6 +43,11 @@ def parted(tree: Tree) -> tuple[Tree, Mapping[str, Tree]]:
 
 def _own(name: str, declared: Tree) -> Tree:
     own = declared.children[name]
+    if not fits_folder(name):
+        raise SettingsError(
+            f"{declared.file} line {declared.lines[name]}: the cluster name {name!r} cannot be a folder's name",
+            fix=FOLDER_NAME_FIX,
+        )
     if own is None:
         return Tree(declared.file, {}, {})
     if not isinstance(own, Tree):

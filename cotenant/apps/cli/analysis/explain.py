@@ -19,6 +19,7 @@ from cotenant.apps.cli.analysis.results import (
     open_store,
 )
 from cotenant.apps.cli.cells import human
+from cotenant.apps.cli.cluster_options import DeclaredClusterOption, settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import addresses, node_names
 from cotenant.apps.cli.output import DocumentFormat, DocumentOption, aligned, print_document
@@ -80,6 +81,7 @@ def workload(
     for name, recommendations in by_cluster.items():
         if all_clusters:
             sys.stdout.write(f"cluster {visible(name)}\n")
+            settings = session_of(ctx).of_cluster(name).read({"store.url": store}).settings
         for recommendation in recommendations:
             lines = describe(recommendation, settings.recommender.prices.currency)
             sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -129,10 +131,11 @@ def node(
     """Print every term of what a node can lend, and which layer set each parameter."""
     from cotenant.apps.cli.analysis import explain_node
 
-    settings = session_of(ctx).load({"store.url": store}).settings
     if from_cluster:
+        settings = settings_of(ctx, store, None, None)
         explanation = explain_node.from_cluster(settings, name, SystemClock().now_seconds())
     else:
+        settings = session_of(ctx).load({"store.url": store}).settings
         explanation = explain_node.from_store(open_store(settings, cluster), name)
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
@@ -155,13 +158,14 @@ def node_slo(
     labels: Annotated[
         str | None, typer.Option("--labels", metavar="K=V,...", help="These labels instead of the node's own.")
     ] = None,
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Print every value of slo-controller-config in force on a node, and which layer set it."""
     from cotenant.apps.cli.analysis.explain_node_slo import SloInputs, explained
     from cotenant.apps.cli.analysis.explain_node_slo import describe as describe_slo
 
-    explanation = explained(session_of(ctx).load().settings, name, SloInputs(config_map, labels))
+    explanation = explained(settings_of(ctx, None, None, None), name, SloInputs(config_map, labels))
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
         return

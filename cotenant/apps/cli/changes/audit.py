@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.apps.cli.changes.ledger_access import open_ledger
-from cotenant.apps.cli.cluster_options import LedgerOfOption
+from cotenant.apps.cli.cluster_options import DeclaredClusterOption
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.apps.cli.output import Format, OutputOption, message, print_table
 from cotenant.core.model.changes.service import LedgerEntry
@@ -50,7 +50,7 @@ def verify(
 @app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
 def export(
     ctx: typer.Context,
-    cluster: LedgerOfOption = None,  # noqa: ARG001 - the session knows it
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Every row of the ledger."""

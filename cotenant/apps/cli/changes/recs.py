@@ -13,7 +13,7 @@ from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
 from cotenant.apps.cli.changes.ledger_access import one, opened, recommended
 from cotenant.apps.cli.changes.recs_options import Canary, MethodOption, Second, Workloads
-from cotenant.apps.cli.cluster_options import Context, Kubeconfig, LedgerOfOption, settings_of
+from cotenant.apps.cli.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.core.model.changes.service import Method
@@ -136,7 +136,7 @@ def apply(
 @app.command(epilog=examples("cotenant recs changes", "cotenant recs changes -o csv"))
 def changes(
     ctx: typer.Context,
-    cluster: LedgerOfOption = None,  # noqa: ARG001 - the session knows it
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:

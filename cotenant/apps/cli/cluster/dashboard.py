@@ -89,8 +89,8 @@ def _part(session: CliSession, flags: Mapping[str, Any], store: Store, *, severa
         acts = loaded.cluster == store.cluster and loaded.reaches_cluster
     else:
         loaded, acts = session.read(flags), True
-        if not loaded.settings.access.read_only:
-            loaded = session.load(flags)
+        own_session = session.of_cluster(store.cluster) if store.cluster in loaded.clusters else session
+        loaded = own_session.read(flags) if loaded.settings.access.read_only else own_session.load(flags)
     own = loaded.settings
     services: dict[str, Any] = {"access": own.access}
     if not own.access.read_only and acts:
@@ -144,7 +144,7 @@ def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
     """
     from dashboard.access.gate import Gate
     from dashboard.app import create_app
-    from dashboard.server.clusters import ClusterApps, ClusterDashboard, base_of, links
+    from dashboard.server.clusters import ClusterApps, base_of, links
     from dashboard.sources.source import StoreSource
 
     if len(parts) == 1:
@@ -157,9 +157,8 @@ def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
     dashboards = {}
     for part in parts:
         own = msgspec.structs.replace(common.dashboard, base_path=base_of(base, part.store.cluster))
-        source = StoreSource(part.store, own)
         context = replace(_context(part, token), clusters=addresses)
-        dashboards[part.store.cluster] = ClusterDashboard(create_app(source, own, context=context, gate=gate), source)
+        dashboards[part.store.cluster] = create_app(StoreSource(part.store, own), own, context=context, gate=gate)
     return ClusterApps(dashboards, gate)
 
 

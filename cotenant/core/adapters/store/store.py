@@ -28,13 +28,13 @@ from cotenant.core.adapters.store.files import Folder
 from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, StoreError, UsageError
+from cotenant.core.model.identity import FOLDER_NAME_FIX, fits_folder
 from cotenant.core.model.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 
 QUALITY_RECORDS_KEPT: Final = 100
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
 _CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
 _ASIDE = re.compile(r"(?P<name>.+)\.corrupt-\d+")
 
@@ -108,7 +108,7 @@ class Store:
     def clusters(url: str) -> tuple[str, ...]:
         """Names of the clusters that have a folder in the store, sorted."""
         folder = Folder(url)
-        return tuple(name for name in folder.names() if _NAME.fullmatch(name) and _CONTENTS & set(folder.names(name)))
+        return tuple(name for name in folder.names() if fits_folder(name) and _CONTENTS & set(folder.names(name)))
 
     # ---- usage
 
@@ -385,7 +385,7 @@ class Store:
     def block_names(self, folder: str) -> tuple[str, ...]:
         """Blocks of a folder, sorted; a name appears once its block is whole."""
         names = self._folder.names(f"{self.cluster}/results/{folder}")
-        return tuple(n.removesuffix(".parquet") for n in names if n.endswith(".parquet") and _NAME.fullmatch(n))
+        return tuple(n.removesuffix(".parquet") for n in names if n.endswith(".parquet") and fits_folder(n))
 
     def folders(self, folder: str) -> tuple[str, ...]:
         """Names of what lies in a folder of results."""
@@ -433,11 +433,8 @@ class Store:
 
 def _checked(name: str, what: str) -> str:
     """A name that is safe as one path part."""
-    if not _NAME.fullmatch(name) or ".." in name or ".corrupt-" in name:
-        raise UsageError(
-            f"{what} name {name!r} cannot be a folder's name",
-            fix="Use letters, digits and . _ @ : + - (at most 200, no '..'), beginning with a letter or digit.",
-        )
+    if not fits_folder(name):
+        raise UsageError(f"{what} name {name!r} cannot be a folder's name", fix=FOLDER_NAME_FIX)
     return name
 
 
