@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from profiler.synthetic import SyntheticSpec, generate
+from tests.edges.test_webhook import Receiver, status
 from tests.support.command_line import LEAN, cotenant
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server, free_port, installed
@@ -132,6 +133,39 @@ def test_files_of_all_clusters_go_to_a_folder_each_and_patches_to_none(clusters:
         "prod/report.html",
     ]
     assert "-o patch is of one cluster" in clusters.run("scan", "--all-clusters", "-o", "patch").stderr
+
+
+def test_each_clusters_summary_goes_to_its_own_receiver(clusters: ScannedClusters) -> None:
+    settings = yaml.safe_load((clusters.folder / "settings.yaml").read_text())
+    receiver = Receiver({f"/{name}": status(200) for name in SEEDS})
+    for name in SEEDS:
+        file = clusters.folder / f"{name}-receiver"
+        file.write_text(receiver.url(f"/{name}"))
+        notify = {"url_file": str(file), "format": "json", "minimum_severity": "good"}
+        settings["clusters"][name]["notify"] = notify
+    (clusters.folder / "notify.yaml").write_text(yaml.safe_dump(settings))
+    try:
+        done = clusters.run("scan", "--offline", "--all-clusters", "-o", "json", settings="notify.yaml")
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+    assert done.returncode == 0, done.stderr
+    assert {path: json.loads(body)["cluster"] for path, body, _ in receiver.got} == {"/lab": "lab", "/prod": "prod"}
+
+
+def test_the_ledger_of_one_of_several_clusters_is_read_by_its_name(clusters: ScannedClusters) -> None:
+    for words in (("recs", "changes"), ("audit", "export")):
+        unnamed = clusters.run(*words)
+        assert (unnamed.returncode, "several clusters: lab, prod" in unnamed.stderr) == (2, True)
+        assert clusters.rows(*words, "--cluster", "prod") == []
+    ledgers = clusters.folder / ".local" / "state" / "cotenant"
+    assert [path.name for path in sorted(ledgers.glob("ledger*.db"))] == ["ledger-prod.db"]
+
+
+def test_a_node_is_asked_of_no_other_cluster_than_the_named_one(clusters: ScannedClusters) -> None:
+    for words in (("explain", "node", "n1", "--from-cluster"), ("explain", "node-slo", "n1")):
+        asked = clusters.run(*words, "--cluster", "prod")
+        assert (asked.returncode, "name no kubeconfig context of cluster prod" in asked.stderr) == (2, True)
 
 
 def test_acts_need_one_cluster_and_a_context_that_is_known_to_be_its_own(clusters: ScannedClusters) -> None:

@@ -100,6 +100,11 @@ def test_probes_answer_at_the_root_below_the_base_path_and_for_each_cluster(scen
         assert [stranger.get(f"{place}{probe}").status_code for probe in ("livez", "readyz", "metrics")] == [200] * 3
 
 
+def test_one_context_for_all_clusters_is_refused_before_anything_is_served(scene: Scene) -> None:
+    done = cotenant("dashboard", "--act", "--context", "west", "--store", scene.stores[0].url)
+    assert (done.returncode, "kube.context is of one cluster" in done.stderr) == (2, True)
+
+
 ODD = "eu:west@1+a"
 """All kinds of characters that a cluster's name may have."""
 
