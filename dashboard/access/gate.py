@@ -103,8 +103,7 @@ class Gate:
         # Its cookie ends with its token, which is new at every start: never with a key that outlives the process.
         self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", Seals(secrets.token_bytes(32)))
         self._store_threads, self._provider_threads = CapacityLimiter(WAITING), CapacityLimiter(WAITING)
-        self._scripts: dict[str, None] = {}
-        self.policy = headers.policy()
+        self._policies: dict[str, str] = {}
         self._key = keys.of("forgery") if keys else secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
         self._open = {f"{prefix}{name}" for prefix in {"/", base} for name in OPEN}
@@ -124,8 +123,7 @@ class Gate:
         base: its path, at or below ours.
         """
         self._open |= {f"{base}{name}" for name in OPEN}
-        self._scripts |= dict.fromkeys(hashes)
-        self.policy = headers.policy([*self._scripts])
+        self._policies[base] = headers.policy(hashes)
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")
 
     def people(self) -> Someone:
@@ -328,12 +326,14 @@ class Gate:
         secure = visit.front.secure
         more = [*headers.always(secure=secure), ("X-Request-Id", visit.request)]
         private = self.settings.mode is not AccessMode.NONE and keep
+        policies = (policy for base, policy in self._policies.items() if visit.front.path.startswith(base))
+        policy = next(policies, None) or headers.policy()
 
         async def sent(message: Any) -> None:
             if message["type"] == "http.response.start":
                 header_names = {name.lower() for name, _ in message["headers"]}
                 added = [*more, *((("Cache-Control", "no-store"),) if private else ())]
-                added += [("Content-Security-Policy", self.policy)]
+                added += [("Content-Security-Policy", policy)]
                 added_headers = [
                     (n.lower().encode(), v.encode()) for n, v in added if n.lower().encode() not in header_names
                 ]

@@ -76,12 +76,12 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
 
 def declaration(label: str, values: Iterable[str]) -> str:
     """What a settings file says so that each value of the label is a cluster of its own; names are made fit."""
-    lines, taken = ["clusters:"], set[str]()
+    lines, names = ["clusters:"], set[str]()
     for value in values:
         fit = _UNFIT.sub("-", value).strip("-._") or "cluster"
         numbered = (f"{fit}-{number}" for number in itertools.count(2))
-        name = next(name for name in itertools.chain([fit], numbered) if name not in taken)
-        taken.add(name)
+        name = next(name for name in itertools.chain([fit], numbered) if name not in names)
+        names.add(name)
         lines.append(f"  {name}: {{profiler: {{prometheus: {{labels: {{{label}: {json.dumps(value)}}}}}}}}}")
     return "\n".join(lines)
 

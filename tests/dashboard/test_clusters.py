@@ -100,6 +100,18 @@ def test_probes_answer_at_the_root_below_the_base_path_and_for_each_cluster(scen
         assert [stranger.get(f"{place}{probe}").status_code for probe in ("livez", "readyz", "metrics")] == [200] * 3
 
 
+def test_pages_of_a_cluster_run_its_own_inline_scripts_alone(scene: Scene) -> None:
+    browser = scene.browser()
+    east, west = (
+        set(browser.get(f"/co/clusters/{name}/", page=True).headers["Content-Security-Policy"].split())
+        for name in ("east", "west")
+    )
+    own = {part for part in east ^ west if part.startswith("'sha256-")}
+    assert own
+    front = browser.get("/co/", page=True).headers["Content-Security-Policy"]
+    assert not any(part in front for part in own)
+
+
 def test_one_context_for_all_clusters_is_refused_before_anything_is_served(scene: Scene) -> None:
     done = cotenant("dashboard", "--act", "--context", "west", "--store", scene.stores[0].url)
     assert (done.returncode, "kube.context is of one cluster" in done.stderr) == (2, True)

@@ -58,7 +58,7 @@ class CliSession:
                     f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
                     fix=f"Set clusters.{name}.kube.context, or give --context.",
                 )
-            if self.cluster is not None and loaded.cluster is None and not loaded.context_given:
+            if self.cluster is not None and loaded.cluster is None and not loaded.context_by_flag:
                 _require_context_of(self.cluster, loaded)
         return loaded
 

@@ -68,7 +68,7 @@ class Loaded(Generic[RootT]):
     """The declared one whose own settings are in force."""
 
     @property
-    def context_given(self) -> bool:
+    def context_by_flag(self) -> bool:
         """Whether a flag names the kubeconfig or its context."""
         return any(self.origins[path].source is SettingSource.FLAG for path in _API)
 
