@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copytree
 from urllib.parse import quote
@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.apps.cli.cluster.dashboard import ServedCluster, application
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS
+from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.core.settings.root import Settings
 from tests.support.access import Browser, by_proxy
 from tests.support.clusters import copies
@@ -128,8 +128,12 @@ def narrow(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     for name in (ODD, "worn"):
         copytree(Path(scene.stores[0].url.removeprefix("file://")) / "east", folder / name)
     for document in (folder / "worn").rglob("overview.json"):
-        document.write_text("{")
+        document.unlink()
+        document.mkdir()
     stores = [Store(folder.as_uri(), name) for name in (ODD, "worn")]
+    overview = stores[0].read_document("overview", Overview)
+    assert overview is not None
+    stores[0].write_document("overview", replace(overview, cluster=ODD))
     namespace = str(stores[0].read_table(RECOMMENDATIONS).columns["namespace"][0])
     roles = [{"role": "viewer", "user": "otto@example.com", "namespaces": [namespace]}]
     access = msgspec.convert(
