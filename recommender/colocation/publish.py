@@ -35,6 +35,7 @@ from recommender.colocation.state import Computed
 
 Key = tuple[Band, Resource]
 KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)
+_POLICY_PATH: Final = f"/metadata/annotations/{BATCH_CPU_POLICY_ANNOTATION.replace('/', '~1')}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,12 +57,16 @@ class WriteReasons:
     moved: Booleans
     late: Booleans
     policy: Booleans
-    """The Node does not name the policy of its batch-cpu though it should."""
+    """The Node does not name the policy of its batch-cpu though it should, or names one that it should not."""
 
     @property
     def write(self) -> Booleans:
         """Nodes to write."""
         return np.asarray(self.keys | self.moved | self.late | self.policy)
+
+    def policy_alone(self, i: int) -> bool:
+        """Whether the policy's name is all that node i is written for."""
+        return not (self.keys[i] or self.moved[i] or self.late[i])
 
 
 def publish(
@@ -80,16 +85,16 @@ def publish(
         return []
     since = now_seconds - np.array([written_seconds.get(f.node.name, -np.inf) for f in facts])
     published = smoothed(standing(facts, computed), computed, strategies, since)
-    policies = [policy_text(strategy) for strategy in strategies]
-    # one that is there and no more right goes with the next write: apply drops what we do not send
-    named = (f.node.annotations.get(BATCH_CPU_POLICY_ANNOTATION, "") for f in facts)
-    unnamed = np.array([bool(policy) and policy != name for policy, name in zip(policies, named, strict=True)])
-    verdict = judge(published, strategies, since, unnamed)
+    lends = np.asarray((~np.isnan(published.wanted)).any(axis=0))
+    policies = [policy_text(strategy) if lent else "" for strategy, lent in zip(strategies, lends, strict=True)]
+    misnamed = [policy_on(f) != (policy or None) for f, policy in zip(facts, policies, strict=True)]
+    verdict = judge(published, strategies, since, np.array(misnamed))
     return [
         _write(
             facts[i],
             policies[i],
             (_texts(published.wanted[:, i]), _texts(published.original[:, i])),
+            verdict.policy_alone(i),
             _why(verdict, i, computed),
         )
         for i in map(int, np.flatnonzero(verdict.write))
@@ -99,6 +104,17 @@ def publish(
 def policy_text(strategy: ColocationStrategy) -> str:
     """What a Node says of the policy of its batch-cpu: nothing under Koordinator's policies, as in Koordinator."""
     return strategy.cpu_policy if strategy.cpu_policy in BY_FORECAST else ""
+
+
+def policy_on(facts: ColocationNode) -> str | None:
+    """What the Node says of the policy of its batch-cpu now."""
+    return facts.node.annotations.get(BATCH_CPU_POLICY_ANNOTATION)
+
+
+def unnamed(facts: ColocationNode, why: str) -> Patch:
+    """The write that takes the policy's name from a Node, whoever wrote it."""
+    operation = {"op": "remove", "path": _POLICY_PATH}
+    return Patch(Address("v1", "nodes", facts.node.name), (operation,), subresource="status", why=why)
 
 
 def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
@@ -134,14 +150,14 @@ def smoothed(
 
 
 def judge(
-    published: Published, strategies: Sequence[ColocationStrategy], since: Floats, unnamed: Booleans
+    published: Published, strategies: Sequence[ColocationStrategy], since: Floats, misnamed: Booleans
 ) -> WriteReasons:
     """Which nodes are worth a write, and why; any of four reasons in any resource is enough.
 
     keys: a resource appears or disappears. moved: |wanted - old| > old * diff_threshold, old being the Node's
     allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old.
-    since: seconds since our last write of each node, (nodes,); unnamed: whether the Node does not name its policy
-    though it should, which counts where anything is lent. Source: Koordinator's `resourceDiffThreshold` and
+    since: seconds since our last write of each node, (nodes,); misnamed: whether the Node names another policy than
+    that of its batch-cpu, or one though it should name none. Source: Koordinator's `resourceDiffThreshold` and
     `updateTimeThresholdSeconds`.
     """
     threshold = np.array([s.diff_threshold for s in strategies])
@@ -155,18 +171,27 @@ def judge(
     )
     differs = (np.maximum(*sides) > 0) & ~missing
     late = differs.any(axis=0) & (since >= interval)
-    return WriteReasons(keys.any(axis=0), moved.any(axis=0), late, unnamed & ~missing.all(axis=0))
+    return WriteReasons(keys.any(axis=0), moved.any(axis=0), late, misnamed)
 
 
 def _write(
-    facts: ColocationNode, policy: str, amounts: tuple[Mapping[str, str], Mapping[str, str]], why: str
+    facts: ColocationNode,
+    policy: str,
+    amounts: tuple[Mapping[str, str], Mapping[str, str]],
+    policy_alone: bool,
+    why: str,
 ) -> Intent:
-    """One node's write: all of its amounts (now, and before other schedulers took theirs), or their removal."""
+    """One node's write: all of its amounts (now, and before other schedulers took theirs), or their removal.
+
+    A policy's name that is no more right goes with the amounts, or alone: apply drops it only where it is ours.
+    """
     address = Address("v1", "nodes", facts.node.name)
     lent, original = amounts
     if not lent:
         removals = tuple({"op": "remove", "path": path} for path in _paths(facts))
         return Patch(address, removals, subresource="status", why=why)
+    if policy_alone and not policy:
+        return unnamed(facts, why)
     annotations = {BATCH_CPU_POLICY_ANNOTATION: policy} if policy else {}
     if facts.third_party:
         text = json.dumps({"resources": original}, separators=(",", ":"), sort_keys=True)
@@ -180,6 +205,8 @@ def _write(
 
 def _paths(facts: ColocationNode) -> Iterator[str]:
     """JSON pointers of what is published on a node now."""
+    if policy_on(facts) is not None:
+        yield _POLICY_PATH
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
         for name in EXTENDED_RESOURCES.values():
             if name in amounts:
@@ -200,7 +227,7 @@ def _why(verdict: WriteReasons, i: int, computed: Computed) -> str:
     if verdict.moved[i]:
         return "an amount moved by more than resourceDiffThreshold"
     if verdict.policy[i]:
-        return "the policy of batch-cpu changed"
+        return f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
     return "amounts differ and updateTimeThresholdSeconds have passed"
 
 

@@ -6,8 +6,8 @@ report interval before it, or within its own window. Placeholder pods use nothin
 Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
 
 A rule of ours: a node whose batch CPU is what a forecast leaves may be filled by batch pods, which give CPU back within
-seconds. Unless it has thresholds of its own, batch pods are held against AMPLE_PERCENT of its CPU there, and all others
-against what is used by others than them.
+seconds. Unless it has thresholds of its own, all other pods are held there against what is used by others than them,
+and batch pods against AMPLE_PERCENT of its CPU where the settings' threshold is the built-in one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
-from cotenant.core.settings.sections.extender import Aggregation, LoadAwareSettings, Percentages
+from cotenant.core.settings.sections.extender import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
 from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, LoadThresholds, Outlook
 from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
@@ -80,9 +80,11 @@ class SnapshotColumn(IntEnum):
     """The same of PROD_USED."""
     PROD_REPORTED_MEMORY = 33
     BATCH_LIMIT_CPU = 34
-    """Threshold for pods of reclaimed capacity, never below the others'; 0: they have none of their own."""
+    """Threshold for pods of reclaimed capacity; 0: they have none of their own."""
     RECLAIMED_CPU = 35
-    """Where they have: what they use of USED_CPU, which other pods are not held against."""
+    """What they use of USED_CPU, where other pods are not held against it."""
+    RECLAIMED_REPORTED_CPU = 36
+    """The same of REPORTED_CPU: without estimates."""
 
 
 WIDTH = len(SnapshotColumn)
@@ -98,6 +100,8 @@ class PodShare:
     used: Pair
     prod_used: Pair
     requested: Pair
+    reclaimed: float = 0.0
+    """CPU of `used`, when it is reclaimed capacity that the pod uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class _PodSums:
     batch: Pair = NOTHING
     reclaimed: float = 0.0
     """CPU that pods of reclaimed capacity use."""
+    reclaimed_reported: float = 0.0
     placeholders: int = 0
 
 
@@ -171,7 +176,7 @@ def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
     if pod.prod:
         prod_used = used if is_prod or measured is None else pod.estimate
     requested = (float(pod.requests.get("cpu", 0)), float(pod.requests.get("memory", 0)))
-    return PodShare(used, prod_used, requested)
+    return PodShare(used, prod_used, requested, used[0] if pod.reclaimer else 0.0)
 
 
 def _put_load(row: Floats, state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
@@ -195,9 +200,12 @@ def _put_load(row: Floats, state: NodeState, sums: _PodSums, settings: LoadAware
     row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
     row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
     if state.node.lends_forecast and own == LoadThresholds():
-        limit = row[SnapshotColumn.LIMIT_CPU]
-        row[SnapshotColumn.BATCH_LIMIT_CPU] = max(limit, AMPLE_PERCENT) if limit else 0.0
-        row[SnapshotColumn.RECLAIMED_CPU] = sums.reclaimed
+        if aggregated is None and settings.usage.cpu == USAGE_PERCENTAGES.cpu:
+            row[SnapshotColumn.BATCH_LIMIT_CPU] = AMPLE_PERCENT
+        # a sum of estimates holds other numbers of these pods: then they count like all others
+        if _reported(metric, looked_at) is not None:
+            row[SnapshotColumn.RECLAIMED_CPU] = sums.reclaimed
+            row[SnapshotColumn.RECLAIMED_REPORTED_CPU] = sums.reclaimed_reported
 
 
 def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
@@ -226,7 +234,9 @@ def _sums(state: NodeState) -> _PodSums:
         if pod.reclaimer:
             cpu, memory = BATCH_NAMES
             sums.batch = _plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
-            sums.reclaimed += share_of(pod, state.metric).used[0]
+            sums.reclaimed += share_of(pod, state.metric).reclaimed
+            reported, _ = state.metric.pods.get(pod.key, (NOTHING, False)) if state.metric else (NOTHING, False)
+            sums.reclaimed_reported += reported[0]
         _count(sums, pod, state.metric)
     return sums
 

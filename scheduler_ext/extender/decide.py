@@ -142,6 +142,7 @@ def without_victims(
             columns[first : first + 2, 0] -= (share.used_cpu, share.used_memory)
         for first in (SnapshotColumn.PROD_USED_CPU, SnapshotColumn.PROD_REPORTED_CPU):
             columns[first : first + 2, 0] -= (share.prod_cpu, share.prod_memory)
+        columns[[SnapshotColumn.RECLAIMED_CPU, SnapshotColumn.RECLAIMED_REPORTED_CPU], 0] -= share.reclaimed_cpu
     return np.asarray(np.where(columns < 0, np.where(np.isinf(columns), columns, 0.0), columns))
 
 

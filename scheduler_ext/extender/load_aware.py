@@ -18,6 +18,10 @@ from scheduler_ext.extender.pod import PodFacts
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
+_RECLAIMED: Final = {
+    SnapshotColumn.USED_CPU: SnapshotColumn.RECLAIMED_CPU,
+    SnapshotColumn.REPORTED_CPU: SnapshotColumn.RECLAIMED_REPORTED_CPU,
+}
 HIGHEST: Final = 100
 """Points of an idle node."""
 
@@ -48,7 +52,7 @@ def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwar
     aggregated = (columns[SnapshotColumn.AGGREGATED] > 0) & ~prod
     for offset in (1, 0):  # CPU last: where both are too high, it is the one that is named
         limit = _limit(columns, pod, prod, offset)
-        total = _counted(columns[SnapshotColumn.USED_CPU + offset], columns, pod, offset)
+        total = _counted(columns, pod, SnapshotColumn.USED_CPU, offset)
         used = np.where(prod, columns[SnapshotColumn.PROD_USED_CPU + offset], total)
         capacity = columns[SnapshotColumn.CAPACITY_CPU + offset]
         percent = percent_of(used + pod.estimate[offset], capacity)
@@ -70,7 +74,7 @@ def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
         reported = np.where(
             prod,
             columns[SnapshotColumn.PROD_REPORTED_CPU + offset],
-            _counted(columns[SnapshotColumn.REPORTED_CPU + offset], columns, pod, offset),
+            _counted(columns, pod, SnapshotColumn.REPORTED_CPU, offset),
         )
         limit, capacity = _limit(columns, pod, prod, offset), columns[SnapshotColumn.CAPACITY_CPU + offset]
         over |= (limit > 0) & (capacity > 0) & (percent_of(reported, capacity) > limit)
@@ -103,14 +107,15 @@ def for_pod(limits: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floa
     return np.where(own > 0, own, limits)
 
 
-def _counted(used: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floats:
-    """Of a node's use what the pod is held against, (n,)."""
-    return used if pod.reclaimer else without_reclaimed(used, columns, offset)
+def _counted(columns: Floats, pod: PodFacts, of: SnapshotColumn, offset: int) -> Floats:
+    """Of a node's use (`of`: USED_CPU or REPORTED_CPU) what the pod is held against, (n,); offset: 0 CPU, 1 memory."""
+    return np.asarray(columns[of + offset]) if pod.reclaimer else without_reclaimed(columns, of, offset)
 
 
-def without_reclaimed(used: Floats, columns: Floats, offset: int) -> Floats:
+def without_reclaimed(columns: Floats, of: SnapshotColumn, offset: int) -> Floats:
     """Use of a resource less that of pods which give it back within seconds, where batch may fill the node, (n,)."""
-    return used if offset else np.maximum(used - columns[SnapshotColumn.RECLAIMED_CPU], 0.0)
+    used: Floats = columns[of + offset]
+    return used if offset else np.maximum(used - columns[_RECLAIMED[of]], 0.0)
 
 
 def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:

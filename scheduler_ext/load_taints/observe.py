@@ -56,9 +56,8 @@ def node_loads(
     measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired & (columns[SnapshotColumn.MEASURED] > 0)
     schedulable = np.array([takes_pods(nodes[name]) for name in snapshot.names], dtype=np.bool_)
     measured &= schedulable
-    used = columns[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1]
     limits = columns[SnapshotColumn.LIMIT_CPU : SnapshotColumn.LIMIT_MEMORY + 1]
-    used = np.stack([load_aware.without_reclaimed(used[offset], columns, offset) for offset in (0, 1)])
+    used = np.stack([load_aware.without_reclaimed(columns, SnapshotColumn.USED_CPU, offset) for offset in (0, 1)])
     peak = np.full(len(snapshot.names), np.nan)
     if settings.prediction.on:
         window = prediction.window(snapshot, _ENDLESS, now_seconds, settings.prediction)

@@ -18,6 +18,7 @@ from cotenant.apps.manager.feature import ControllerCondition
 from cotenant.apps.manager.run import Manager
 from cotenant.apps.manager.watched import watched_node
 from cotenant.core.adapters.kube.observed import ManagedNodeWire
+from cotenant.core.model.kubernetes.protocol import BATCH_CPU_POLICY_ANNOTATION
 from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, Scene
@@ -43,6 +44,12 @@ def publish(scene: Scene, node: str, amounts: dict[str, str] | None) -> None:
         kept = {k: v for k, v in body["status"][part].items() if k not in THEIR_AMOUNTS}
         body["status"][part] = {**kept, **(amounts or {})}
     scene.api.replace(path, body, fieldManager=THEIRS)
+
+
+def named_policy(scene: Scene, node: str) -> str | None:
+    metadata = scene.api.get(f"/api/v1/nodes/{node}")["metadata"]
+    policy: str | None = metadata.get("annotations", {}).get(BATCH_CPU_POLICY_ANNOTATION)
+    return policy
 
 
 def more_rounds(manager: Manager, count: int = 3) -> None:
@@ -80,12 +87,15 @@ def test_two_managers_do_not_write_in_turns_and_the_node_comes_back_when_one_let
 ) -> None:
     (node,) = fake_nodes(1, cpu="16", memory="64Gi")
     scene.report([node])
-    scene.configure(colocation_config={"enable": True})
+    # without a forecast the amounts are those of policy `usage`
+    scene.configure(colocation_config={"enable": True, "cpuCalculatePolicy": "forecast"})
     manager = started()
     wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+    assert named_policy(scene, node) == "forecast"
     publish(scene, node, THEIR_AMOUNTS)
     more_rounds(manager)
     assert scene.allocatable([node])[node] == THEIR_AMOUNTS
+    wait_for("their amounts not to bear our policy's name", lambda: named_policy(scene, node) is None)
     publish(scene, node, None)
     wait_for("we lend again", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
 

@@ -287,6 +287,9 @@ def test_switching_to_forecast_is_one_setting_for_agents_and_extender(
     scene.configure(colocation_config={"enable": True, "cpuCalculatePolicy": "forecast"})
     # 0.5 cores more would be 88 %
     wait_for("agents and extender to follow", lambda: (threshold(scene, node), refused(scene, node)) == (95, False))
+    # without a forecast the amounts are the same under both policies: nothing but the policy's name is to be written
+    scene.configure(colocation_config={"enable": True})
+    wait_for("and to follow back", lambda: (threshold(scene, node), refused(scene, node)) == (65, True))
 
 
 def threshold(scene: Scene, node: str) -> int:

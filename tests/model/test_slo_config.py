@@ -367,6 +367,8 @@ def test_thresholds_that_take_back_what_a_forecast_lends_are_noticed(
         ({"cpuCalculatePolicy": "maxUsageRequest", "memoryCalculatePolicy": "request"}, {}, (65, 70)),
         ({"cpuCalculatePolicy": "forecast"}, {}, (95, 70)),
         ({"cpuCalculatePolicy": "forecast", "memoryCalculatePolicy": "forecast"}, {}, (95, 95)),
+        # nothing is lent: batch pods that still run are held by Koordinator's values
+        ({"enable": False, "cpuCalculatePolicy": "forecast", "memoryCalculatePolicy": "forecast"}, {}, (65, 70)),
         # of a node whose entry has another policy, that one counts
         ({"cpuCalculatePolicy": "forecast", "nodeConfigs": [
             {"name": "old", "nodeSelector": {"matchLabels": {"pool": "old"}}, "cpuCalculatePolicy": "usage"}

@@ -127,10 +127,32 @@ def test_a_node_whose_amounts_stand_is_written_once_more_when_its_policy_changes
     assert "policy" in intent.why
     named = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
     assert writes(cluster(1000, offered(9000), strategy=FORECAST, annotations=named), since=1.0) == []
-    # back to Koordinator's policies: the next write leaves it out, and until then it is no reason to write
-    assert writes(cluster(1000, offered(9000), annotations=named)) == []
+    # back to Koordinator's policies, with amounts that are worth a write: apply drops what it does not send
     (back,) = writes(cluster(5000, offered(9000), annotations=named))
     assert "annotations" not in back.body["metadata"]  # type: ignore[union-attr]
+
+
+NAME_REMOVAL = {"op": "remove", "path": "/metadata/annotations/node.cotenant.dev~1batch-cpu-policy"}
+
+
+@pytest.mark.parametrize("name", ["forecast", "usage", "", "something"])
+def test_a_policys_name_goes_alone_where_the_amounts_stand_or_nothing_is_lent(name: str) -> None:
+    named = {BATCH_CPU_POLICY_ANNOTATION: name}
+    off = structs.replace(FORECAST, enable=False)
+    for left in (cluster(1000, offered(9000), annotations=named), cluster(1000, strategy=off, annotations=named)):
+        (intent,) = writes(left, since=1.0)
+        assert isinstance(intent, Patch) and intent.subresource == "status"
+        assert intent.operations == (NAME_REMOVAL,)
+
+
+def test_a_policys_name_goes_with_the_amounts_when_colocation_is_turned_off_or_the_node_is_silent() -> None:
+    named = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
+    off = cluster(1000, offered(9000), strategy=structs.replace(FORECAST, enable=False), annotations=named)
+    silent = cluster(1000, offered(9000), strategy=FORECAST, annotations=named)
+    for (intent,) in (writes(off), writes(silent, now=NOW + 901)):
+        assert isinstance(intent, Patch)
+        # four amounts on two sides, and the name
+        assert NAME_REMOVAL in intent.operations and len(intent.operations) == 9
 
 
 def test_turned_off_means_withdrawn() -> None:

@@ -23,7 +23,7 @@ class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a pod counts in its node's columns: USED, PROD_USED, REQUESTED, each CPU then memory."""
+    """What a pod counts in its node's columns: USED, PROD_USED, REQUESTED, each CPU then memory; RECLAIMED_CPU."""
 
     used_cpu: float
     used_memory: float
@@ -31,6 +31,7 @@ class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prod_memory: float
     requested_cpu: float
     requested_memory: float
+    reclaimed_cpu: float
 
 
 class CollectionState(msgspec.Struct, frozen=True):

@@ -257,7 +257,7 @@ class NodeTable:
 
 def _share(pod: PodFacts, metric: LoadMetric | None) -> ShareOf:
     share = share_of(pod, metric)
-    return ShareOf(*share.used, *share.prod_used, *share.requested)
+    return ShareOf(*share.used, *share.prod_used, *share.requested, share.reclaimed)
 
 
 def _numbers(names: list[str], index: Mapping[str, int]) -> bytes:

@@ -12,6 +12,7 @@ from scheduler_ext.extender.watch.frame import CollectionState
 from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}
+BE = {"koordinator.sh/qosClass": "BE"}
 OLD = {**SOURCES, "guard": CollectionState(121.0), "reservations": CollectionState(121.0)}
 
 
@@ -134,6 +135,16 @@ def test_victims_do_not_die_for_nothing() -> None:
     light = facts(pod_json("light", {"cpu": "2"}, labels=LS))
     # 8,000 - 4,500 + 1,700 = 52 %
     assert spared(made, light, {"n1": ["uid-small", "uid-big"], "unknown": ["y"]}) == {}
+
+
+def test_batch_pods_that_close_no_node_do_not_die_for_one_that_stays_too_busy() -> None:
+    made = World().node("n2").metric("n2", cpu="0")
+    made.node("n1", annotations={"node.cotenant.dev/batch-cpu-policy": "forecast"})
+    made.metric("n1", cpu="9", pods=[("b", "3", "1Gi", "koord-batch")])
+    made.pod(pod_json("b", {"kubernetes.io/batch-cpu": "3000"}, labels=BE, node="n1", scheduled=NOW - 900))
+    light = facts(pod_json("light", {"cpu": "1"}, labels=LS))
+    # others than batch use 6,000; with 850 of the pod 68.5 -> 69 %, whether the batch pod goes or stays
+    assert spared(made, light, {"n1": ["uid-b"], "n2": ["x"]}) == {"n1": "cpu usage above 65 %"}
 
 
 def test_shares_of_pods_that_left_are_forgotten() -> None:

@@ -96,9 +96,9 @@ def test_prod_thresholds_hold_for_prod_pods_alone_and_look_at_prods_use() -> Non
 FORECAST = {"node.cotenant.dev/batch-cpu-policy": "forecast"}
 
 
-def shared_world(annotations: dict[str, str], used: str, by_batch: str) -> World:
+def shared_world(annotations: dict[str, str], used: str, by_batch: str, load: LoadAwareSettings | None = None) -> World:
     """A node of 10 cores of which `used` are used, `by_batch` of them by a batch pod that has run for a while."""
-    world = World().node("a", annotations=annotations)
+    world = World(ExtenderSettings(load_aware=load or LoadAwareSettings())).node("a", annotations=annotations)
     world.metric("a", cpu=used, pods=[("b", by_batch, "1Gi", "koord-batch")])
     batch = {"kubernetes.io/batch-cpu": "9000"}
     return world.pod(pod_json("b", batch, node="a", labels=BE, scheduled=NOW - 900))
@@ -140,6 +140,38 @@ def test_under_koordinators_policies_and_where_a_node_has_thresholds_they_hold_f
     batch = facts(pod_json("new", {"kubernetes.io/batch-cpu": "1000"}, labels=BE))
     world = shared_world(annotations, "7", "5")
     assert refusals(world, batch) == refusals(world, asked()) == ["cpu usage above 65 %"]
+
+
+@pytest.mark.parametrize(
+    ("load", "to_batch"),
+    [
+        (LoadAwareSettings(usage=Percentages(75, 95)), "cpu usage above 75 %"),
+        (LoadAwareSettings(usage=Percentages(98, 95)), ""),
+        (LoadAwareSettings(usage=Percentages(0, 95)), ""),  # CPU is not looked at
+    ],
+)
+def test_a_threshold_of_the_settings_holds_for_batch_pods_too(load: LoadAwareSettings, to_batch: str) -> None:
+    world = shared_world(FORECAST, "8900m", "5", load)
+    # 8,900 + 850 = 97.5 -> 98 %; others: 3,900 + 850 = 47.5 %
+    batch = facts(pod_json("new", {"kubernetes.io/batch-cpu": "1000"}, labels=BE))
+    assert (refusals(world, batch), refusals(world, asked())) == ([to_batch], [""])
+
+
+def test_batch_pods_that_a_report_lacks_take_nothing_from_the_use_that_it_names() -> None:
+    # others use 7 of 10 cores; a batch pod that just came counts 0.85 * 4,000 m, which the report does not hold
+    world = World().node("a", annotations=FORECAST).metric("a", cpu="7")
+    world.pod(pod_json("b", {"kubernetes.io/batch-cpu": "4000"}, node="a", labels=BE, scheduled=NOW))
+    # 7,000 + 3,400 - 3,400 + 850 = 78.5 %
+    assert refusals(world, asked()) == ["cpu usage above 65 %"]
+    # and by the report alone it is 70 %
+    assert load_aware.over_by_report(world.show().snapshot.columns, asked()).tolist() == [True]
+
+
+def test_where_a_nodes_use_is_but_a_sum_of_estimates_batch_pods_count() -> None:
+    load = LoadAwareSettings(aggregation="p95", aggregated_seconds=300, aggregated_usage=Percentages(65, 0))
+    world = shared_world(FORECAST, "7", "5", load)
+    # no p95 is reported: 0.85 * 9,000 m of the batch pod, and 850
+    assert refusals(world, asked()) == ["cpu usage above 65 % (aggregated)"]
 
 
 def test_a_refusal_by_an_aggregated_usage_says_so() -> None:
@@ -258,7 +290,8 @@ def columns(draw: st.DrawFn) -> Any:
     for column in (SnapshotColumn.MEASURED, SnapshotColumn.AGGREGATED):
         found[column] = [draw(st.integers(0, 1)) for _ in range(count)]
     # the plugin knows no node that lends by forecast
-    found[SnapshotColumn.BATCH_LIMIT_CPU] = found[SnapshotColumn.RECLAIMED_CPU] = 0
+    found[SnapshotColumn.BATCH_LIMIT_CPU] = 0
+    found[SnapshotColumn.RECLAIMED_CPU] = found[SnapshotColumn.RECLAIMED_REPORTED_CPU] = 0
     times = st.sampled_from([np.nan, -np.inf, NOW, NOW - 179, NOW - 180, NOW - 500])
     found[SnapshotColumn.UPDATED] = [draw(times) for _ in range(count)]
     return found

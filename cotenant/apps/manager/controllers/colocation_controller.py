@@ -29,7 +29,7 @@ from cotenant.core.model.kubernetes.intent import Address, Intent, Outcome
 from cotenant.core.model.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from recommender.colocation.columns import PeakForecast
-from recommender.colocation.publish import publish
+from recommender.colocation.publish import policy_on, publish, unnamed
 from recommender.colocation.state import ColocationState, Computed
 from recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
 from recommender.colocation.zones import publish_zones
@@ -82,8 +82,15 @@ class ColocationController:
         computed = self._state.compute(now_seconds)
         intents = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
         intents = [intent for intent in intents if intent.address.name not in self._publishers]
+        intents += self._left_names()
         zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
         return ControllerDecision((*intents, *zones), notes, self._before(intents))
+
+    def _left_names(self) -> Iterator[Intent]:
+        """Writes that take our policy's name from nodes whose amounts another program publishes."""
+        for facts in self._state.facts:
+            if facts.node.name in self._publishers and policy_on(facts) is not None:
+                yield unnamed(facts, "another program publishes the amounts")
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
         """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""

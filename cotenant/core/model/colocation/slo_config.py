@@ -130,9 +130,12 @@ class SloConfig:
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
         """Values between the built-in ones and the ConfigMap's, by the policies of an entry of colocation-config.
 
-        Thresholds of a resource that is lent by forecast, AMPLE_PERCENT; none under Koordinator's policies.
+        Thresholds of a resource that is lent by forecast, AMPLE_PERCENT; none under Koordinator's policies, and none
+        where nothing is lent.
         """
         policies = self.values(SloKey.COLOCATION, colocation) if key is SloKey.THRESHOLDS else {}
+        if policies.get("enable") is not True:
+            return {}
         return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
 
     def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:

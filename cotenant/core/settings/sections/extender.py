@@ -7,7 +7,7 @@ load now, `extender.prediction` for the peaks to come.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cotenant.core.settings.base import NotNegative, Section, setting
 
@@ -24,6 +24,10 @@ class Percentages(Section, frozen=True):
     def given(self) -> bool:
         """Whether any is set."""
         return bool(self.cpu or self.memory)
+
+
+USAGE_PERCENTAGES: Final = Percentages(65, 95)
+"""Koordinator's thresholds: what holds while nobody sets any."""
 
 
 class Weights(Section, frozen=True):
@@ -43,7 +47,7 @@ class LoadAwareSettings(Section, frozen=True):
     schedule_when_expired: Annotated[
         bool, setting("Let pods onto nodes whose NodeMetric has expired; otherwise such nodes are refused.")
     ] = False
-    usage: Annotated[Percentages, setting("A node that would be used above this is refused.")] = Percentages(65, 95)
+    usage: Annotated[Percentages, setting("A node that would be used above this is refused.")] = USAGE_PERCENTAGES
     prod_usage: Annotated[
         Percentages, setting("The same for prod pods, of what prod pods use; 0 and 0: the plain thresholds hold.")
     ] = Percentages()
