@@ -115,6 +115,12 @@ def test_collection_pressure_raises_heap_request_and_limit_together() -> None:
     assert kinds == {FindingKind.HEAP_PRESSURE}
 
 
+@pytest.mark.parametrize("live_bytes", [100 * MIB, GIB], ids=["room enough", "nobody knows what is live"])
+def test_collections_that_no_size_ends_raise_no_heap(live_bytes: int) -> None:
+    pressed = ManagedHeap("jvm", GIB, live_bytes, GIB, 100 * MIB, 0.2)
+    assert one(with_heap(web(1200 * MIB, 1300 * MIB, 1500 * MIB), pressed)).heap is None
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -1,10 +1,11 @@
 """A container's memory together with the heap of the runtime inside: one size for heap, request and limit. Pure.
 
-largest heap = live x `heap_live_factor`, at most the present one; under collection pressure the present one x
-`heap_raise`. Live is what collections leave. The default factor is 1 / 0.45 with a tenth on top: G1 begins to mark at
-45 % of the heap (`InitiatingHeapOccupancyPercent`). request = at most heap + rest; limit = at least heap + rest. The
-rest is what was seen beside the heap, with the memory margin. Where the heap cannot move (an autoscaler on memory,
-limit = request, a leak, an OOM kill, a container that no template holds) it stays, and only the limit follows it.
+largest heap = live x `heap_live_factor`, at most the present one; under collection pressure the present one, x
+`heap_raise` where it is below the former. Live is what collections leave. The default factor is 1 / 0.45 with a tenth
+on top: G1 begins to mark at 45 % of the heap (`InitiatingHeapOccupancyPercent`). request = at most heap + rest; limit =
+at least heap + rest. The rest is what was seen beside the heap, with the memory margin. Where the heap cannot move (an
+autoscaler on memory, limit = request, a leak, an OOM kill, a container that no template holds) it stays, and only the
+limit follows it.
 """
 
 from __future__ import annotations
@@ -37,10 +38,15 @@ Heaps = Mapping[int, HeapProposal]
 
 
 def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
-    """The largest heap that a runtime needs, bytes; the present one where another is not worth a restart."""
-    if heap.collecting_fraction >= own.heap_collecting_fraction:
-        return rounded_up(heap.maximum_bytes * own.heap_raise, MIB)
+    """The largest heap that a runtime needs, bytes; the present one where another is not worth a restart.
+
+    Collections in a heap with room enough have another cause (asked for by the application, concurrent with it), and
+    no size ends them: it would be raised again and again.
+    """
     needed = max(rounded_up(heap.live_bytes * own.heap_live_factor, MIB), LEAST_BYTES)
+    if heap.collecting_fraction >= own.heap_collecting_fraction:
+        is_too_small = heap.live_bytes < heap.maximum_bytes < needed  # all of it is live: not known
+        return rounded_up(heap.maximum_bytes * own.heap_raise, MIB) if is_too_small else heap.maximum_bytes
     return needed if needed < heap.maximum_bytes * (1 - own.dead_band_fraction) else heap.maximum_bytes
 
 
