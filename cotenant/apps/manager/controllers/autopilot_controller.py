@@ -95,9 +95,9 @@ class AutopilotController:
             log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
         if self._metrics:
             self._metrics.acted(acts)
+        before, self._before = self._before, reading  # news that cannot be told is not tried in each round
         if self._chat:
-            self._chat.tell(news_of(self._before, reading, moved, acts), reading.now_seconds)
-        self._before = reading
+            self._chat.tell(news_of(before, reading, moved, acts), reading.now_seconds)
 
     def _until(self, now_seconds: float) -> float:
         """Time to the next look: at a round, or at starting pods where there may be some."""
