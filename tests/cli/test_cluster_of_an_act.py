@@ -50,6 +50,15 @@ def test_an_undeclared_cluster_is_acted_on_through_its_own_context_alone(session
     assert of_both.of_cluster("east").load({"kube.context": "east"}).settings.kube.context == "east"
 
 
+def test_in_a_pod_a_shared_store_may_hold_others(
+    session: Callable[..., CliSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_both = session("east", "west")
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert of_both.of_cluster("east").load(ASKS).settings.kube.context == ""
+
+
 def test_the_only_cluster_of_a_store_may_have_any_name(session: Callable[..., CliSession]) -> None:
     assert session("shop").of_cluster("shop").load(ASKS).cluster is None
 

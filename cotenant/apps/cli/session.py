@@ -114,12 +114,12 @@ def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
 
     A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
     """
-    from cotenant.core.adapters.kube.auth import IN_CLUSTER, load_access
+    from cotenant.core.adapters.kube.auth import IN_CLUSTER, present_cluster
     from cotenant.core.adapters.store import Store
     from cotenant.core.settings.sections.store import store_url
 
     several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.store, os.environ))) > 1
-    if several and (present := load_access(loaded.settings.kube).cluster) not in (cluster, IN_CLUSTER):
+    if several and (present := present_cluster(loaded.settings.kube)) not in (cluster, IN_CLUSTER):
         raise UsageError(
             f"the settings declare no cluster {cluster!r}, and the kubeconfig's context is of {present}",
             fix=f"Give --context, or set clusters.{cluster}.kube.context (docs/clusters.md).",

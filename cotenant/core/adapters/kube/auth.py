@@ -69,6 +69,11 @@ def load_access(settings: KubeSettings) -> Access:
         raise ClusterError(f"no access to a cluster: {error}", fix=_FIX) from error
 
 
+def present_cluster(settings: KubeSettings) -> str:
+    """Name of the cluster that the settings reach, as `Access.cluster` has it; in a pod no credentials are read."""
+    return IN_CLUSTER if _runs_in_pod(settings) else load_access(settings).cluster
+
+
 def store_name(context: str) -> str:
     """A context's name as a cluster name of the store: `arn:aws:eks:eu:1:cluster/shop` with "-" for "/"."""
     name = re.sub(r"[^A-Za-z0-9._@:+-]+|\.{2,}", "-", context).lstrip("._@:+-")
