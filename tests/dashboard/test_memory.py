@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
-from cotenant.core.adapters.memory import ARENAS
+import pytest
+
+from cotenant.core.adapters.memory import ARENAS, give_back
 
 THREADS = 12
 PROGRAM = """
@@ -42,3 +45,9 @@ def heaps(folder: Path, how: str) -> int:
 
 def test_many_threads_share_few_heaps(tmp_path: Path) -> None:
     assert heaps(tmp_path, "few") <= ARENAS < heaps(tmp_path, "many")
+
+
+def test_memory_is_given_back_while_another_thread_imports_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))  # as it stands while its first lines run
+    give_back()
+    assert sys.modules["pyarrow"].__dict__.get("default_memory_pool") is None

@@ -24,8 +24,9 @@ def few_heaps() -> None:
 
 def give_back() -> None:
     """Return to the system what was freed, of Arrow's pool too where it is in use. Without glibc that pool alone."""
-    if arrow := sys.modules.get("pyarrow"):
-        arrow.default_memory_pool().release_unused()
+    # another thread may be importing it at this moment
+    if pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None):
+        pool().release_unused()
     if trim := _of_libc("malloc_trim"):
         trim(0)
 
