@@ -41,7 +41,7 @@ from cotenant.core.model.autopilot import (
     StoredPolicy,
     accepted_by_autopilot,
 )
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
@@ -77,7 +77,7 @@ class ClusterAutopilotService:
         self._week = SharedReading(clock, self._report)
 
     # --- looking ------------------------------------------------------------------------------------------------------
-    def read(self, who: Someone, scope: RoundScope = EVERYWHERE) -> RoundReading:
+    def read(self, who: Person, scope: RoundScope = EVERYWHERE) -> RoundReading:
         """A round that is decided now, of the namespaces that the person may read."""
         who.require(Right.READ)
         with self._access(who) as client:
@@ -86,12 +86,12 @@ class ClusterAutopilotService:
             )
         return visible_to(reading, who)
 
-    def round(self, who: Someone, in_window: bool = False) -> AutopilotRound:
+    def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
         """The same for pages: read with the program's own rights, once for everybody who looks within some seconds."""
         who.require(Right.READ)
         return self._shown(visible_to(self._shared[in_window].answer(), who))
 
-    def report(self, who: Someone, days: float) -> Table:
+    def report(self, who: Person, days: float) -> Table:
         """What was proposed, changed and found in the last days, by namespace."""
         who.require(Right.READ)
         rows = self._week.answer() if days == WEEK_DAYS else self._report(self._clock.now_seconds(), days)
@@ -110,7 +110,7 @@ class ClusterAutopilotService:
             return ()
         return weeks_after(self._stored(), proposals, self._settings.recommender.prices)
 
-    def policy(self, who: Someone, name: str) -> StoredPolicy:
+    def policy(self, who: Person, name: str) -> StoredPolicy:
         """As the cluster has it, with what an approver would agree to."""
         namespace, short = _split(name)
         who.require(Right.READ, namespace)
@@ -122,7 +122,7 @@ class ClusterAutopilotService:
             return StoredPolicy(name, written(live), refused=f"{error.message}. {error.fix}")
         return StoredPolicy(name, written(live), acting.text, acting.digest)
 
-    def try_policy(self, who: Someone, body: Mapping[str, Any]) -> AutopilotRound:
+    def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
         """A round with this policy in the place of the one that the cluster has, with every change window open."""
         draft, document = parse_draft(body)
         who.require(Right.REVIEW, draft.namespace)
@@ -136,7 +136,7 @@ class ClusterAutopilotService:
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def save_policy(
-        self, who: Someone, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
+        self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
     ) -> str:
         """Make it (before: None), or replace its spec. What an approver agreed to before is approved no longer."""
         policy, document = parse_draft(body)
@@ -152,7 +152,7 @@ class ClusterAutopilotService:
         self._forget()
         return str(policy)
 
-    def pause(self, who: Someone, reason: str = "") -> str:
+    def pause(self, who: Person, reason: str = "") -> str:
         """Stop every act from now on; what was written to the switch. The ledger's row comes after it."""
         who.require(Right.APPROVE)
         with self._access(who) as client:
@@ -163,7 +163,7 @@ class ClusterAutopilotService:
         self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
         return value
 
-    def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
+    def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
         """Resume everything; with a workload, take back that it was left alone, rests or was given up."""
         if workload is None:
             who.require_everywhere(Right.APPROVE)
@@ -180,21 +180,21 @@ class ClusterAutopilotService:
                 set_switch(client, anchor, NOT_PAUSED)
         self._forget()
 
-    def act(self, who: Someone, name: str, reason: str = "") -> NamespacedPolicy:
+    def act(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode."""
         return self._switched(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason)
 
-    def observe(self, who: Someone, name: str, reason: str = "") -> NamespacedPolicy:
+    def observe(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Take that back: it observes."""
         return self._switched(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
 
-    def switch(self, who: Someone, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
+    def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
         """`act` or `observe`, only while the policy still is the one with that digest, where one is given."""
         event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
         self._switched(who, name, mode, event, reason, digest)
 
     def _switched(
-        self, who: Someone, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str, digest: str = ""
+        self, who: Person, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str, digest: str = ""
     ) -> NamespacedPolicy:
         namespace, short = _split(name)
         who.require(Right.APPROVE, namespace)
@@ -228,7 +228,7 @@ class ClusterAutopilotService:
         def read(now_seconds: float) -> RoundReading:
             with self._acts.reading() as ledger:
                 history = rows.read(ledger)
-            with self._access(Someone("")) as client:
+            with self._access(Person("")) as client:
                 return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
 
         return read
@@ -252,7 +252,7 @@ class ClusterAutopilotService:
             shared.forget()
 
 
-def visible_to(reading: RoundReading, who: Someone) -> RoundReading:
+def visible_to(reading: RoundReading, who: Person) -> RoundReading:
     """What concerns namespaces that the person may read."""
     policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
     names = {str(one.policy) for one in policies}

@@ -27,7 +27,7 @@ from typing import Any
 from bench.record import Row, below, record
 from changes.accept import AcceptanceTerms, Actions
 from changes.change_ledger import ChangeJournal
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.soak.reconcile import settle, verify
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import connect
@@ -79,7 +79,7 @@ class Killed:
 def actions_of(point: Point) -> Actions:
     """Actions on the point's own ledger."""
     client = connect(KubeSettings(kubeconfig=point.kubeconfig))
-    return Actions(client, ChangeJournal(Ledger(point.ledger), SystemClock(), "ann"), SETTINGS, Person("ann"))
+    return Actions(client, ChangeJournal(Ledger(point.ledger), SystemClock(), "ann"), SETTINGS, ClusterUser("ann"))
 
 
 def work(point: Point, pipe: Connection) -> None:

@@ -29,7 +29,7 @@ from cotenant.core.adapters.clock import ShiftedClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from tests.actions.world import created, ready
 from tests.autopilot.scene import APPROVER, AutopilotScene
 from tests.cluster.control_plane import ControlPlane, Options
@@ -70,7 +70,7 @@ class ScaleScene(AutopilotScene):
     requests: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def access(self, _who: Someone) -> Iterator[KubeClient]:
+    def access(self, _who: Person) -> Iterator[KubeClient]:
         """See AutopilotScene."""
         with closing(self.plane.client(self.kubeconfig)) as client:
             counting = CountingClient.of(client, self._guard)

@@ -31,7 +31,7 @@ from changes.decide.patches import by_workload
 from changes.decide.regression_check import Compared
 from changes.decide.steps import first_step, later_steps, rebased
 from changes.event_reporter import EventReporter
-from changes.live_context import LiveContext, LiveWorkload, Person, around
+from changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
 from changes.resize import answers, born
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
@@ -145,7 +145,7 @@ class Actions:
         client: KubeClient,
         journal: ChangeJournal,
         settings: ActionSettings,
-        person: Person,
+        person: ClusterUser,
         reached: Callable[[str], None] = unheard,
     ) -> None:
         """Nothing is asked yet."""

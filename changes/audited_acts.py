@@ -17,7 +17,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, StoreBusy
 from cotenant.core.model.kubernetes.intent import Delete, Intent, Patch
 
@@ -39,7 +39,7 @@ class AuditedActs:
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     @contextmanager
-    def client(self, who: Someone) -> Iterator[KubeClient]:
+    def client(self, who: Person) -> Iterator[KubeClient]:
         """A client with the person's rights; StoreBusy while too many others ask."""
         if not self._slots.acquire(blocking=False):
             raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")

@@ -15,7 +15,7 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.ledger import Anchor, Ledger
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import ClusterConflict, ClusterError
 from cotenant.core.model.kubernetes.intent import Address, Apply
 
@@ -113,12 +113,12 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     )
 
 
-def keep_head(door: Callable[[Someone], AbstractContextManager[KubeClient]], ledger: Ledger, namespace: str) -> None:
+def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledger: Ledger, namespace: str) -> None:
     """The same with our own account, "" for nowhere; what was done is not undone because this failed."""
     if not namespace:
         return
     try:
-        with door(Someone("")) as client:
+        with door(Person("")) as client:
             anchor(client, ledger, namespace)
     except ClusterError as error:
         _log.warning("ledger_head_not_kept", error=error.message)

@@ -26,7 +26,7 @@ from cotenant.core.adapters.kube.auth import load_access
 from cotenant.core.adapters.kube.client import Pause
 from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse, Stream
 from cotenant.core.adapters.kube.writes import APPLY_TYPE
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Someone
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, ProxySettings
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -46,7 +46,7 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
     credentials = _KubeCredentials(kube)
 
     @contextmanager
-    def door(who: Someone) -> Iterator[KubeClient]:
+    def door(who: Person) -> Iterator[KubeClient]:
         if not who.name or (who.way is IdentitySource.LOOPBACK and access.mode is AccessMode.NONE):
             with own(who) as client:
                 yield client
@@ -60,7 +60,7 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
     return door
 
 
-def _client_of(who: Someone, credentials: _KubeCredentials, proxy: ProxySettings) -> KubeClient:
+def _client_of(who: Person, credentials: _KubeCredentials, proxy: ProxySettings) -> KubeClient:
     if who.way is IdentitySource.OIDC:
         if not who.token:
             raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")

@@ -29,7 +29,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class ClusterUser:
     """Who the cluster, or a login, says we are. logs_in: it is a login, where others can be asked as well."""
 
     name: str
@@ -161,13 +161,13 @@ class LiveContext:
         return objects
 
 
-def who(client: KubeClient) -> Person:
+def who(client: KubeClient) -> ClusterUser:
     """Ask the API server; ClusterError when it does not say."""
     address = Address("authentication.k8s.io/v1", "selfsubjectreviews", "")
     body = {"apiVersion": address.api_version, "kind": "SelfSubjectReview"}
     review = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))
     user = (review.get("status") or {}).get("userInfo") or {}
-    return Person(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
+    return ClusterUser(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
 
 
 def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:

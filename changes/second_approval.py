@@ -14,13 +14,13 @@ from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import same_person, why_not_confirm
 from changes.soak.reconcile import pace_of
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import UsageError
 
 FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 
-def confirm(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
+def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
     standings = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
     now = actions.journal.clock.now_seconds()
@@ -31,7 +31,7 @@ def confirm(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
     return actions.confirm(standings)
 
 
-def decline(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
+def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Cancel it; the person who accepted it may take that back as well."""
 
     def may(one: ChangeStatus) -> None:

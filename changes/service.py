@@ -33,7 +33,7 @@ from changes.bundle_export import bundled
 from changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
 from changes.dry_run import looked, tried
 from changes.ledger_cache import LedgerCache
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.live_context import who as asked_who
 from changes.permissions import head_permission, permissions
 from changes.snooze import postpone, postponed, recall
@@ -45,7 +45,7 @@ from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
 from cotenant.core.model.autopilot import KEY_PREFIX
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus, cool_downs
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.core.model.changes.service import (
     BundleForm,
     ChangeRequest,
@@ -73,8 +73,8 @@ from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 
-ClusterAccess = Callable[[Someone], AbstractContextManager[KubeClient]]
-"""A client that acts for a person; for Someone("") with the dashboard's own account, which looks and keeps the head."""
+ClusterAccess = Callable[[Person], AbstractContextManager[KubeClient]]
+"""A client that acts for a person; for Person("") with the dashboard's own account, which looks and keeps the head."""
 
 MOST_AT_ONCE: Final = 8
 """Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
@@ -131,18 +131,18 @@ class ClusterChangeService:
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._seen = BackgroundRefresh(self._look, AnchorObservation(), GLANCE_SECONDS)
 
-    def review(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
+    def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now."""
         with self._asking(who) as actions:
             return [looked(review) for review in self._reviews(actions, who, request)]
 
-    def dry_run(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
+    def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """The same, tried on the server."""
         with self._asking(who) as actions:
             reviews = self._reviews(actions, who, request)
             return [replace(looked(r), tried=None if r.error else tried(actions, r)) for r in reviews]
 
-    def accept(self, who: Someone, request: ChangeRequest) -> list[ChangeStatus]:
+    def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""
         required(Right.ACCEPT, who, request)
         if request.key.startswith(KEY_PREFIX) and not self._office.for_autopilot:
@@ -158,14 +158,14 @@ class ClusterChangeService:
             )
             return actions.accept(reviews, terms)
 
-    def changes(self, who: Someone) -> list[ChangeStatus]:
+    def changes(self, who: Person) -> list[ChangeStatus]:
         """The newest first, of the namespaces that the person may read."""
         who.require(Right.READ)
         standings = self._standings().values()
         mine = [s for s in standings if who.may(Right.READ, s.change.namespace)]
         return sorted(mine, key=lambda s: -s.accepted_seconds)
 
-    def story(self, who: Someone, change: str) -> list[LedgerEntry]:
+    def story(self, who: Person, change: str) -> list[LedgerEntry]:
         """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
         standing = self._standings().get(change)
         if standing is None:
@@ -174,7 +174,7 @@ class ClusterChangeService:
         with self._reading() as ledger:
             return [told(entry) for entry in ledger.entries(change)]
 
-    def entries(self, who: Someone) -> list[LedgerEntry]:
+    def entries(self, who: Person) -> list[LedgerEntry]:
         """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
         who.require(Right.READ)
         standings = self._standings()
@@ -187,49 +187,49 @@ class ClusterChangeService:
                 if e.subject not in hidden and (reads_everywhere or e.subject in standings)
             ]
 
-    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+    def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """By id; each on its own."""
         with self._acting(who, f"{len(changes)} changes are rolled back for {who.name}") as actions:
             chosen = _chosen(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
-    def confirm(self, who: Someone, change: str) -> list[ChangeStatus]:
+    def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
         """As the second person: do what waits, with all that was accepted together with it."""
         if who.way is IdentitySource.LOOPBACK:
             raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
         with self._acting(who, f"{who.name} confirms what another has accepted") as actions:
             return second_approval.confirm(actions, who, change)
 
-    def decline(self, who: Someone, change: str) -> list[ChangeStatus]:
+    def decline(self, who: Person, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person: for that one, and for the person who accepted it."""
         with self._acting(who, f"{who.name} declines what waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
 
-    def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+    def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Those that have soaked."""
         with self._acting(who, f"{len(changes)} changes are verified for {who.name}") as actions:
             due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
             return [verified for s in due if (verified := _verified(actions, s)) is not None]
 
-    def settle(self, who: Someone) -> list[ChangeStatus]:
+    def settle(self, who: Person) -> list[ChangeStatus]:
         """What became of changes without an outcome."""
         who.require(Right.ADMINISTER)
         with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
 
-    def bundle(self, who: Someone, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
+    def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, with a row in the ledger; the cluster is only asked."""
         with self._acting(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
             return bundled(actions, reviews, form, self._office.recommender, request.key)
 
-    def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+    def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
         required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as journal:
             postpone(journal, workloads, days, reason)
 
-    def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
+    def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
         required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as journal:
@@ -257,23 +257,23 @@ class ClusterChangeService:
 
     def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
-        return Watcher(lambda: self._acting(Someone(""), "the watcher looks"), tell, ahead)
+        return Watcher(lambda: self._acting(Person(""), "the watcher looks"), tell, ahead)
 
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now; as it was a moment ago."""
         return self._seen.now().trouble
 
-    def permissions(self, who: Someone, namespaces: Sequence[str]) -> list[Permission]:
+    def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
         """Asked one by one; what is allowed everywhere is not asked again for each namespace."""
         who.require(Right.READ)
         with self._client(who) as client:
             permission_list = permissions(client, namespaces)
         if self._office.anchor_namespace:
-            with self._client(Someone("")) as client:
+            with self._client(Person("")) as client:
                 permission_list.append(head_permission(client, self._office.anchor_namespace))
         return permission_list
 
-    def _reviews(self, actions: Actions, who: Someone, request: ChangeRequest) -> list[Review]:
+    def _reviews(self, actions: Actions, who: Person, request: ChangeRequest) -> list[Review]:
         required(Right.REVIEW, who, request)
         recommendations = [r for workload in request.workloads for r in self._office.recommended(workload)]
         if not recommendations:
@@ -281,13 +281,13 @@ class ClusterChangeService:
         return actions.review(recommendations, request.second_person, request.method, request.overridden)
 
     @contextmanager
-    def _asking(self, who: Someone) -> Iterator[Actions]:
+    def _asking(self, who: Person) -> Iterator[Actions]:
         """For those who write nothing."""
         with self._client(who) as client, self._reading() as ledger:
             yield self._actions(client, ledger, who)
 
     @contextmanager
-    def _acting(self, who: Someone, what: str) -> Iterator[Actions]:
+    def _acting(self, who: Person, what: str) -> Iterator[Actions]:
         """For those who write: one at a time, and the head is kept afterwards, however it went."""
         office = self._office
         with self._client(who) as client, ledger_turn(office.ledger, what, PATIENCE_SECONDS):
@@ -301,9 +301,9 @@ class ClusterChangeService:
                     keep_head(self._office.door, ledger, self._office.anchor_namespace)
                 ledger.close()
 
-    def _actions(self, client: KubeClient, ledger: Ledger, who: Someone) -> Actions:
+    def _actions(self, client: KubeClient, ledger: Ledger, who: Person) -> Actions:
         office = self._office
-        named_person = Person(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
+        named_person = ClusterUser(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
         journal = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
@@ -313,7 +313,7 @@ class ClusterChangeService:
         return actions
 
     @contextmanager
-    def _client(self, who: Someone) -> Iterator[KubeClient]:
+    def _client(self, who: Person) -> Iterator[KubeClient]:
         if not self._slots.acquire(blocking=False):
             raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
         try:
@@ -324,7 +324,7 @@ class ClusterChangeService:
             self._seen.forget()
 
     @contextmanager
-    def _noting(self, who: Someone) -> Iterator[ChangeJournal]:
+    def _noting(self, who: Person) -> Iterator[ChangeJournal]:
         """For those who write to the ledger alone."""
         office = self._office
         with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
@@ -351,7 +351,7 @@ class ClusterChangeService:
         """Ask the cluster for the head, which also says whether it answers."""
         namespace = self._office.anchor_namespace
         try:
-            with self._office.door(Someone("")) as client:
+            with self._office.door(Person("")) as client:
                 if not namespace:
                     client.get("/version")
                     return AnchorObservation(
@@ -363,7 +363,7 @@ class ClusterChangeService:
             message = f"The API server does not answer: {error.message}."
             return AnchorObservation(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
 
-    def _log_rows(self, ledger: Ledger, before: int, who: Someone) -> None:
+    def _log_rows(self, ledger: Ledger, before: int, who: Person) -> None:
         """Each new row as a line for log collectors, beside the ledger itself."""
         for row in ledger.entries(after=before):
             more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
@@ -398,7 +398,7 @@ def told(entry: LedgerRow) -> LedgerEntry:
     return LedgerEntry(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
 
 
-def _chosen(actions: Actions, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+def _chosen(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
     """The named changes, of namespaces in which the person may act."""
     standings: Mapping[str, ChangeStatus] = actions.journal.standings()
     if missing := [id_ for id_ in changes if id_ not in standings]:

@@ -62,8 +62,8 @@ def create_app(
     gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
     resolved = replace(resolved, people=people)
-    if resolved.desk is not None:
-        source = Postponing(source, resolved.desk, now, settings.reload_seconds)
+    if resolved.changes is not None:
+        source = Postponing(source, resolved.changes, now, settings.reload_seconds)
     view = View(Narrowing(source, people), settings, now, resolved)
     base = settings.base_path
     app = FastAPI(

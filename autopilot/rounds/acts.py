@@ -22,7 +22,7 @@ from changes.api_advice import told
 from changes.change_ledger import ChangeJournal
 from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import due
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.live_context import who as person_of
 from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from changes.soak.reconcile import pace_of
@@ -33,7 +33,7 @@ from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
 from cotenant.core.model.autopilot import KEY_PREFIX, Way, accepted_by_autopilot
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
 from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
 from cotenant.core.model.identity import WorkloadRef
@@ -120,7 +120,7 @@ class Acts:
     def paused(self) -> str:
         """Why nothing may be done now, "" when it may; that nobody can say is a reason."""
         try:
-            with self._config.access(Someone("")) as client:
+            with self._config.access(Person("")) as client:
                 return read_switch(client, self._config.settings.manager.namespace)
         except CotenantError as error:
             return f"the switch could not be read: {error.message}"
@@ -189,9 +189,7 @@ class Acts:
         candidate = entry.candidate
         workload, under = candidate.workload, reading.force[candidate.policy]
         service = self._service(under, candidate, self.guard(reading))
-        someone = Someone(
-            "", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}"
-        )
+        someone = Person("", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}")
         refusals: list[str] = []
         try:
             for way in entry.ways:
@@ -247,11 +245,11 @@ class Acts:
         """Actions in our own name, with a turn at the ledger."""
         config = self._config
         with (
-            config.access(Someone("")) as client,
+            config.access(Person("")) as client,
             ledger_turn(config.ledger, "the autopilot looks", PATIENCE_SECONDS),
             closing(open_ledger(config.ledger)) as ledger,
         ):
-            person: Person = person_of(client)
+            person: ClusterUser = person_of(client)
             journal = ChangeJournal(ledger, config.clock, person.name, source="autopilot")
             journal.cluster = client.access.cluster
             actions = Actions(client, journal, settings, person)

@@ -19,7 +19,7 @@ from changes.audited_acts import AuditedActs
 from changes.live_context import who as person_of
 from cotenant.core.model.autopilot import QueueVerdict
 from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.identity import WorkloadRef
 
 
@@ -37,7 +37,7 @@ class Rounds:
 
     def read(self, now_seconds: float) -> RoundReading:
         """What is decided now; writes nothing."""
-        with self._config.access(Someone("")) as client:
+        with self._config.access(Person("")) as client:
             scope = RoundScope(refusals=self._refusals)
             return read_round(client, self._history(), self._recommended, self._config.settings, now_seconds, scope)
 
@@ -86,7 +86,7 @@ class Rounds:
         )
         if not rows:
             return
-        with config.access(Someone("")) as client:
+        with config.access(Person("")) as client:
             actor = person_of(client).name
         with self._ledger.writing("the autopilot notes", PATIENCE_SECONDS) as ledger:
             append(ledger, config.clock, actor, rows)

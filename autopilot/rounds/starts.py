@@ -18,7 +18,7 @@ from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.kube.observed import NOT_ENDED
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
 
 MOST_HELPED: Final = 50
@@ -42,7 +42,7 @@ class Starts:
         aims = helped_starts(reading.queue, reading.halt)
         if not aims and not history.boosts:
             return []
-        with self._config.access(Someone("")) as client:
+        with self._config.access(Person("")) as client:
             steps = self._due(client, aims, history)
             if not steps:
                 return []

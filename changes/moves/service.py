@@ -23,7 +23,7 @@ from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterConflict,
@@ -95,23 +95,23 @@ class ClusterMoveService:
         self._jobs = SharedReading(config.clock, self._listed)
 
     # --- looking ------------------------------------------------------------------------------------------------------
-    def report(self, who: Someone) -> RebalanceReport:
+    def report(self, who: Person) -> RebalanceReport:
         """The round that is decided now, or was some seconds ago, of what the person may see."""
         who.require(Right.READ)
         return visible_to(self._round.answer(), who)
 
-    def emptying(self, who: Someone) -> RebalanceReport:
+    def emptying(self, who: Person) -> RebalanceReport:
         """The same of HighNodeLoad."""
         who.require(Right.READ)
         return visible_to(self._emptying.answer(), who)
 
-    def jobs(self, who: Someone) -> MigrationJobs:
+    def jobs(self, who: Person) -> MigrationJobs:
         """The jobs of the cluster, of pods that the person may see."""
         who.require(Right.READ)
         listed = self._jobs.answer()
         return replace(listed, jobs=visible_pods(listed.jobs, who))
 
-    def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
+    def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
         """The newest first."""
         who.require(Right.READ)
         events = set(MoveEvent)
@@ -142,11 +142,11 @@ class ClusterMoveService:
         return emptying_report_of(reading, config.emptying, with_forecast=forecast, configured=configured)
 
     def _read(self, now_seconds: float) -> RebalanceReading:
-        with self._acts.client(Someone("")) as client:
+        with self._acts.client(Person("")) as client:
             return read(client, self._config.load_aware, now_seconds, self._config.namespace)
 
     def _listed(self, now_seconds: float) -> MigrationJobs:
-        with self._acts.client(Someone("")) as client:
+        with self._acts.client(Person("")) as client:
             rows = self._rows(client)
             table, carrier = Table.from_rows(JOBS, rows), self._carrier(client, FEATURE)
             emptier = self._carrier(client, EMPTYING_FEATURE) if carrier.carries else carrier
@@ -170,14 +170,14 @@ class ClusterMoveService:
         return carrier_of(status, feature)
 
     # --- acting -------------------------------------------------------------------------------------------------------
-    def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+    def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
         """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
         self._require(who, pods)
         with self._acts.client(who) as client:
             planned = self._planned(client, who)
             return [planned.tried(pod) for pod in pods]
 
-    def approve(self, who: Someone, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+    def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """One job after another: a refusal of one leaves the others."""
         self._require(who, pods)
         with self._acts.client(who) as client, self._acts.writing("approve moves") as ledger:
@@ -188,7 +188,7 @@ class ClusterMoveService:
         self._jobs.forget()
         return outcomes
 
-    def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
+    def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
         """Only while it is Pending: the server refuses when it has gone on since we looked."""
         who.require(Right.APPROVE)
         with self._acts.client(who) as client, self._acts.writing("withdraw a move") as ledger:
@@ -205,13 +205,13 @@ class ClusterMoveService:
         self._jobs.forget()
         return MoveOutcome(pod, job)
 
-    def preview_nodes(self, who: Someone, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+    def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
         """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
         begun = self._begun(who, nodes)
         with self._acts.client(who) as client:
             return [EmptiedNodes(client, begun).tried(node) for node in nodes]
 
-    def approve_nodes(self, who: Someone, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+    def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """One node after another: a refusal of one leaves the others."""
         begun = self._begun(who, nodes)
         with self._acts.client(who) as client, self._acts.writing("empty nodes") as ledger:
@@ -222,7 +222,7 @@ class ClusterMoveService:
         self._forget_rounds()
         return outcomes
 
-    def withdraw_node(self, who: Someone, node: str, reason: str = "") -> MoveOutcome:
+    def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
         """Its moves under way go on; the manager begins no more."""
         who.require_everywhere(Right.APPROVE)
         with self._acts.client(who) as client, self._acts.writing("give a node back") as ledger:
@@ -232,7 +232,7 @@ class ClusterMoveService:
         self._forget_rounds()
         return outcome
 
-    def _begun(self, who: Someone, nodes: Sequence[str]) -> frozenset[str]:
+    def _begun(self, who: Person, nodes: Sequence[str]) -> frozenset[str]:
         """Nodes that the round begins; NotAllowed, or UsageError while nobody would empty them."""
         if not nodes:
             raise UsageError("no node is chosen", fix="Name at least one node.")
@@ -248,7 +248,7 @@ class ClusterMoveService:
         for reading in (self._reading, self._round, self._emptying, self._jobs):
             reading.forget()
 
-    def _require(self, who: Someone, pods: Sequence[str]) -> None:
+    def _require(self, who: Person, pods: Sequence[str]) -> None:
         """NotAllowed, or UsageError while nobody would carry the moves out; nothing is written then."""
         if not pods:
             raise UsageError("no move is chosen", fix="Name at least one pod as NAMESPACE/NAME.")
@@ -258,7 +258,7 @@ class ClusterMoveService:
         if not carrier.carries:
             raise UsageError(carrier.why_not, fix=carrier.command)
 
-    def _planned(self, client: KubeClient, who: Someone) -> _PlannedMoves:
+    def _planned(self, client: KubeClient, who: Person) -> _PlannedMoves:
         moves = {row["pod"]: row for row in self.report(who).moves.rows() if row["decision"] == "move"}
         return _PlannedMoves(client, moves, self._rows(client), self._config.arguments.migration)
 

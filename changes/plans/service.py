@@ -23,7 +23,7 @@ from changes.service import ClusterAccess
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import ClusterConflict, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Intent
@@ -78,7 +78,7 @@ class ClusterPlanService:
         self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, tuple[Plan, ...]]] = {}
 
     # --- looking ------------------------------------------------------------------------------------------------------
-    def plans(self, who: Someone) -> Sequence[Plan]:
+    def plans(self, who: Person) -> Sequence[Plan]:
         """By name; of the namespaces in which the person has a role, of all where a role holds everywhere."""
         who.require(Right.READ)
         where = _namespaces(who)
@@ -94,13 +94,13 @@ class ClusterPlanService:
             self._lists[key] = (now, listed)
         return listed
 
-    def plan(self, who: Someone, ref: PlanRef) -> Plan:
+    def plan(self, who: Person, ref: PlanRef) -> Plan:
         """One plan as it is now."""
         who.require(Right.READ, ref.namespace)
         with self._acts.client(who) as client:
             return plans.plan(client, ref.namespace, ref.name)
 
-    def preview(self, who: Someone, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
+    def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
         """What approving it would mean now."""
         who.require(Right.REVIEW, ref.namespace)
         with self._acts.client(who) as client:
@@ -109,7 +109,7 @@ class ClusterPlanService:
                 one = plan_terms.changed(one, plan_terms.checked(terms, self._now()))
             return self._previewed(client, one)
 
-    def preview_new(self, who: Someone, workload: WorkloadRef, terms: PlanTerms) -> Preview:
+    def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet."""
         who.require(Right.REVIEW, workload.namespace)
         one = _new(workload, plan_terms.checked(terms, self._now()), "")
@@ -133,7 +133,7 @@ class ClusterPlanService:
         schedule.check(rule)
         return list(islice(schedule.occurrences(rule, self._now()), count))
 
-    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
+    def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
         """The newest first."""
         who.require(Right.READ, ref.namespace)
         plan_events = set(PlanEvent)
@@ -145,17 +145,17 @@ class ClusterPlanService:
         ]
 
     # --- acting -------------------------------------------------------------------------------------------------------
-    def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
+    def approve(self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
         """Let its capacity be reserved at start - lead."""
         return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason))
 
-    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
+    def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and release what is reserved."""
         if not reason.strip():
             raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
         return self._decide(who, ref, (PlanDecision.REJECTED, scope, reason.strip()))
 
-    def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
+    def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then."""
 
         def make_intent(client: KubeClient, by: str) -> Intent:
@@ -172,7 +172,7 @@ class ClusterPlanService:
 
         return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, make_intent)
 
-    def restore(self, who: Someone, ref: PlanRef, start_seconds: float) -> Plan:
+    def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
         """Let a skipped occurrence of a schedule happen after all."""
 
         def make_intent(client: KubeClient, _by: str) -> Intent:
@@ -181,7 +181,7 @@ class ClusterPlanService:
 
         return self._do(who, Right.PLAN, ref, PlanEvent.RESTORED, make_intent)
 
-    def make(self, who: Someone, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
+    def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
         one = _new(workload, plan_terms.checked(terms, self._now()), name)
         ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
@@ -194,7 +194,7 @@ class ClusterPlanService:
         except ClusterConflict as error:
             raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
 
-    def edit(self, who: Someone, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
+    def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
         """Change it, if it still is the generation that was looked at."""
         plan_terms.checked(terms, self._now())
 
@@ -203,7 +203,7 @@ class ClusterPlanService:
 
         return self._do(who, Right.PLAN, ref, PlanEvent.EDITED, make_intent)
 
-    def set_policy(self, who: Someone, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
+    def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """When it may approve itself."""
         plan_terms.checked_policy(policy)
 
@@ -213,7 +213,7 @@ class ClusterPlanService:
         return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, make_intent)
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _decide(self, who: Someone, ref: PlanRef, choice: tuple[PlanDecision, DecisionScope, str]) -> Plan:
+    def _decide(self, who: Person, ref: PlanRef, choice: tuple[PlanDecision, DecisionScope, str]) -> Plan:
         word, scope, reason = choice
 
         def make_intent(client: KubeClient, by: str) -> Intent:
@@ -223,7 +223,7 @@ class ClusterPlanService:
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
         return self._do(who, Right.APPROVE, ref, event, make_intent)
 
-    def _do(self, who: Someone, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
+    def _do(self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
         """Ledger, cluster, ledger; the plan as the server has it afterwards."""
         who.require(right, ref.namespace)
         with self._acts.client(who) as client, self._acts.writing(event.value) as ledger:
@@ -245,7 +245,7 @@ class ClusterPlanService:
         return self._office.clock.now_seconds()
 
 
-def _namespaces(who: Someone) -> tuple[str, ...]:
+def _namespaces(who: Person) -> tuple[str, ...]:
     """Where all of a person's roles hold; none: everywhere."""
     if any(not grant.namespaces for grant in who.grants):
         return ()

@@ -22,7 +22,7 @@ from fastapi import Response
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.adapters.store.buckets import QUICK
 from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Right, Someone
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 from dashboard.access import answers, forgery, front, grants, headers
@@ -63,7 +63,7 @@ class Visit:
     headers: dict[str, str] = field(repr=False)
     session: str = field(repr=False)
     fresh: bool
-    person: Someone | None = None
+    person: Person | None = None
     bearer: bool = False
     request: str = ""
     """Id of the request: of the proxy's own where one is trusted."""
@@ -108,7 +108,7 @@ class Gate:
         self._trusted = front.networks(settings.proxy.trusted)
         self._open = {f"{prefix}{name}" for prefix in {"/", base} for name in OPEN}
         self._still: tuple[str, ...] = ()
-        self._who: ContextVar[Someone | None] = ContextVar("cotenant_who", default=None)
+        self._who: ContextVar[Person | None] = ContextVar("cotenant_who", default=None)
 
     def _sessions(self, keys: SessionKeys | None) -> Sessions:
         """Of this process, or those that all replicas share."""
@@ -126,14 +126,14 @@ class Gate:
         self._policies[base] = headers.policy(hashes)
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")
 
-    def people(self) -> Someone:
+    def people(self) -> Person:
         """The person of the current request; outside of one a person without any right."""
-        return self._who.get() or Someone("", (), IdentitySource.PROXY, ())
+        return self._who.get() or Person("", (), IdentitySource.PROXY, ())
 
-    def located(self, people: Callable[[], Someone]) -> Callable[[], Someone]:
+    def located(self, people: Callable[[], Person]) -> Callable[[], Person]:
         """Who asks as somebody else knows them, with where they ask from."""
 
-        def asking() -> Someone:
+        def asking() -> Person:
             here = self._who.get()
             return replace(people(), source=here.source) if here else people()
 
@@ -224,11 +224,11 @@ class Gate:
         if not visit.bearer:
             self._refuse_forged(method, visit)
 
-    async def _person(self, visit: Visit) -> Someone | None:
+    async def _person(self, visit: Visit) -> Person | None:
         """Who it is by the settings' mode; None for a stranger who has to say so first."""
         settings = self.settings
         if settings.mode is AccessMode.NONE:
-            return None if visit.launch is Proof.NONE else Someone("")
+            return None if visit.launch is Proof.NONE else Person("")
         if settings.mode is AccessMode.PROXY:
             return self._by_header(visit) or grants.stranger(settings)
         if visit.bearer:
@@ -239,7 +239,7 @@ class Gate:
             session = await run_sync(self._renewed, id_, session, limiter=self._provider_threads)
         return grants.stranger(settings) if session is None else self._logged_in(session)
 
-    def _by_header(self, visit: Visit) -> Someone | None:
+    def _by_header(self, visit: Visit) -> Person | None:
         proxy = self.settings.proxy
         name = visit.headers.get(proxy.user_header.lower(), "").strip()
         if not visit.front.by_proxy or not name:
@@ -250,12 +250,12 @@ class Gate:
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
         return grants.known(name, [g.strip() for g in groups.split(",")], IdentitySource.PROXY, self.settings)
 
-    def _by_bearer(self, token: str) -> Someone:
+    def _by_bearer(self, token: str) -> Person:
         assert self.provider is not None
         claimed = self.provider.bearer(token)
         return grants.known(claimed.name, claimed.groups, IdentitySource.OIDC, self.settings, token)
 
-    def _logged_in(self, session: Session) -> Someone:
+    def _logged_in(self, session: Session) -> Person:
         token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
         return grants.known(session.name, session.groups, IdentitySource.OIDC, self.settings, token)
 

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role, Someone
+from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Person, Role
 from cotenant.core.model.errors import SettingsError
 from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, RoleRule, Unlisted
 
 RESERVED: Final = "system:"
 """Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""
 VIEWS: Final = (Grant(Role.VIEWER),)
-STRANGER: Final = Someone("", (), IdentitySource.PROXY, VIEWS)
+STRANGER: Final = Person("", (), IdentitySource.PROXY, VIEWS)
 """Who reads without a name where the settings let them."""
 
 
-def known(name: str, groups: Sequence[str], way: IdentitySource, settings: AccessSettings, token: str = "") -> Someone:
+def known(name: str, groups: Sequence[str], way: IdentitySource, settings: AccessSettings, token: str = "") -> Person:
     """The person with the roles they have now; NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
         raise NotAllowed(f"the name {name!r} is kept for Kubernetes itself", fix="Log in as yourself.")
     real = tuple(group for group in groups if group and not group.startswith(RESERVED))
-    return Someone(name, real, way, granted(name, real, settings), token)
+    return Person(name, real, way, granted(name, real, settings), token)
 
 
 def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
@@ -36,7 +36,7 @@ def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple
     return VIEWS if settings.read_only else (*VIEWS, *grants)
 
 
-def stranger(settings: AccessSettings) -> Someone | None:
+def stranger(settings: AccessSettings) -> Person | None:
     """Who asks without being known; None when they have to say who they are."""
     return STRANGER if settings.anonymous is Unlisted.VIEWER else None
 

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from cotenant.core.model.changes.people import RIGHTS, Someone
+from cotenant.core.model.changes.people import RIGHTS, Person
 from cotenant.core.model.errors import CotenantError
 from dashboard.access import answers
 from dashboard.access.gate import VISIT, Gate, Visit, hold
@@ -21,7 +21,7 @@ from dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, Provider
 from dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
 
 
-def router(gate: Gate, people: Callable[[], Someone], base: str) -> APIRouter:
+def router(gate: Gate, people: Callable[[], Person], base: str) -> APIRouter:
     """Below the base path of an application: auth/login, auth/callback, auth/logout, api/v1/me."""
     routes = APIRouter(prefix=base.rstrip("/"))
 
@@ -54,7 +54,7 @@ def visit_of(request: Request) -> Visit:
     return visit
 
 
-def described(person: Someone) -> dict[str, Any]:
+def described(person: Person) -> dict[str, Any]:
     """Who somebody is, for scripts: rights as they hold in some namespace, roles with theirs."""
     rights = sorted({right.value for grant in person.grants for right in RIGHTS[grant.role]})
     roles = [{"role": grant.role.value, "namespaces": list(grant.namespaces)} for grant in person.grants]

@@ -9,14 +9,14 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Grant, IdentitySource, Role, Someone
+from cotenant.core.model.changes.people import Grant, IdentitySource, Person, Role
 from cotenant.core.model.text import visible
 from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 
 SHOWN_NAMESPACES: Final = 5
 
 
-def menu(person: Someone, settings: AccessSettings, base: str) -> Component:
+def menu(person: Person, settings: AccessSettings, base: str) -> Component:
     """Closed it shows the name, open the roles and the way to log out."""
     name = visible(person.name) or ("This machine" if person.way is IdentitySource.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
@@ -49,7 +49,7 @@ def _grant_text(grant: Grant) -> str:
     return f"{grant.role.value} in {visible(', '.join(shown))}" + (f" and {more} more" if more > 0 else "")
 
 
-def _way_out(person: Someone, settings: AccessSettings, base: str) -> list[Component]:
+def _way_out(person: Person, settings: AccessSettings, base: str) -> list[Component]:
     """A button where there is something to leave, a link to the login where there is one to make."""
     if person.name and (
         settings.mode is AccessMode.OIDC or (settings.mode is AccessMode.PROXY and settings.proxy.logout_url)

@@ -53,14 +53,14 @@ def why_not(view: View, right: Right, namespace: str = "") -> str:
 
 def why_not_note(view: View, right: Right, namespace: str = "") -> str:
     """The same of what is only noted in the ledger, and waits for no cluster."""
-    if view.given.desk is None:
+    if view.given.changes is None:
         return "Read-only: start it with `cotenant dashboard --act`."
     return refused(view, right, namespace)
 
 
 def away(view: View) -> str:
     """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers."""
-    return view.given.desk.trouble() if view.given.desk else ""
+    return view.given.changes.trouble() if view.given.changes else ""
 
 
 def awaited(view: View) -> Component:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import RIGHTS, Right, Role, Someone
+from cotenant.core.model.changes.people import RIGHTS, Person, Right, Role
 from cotenant.core.model.changes.service import Permission
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import WORKLOADS
@@ -48,12 +48,12 @@ def register(app: Dash, view: View) -> None:
 
 def contents(view: View) -> Component:
     """Both panels."""
-    mine = _mine(view.given.people(), acting_here=view.given.desk is not None)
+    mine = _mine(view.given.people(), acting_here=view.given.changes is not None)
     cluster = panels.guarded(lambda: _cluster(view), "What the cluster allows")
     return html.Div([mine, cluster], className="row permitting")
 
 
-def _mine(who: Someone, *, acting_here: bool) -> Component:
+def _mine(who: Person, *, acting_here: bool) -> Component:
     name = visible(change_tables.named(who))
     lead = f"As {name}: {_roles(who)}."
     note = "" if acting_here else f" {change_tables.NO_DESK} {change_tables.FIX}"
@@ -64,14 +64,14 @@ def _mine(who: Someone, *, acting_here: bool) -> Component:
     )
 
 
-def _roles(who: Someone) -> str:
+def _roles(who: Person) -> str:
     if not who.grants:
         return "no role"
     roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
     return visible(", ".join(dict.fromkeys(roles)))
 
 
-def _may(who: Someone, right: Right) -> Component:
+def _may(who: Person, right: Right) -> Component:
     if not who.may(right):
         return _no("no")
     grants = [grant for grant in who.grants if right in RIGHTS[grant.role]]
@@ -91,16 +91,16 @@ def _no(word: str) -> Component:
 
 def _cluster(view: View) -> Component:
     title = "What the cluster allows"
-    desk, who = view.given.desk, view.given.people()
-    if desk is None:
+    service, who = view.given.changes, view.given.people()
+    if service is None:
         return panels.panel(
             title, panels.empty("The cluster is not asked.", why="A read-only dashboard needs no right.")
         )
-    permissions = desk.permissions(who, ())
+    permissions = service.permissions(who, ())
     spaces: Sequence[str] = ()
     if any(p.allowed is False for p in permissions):
         spaces = _namespaces(view)[:NAMESPACES_SHOWN]
-        permissions = desk.permissions(who, spaces) if spaces else permissions
+        permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(space) for space in spaces))
     note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
     return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)

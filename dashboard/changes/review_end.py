@@ -14,7 +14,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import IdentitySource, Someone
+from cotenant.core.model.changes.people import IdentitySource, Person
 from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
@@ -51,7 +51,7 @@ def confirm(
     outs: Sequence[Out],
     terms: ReviewTerms,
     method: Method,
-    who: Someone,
+    who: Person,
     soak_minutes: float,
 ) -> list[Component]:
     """Sum, who, what is written, how long it soaks."""
@@ -124,7 +124,7 @@ def _restarts(going: Sequence[WorkloadReview]) -> str:
     return "; ".join(kinds)
 
 
-def _person(who: Someone) -> str:
+def _person(who: Person) -> str:
     name = visible(who.name) or "you"
     groups = f" ({', '.join(visible(g) for g in who.groups)})" if who.groups else ""
     how = " with the rights of the kubeconfig" if who.way is IdentitySource.LOOPBACK else ""

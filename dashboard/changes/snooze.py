@@ -76,7 +76,7 @@ def one(view: View, ref: WorkloadRef) -> Component:
         else dcc.Link("Review", href=href, id="review-open", className="button act primary")
     )
     sees = view.given.people().may(Right.READ, ref.namespace)
-    postponed = view.given.desk.postponed().get(ref) if view.given.desk and sees else None
+    postponed = view.given.changes.postponed().get(ref) if view.given.changes and sees else None
     if postponed is not None:
         again = html.Button(
             "Show again",
@@ -152,9 +152,9 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     @acts(view, Right.ACCEPT)
     def _recall(request: Mapping[str, Any] | None) -> Any:
         ref = reviewing.named(str(request["ref"])) if request else None
-        if ref is None or view.given.desk is None:
+        if ref is None or view.given.changes is None:
             return no_update
-        view.given.desk.recall(view.given.people(), [ref])
+        view.given.changes.recall(view.given.people(), [ref])
         callbacks.tell(f"{visible(str(ref))} is shown again.")
         return _anew(view)
 
@@ -175,13 +175,13 @@ def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
 def put_off(view: View, names: list[str], days: float | None, reason: str) -> str:
     """Postpone, and confirm in a sentence; UsageError without a reason."""
     refs = [ref for name in names if (ref := reviewing.named(name))]
-    if view.given.desk is None or not refs:
+    if view.given.changes is None or not refs:
         raise UsageError("nothing is selected", fix="Tick rows first.")
     if not reason:
         raise UsageError("it takes a reason", fix="Say in a few words why: others will ask.")
     if old := callbacks.too_old(view):
         raise UsageError(old)
-    view.given.desk.postpone(view.given.people(), refs, days, reason)
+    view.given.changes.postpone(view.given.people(), refs, days, reason)
     _anew(view)
     until = "for good" if days is None else f"for {days:g} days"
     return f"{display.counted(len(refs), 'workload')} hidden {until}. The list hides them until then."

@@ -363,7 +363,7 @@ def _chips(overview: Overview | None, view: View) -> list[Component]:
     namespaces = view.given.people().reads
     names = visible(", ".join(sorted(namespaces or ())))
     reads = [] if namespaces is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
-    reads += [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
+    reads += [] if view.given.changes else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
     if overview is None:
         return reads
     name = [] if view.given.clusters else [html.Span(visible(overview.cluster), className="cluster", title="Cluster")]

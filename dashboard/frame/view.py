@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.allocation.node_topology import TopologyService
 from cotenant.core.model.autopilot import AutopilotService
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.demo_clock import Steering
@@ -37,9 +37,9 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
     return service
 
 
-def nobody() -> Someone:
+def nobody() -> Person:
     """An anonymous viewer: every person of a dashboard without authentication."""
-    return Someone("")
+    return Person("")
 
 
 def no_text(*_given: object) -> str:
@@ -62,13 +62,13 @@ class DashboardContext:
     """The same as YAML."""
     prices: PriceSettings = field(default_factory=PriceSettings)
     """What a core and a GiB cost."""
-    people: Callable[[], Someone] = nobody
+    people: Callable[[], Person] = nobody
     """Who asks, in the request that is being answered."""
     access: AccessSettings = field(default_factory=AccessSettings)
     """How it is known who asks; but for mode none it stands in for `people`."""
     launch_token: str = field(default="", repr=False)
     """In mode none: what the first visit has to bring; "" lets everybody in who reaches the port."""
-    desk: ChangeService | None = None
+    changes: ChangeService | None = None
     """Through which recommendations are acted on; None: this dashboard is read-only."""
     plans: PlanService | None = None
     """Through which reservation plans are acted on; None: the page shows commands to copy."""
@@ -81,7 +81,7 @@ class DashboardContext:
     topologies: TopologyService | None = None
     """What the CPUs and devices of a node are read through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)
-    """What the desk holds changes to: how long they soak, how many at once."""
+    """What the change service holds changes to: how long they soak, how many at once."""
     steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = no_steps
     """Every step of cuts that take several, the first one at the time given (Unix seconds)."""
     clusters: Mapping[str, str] = field(default_factory=dict)

@@ -67,7 +67,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 
 def _nothing(view: View) -> Component:
     """Why there are no changes: nobody may make any here, or nobody has."""
-    if view.given.desk is None:
+    if view.given.changes is None:
         return panels.empty(change_tables.NO_DESK, why="Changes are made and kept where somebody may act:",
                             command="cotenant dashboard --act")  # fmt: skip
     link = ("To the recommendations", f"{view.settings.base_path}recommendations")
@@ -145,9 +145,9 @@ def _question() -> Component:
 
 def ledger(view: View) -> Component:
     """Whether the ledger is what was written, and changes without an outcome."""
-    if view.given.desk is None:
+    if view.given.changes is None:
         return html.Span()
-    health = view.given.desk.ledger()
+    health = view.given.changes.ledger()
     tone = "red" if health.bad_row else "teal" if health.anchored else "gray"
     standings = change_tables.standings_of(view)
     open_ones = sum(not s.state.settled for s in standings)
@@ -158,7 +158,7 @@ def ledger(view: View) -> Component:
     if open_ones:
         why = acting.why_not(view, Right.ADMINISTER)
         parts.append(change_story.button(f"Resolve {open_ones} with unknown outcome", change_story.SETTLE, why))
-    trouble = view.given.desk.trouble()
+    trouble = view.given.changes.trouble()
     return html.Div([*parts, *([html.P(visible(trouble), className="panel-note")] if trouble else [])])
 
 
@@ -180,14 +180,14 @@ def opened(search: str) -> str:
 
 def story(view: View, id_: str) -> tuple[str, Component]:
     """Title and inside of the drawer."""
-    desk, who = change_tables.required(view), view.given.people()
-    standings = {s.change.id: s for s in desk.changes(who)}
+    service, who = change_tables.required(view), view.given.people()
+    standings = {s.change.id: s for s in service.changes(who)}
     standing = standings.get(id_)
     if standing is None:
         raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
     left_seconds = change_tables.soaks(standing, soak, view.now_seconds())
-    rows, can = desk.story(who, id_), allowed(view, standing, standings.values(), left_seconds)
+    rows, can = service.story(who, id_), allowed(view, standing, standings.values(), left_seconds)
     why = panels.guarded(lambda: html.Div(verdict.section(view, standing, rows)))
     body = change_story.body(standing, rows, can, left_seconds, [why])
     return change_story.title(standing.change), body
@@ -216,8 +216,8 @@ def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
 
 def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
     """What would be taken back, field by field, and the ids."""
-    desk, who = change_tables.required(view), view.given.people()
-    standings = {s.change.id: s for s in desk.changes(who)}
+    service, who = change_tables.required(view), view.given.people()
+    standings = {s.change.id: s for s in service.changes(who)}
     if id_ not in standings:
         raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
     batch = standings[id_].change.batch
@@ -316,8 +316,8 @@ def _register_acting(app: Dash, view: View) -> None:
     def _roll_back(_clicks: int | None, ids: list[str] | None) -> Any:
         if not _clicks:
             return [no_update] * 2
-        desk = change_tables.required(view)
-        done = desk.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
+        service = change_tables.required(view)
+        done = service.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
         return [False, _answered(view, done, "roll back")]
 
     @app.callback(
@@ -372,9 +372,9 @@ def _register_seconding(app: Dash, view: View) -> None:
         return _answered(view, done, "decline")
 
 
-def _answered(view: View, done: Sequence[ChangeStatus], deed: str) -> str:
+def _answered(view: View, done: Sequence[ChangeStatus], act: str) -> str:
     """Say what came of it; the page's news and the list of recommendations are then as of now."""
-    acting.tell(visible(change_tables.done_words(done, deed)))
+    acting.tell(visible(change_tables.done_words(done, act)))
     view.source.forget()
     return _version(view)
 

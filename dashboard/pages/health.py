@@ -38,7 +38,7 @@ def render(view: View, search: str) -> Component:
 
 def contents(view: View, search: str = "") -> Component:
     """Everything below the heading. Shown without results too: then it matters most."""
-    overview, acts = view.source.snapshot().overview, view.given.desk is not None
+    overview, acts = view.source.snapshot().overview, view.given.changes is not None
     try:
         upkeep = view.source.upkeep()
     except CotenantError as error:

@@ -314,7 +314,7 @@ def _outcome(page: OverviewPage) -> Component:
 def _worth_most(page: OverviewPage) -> list[Component]:
     """The workloads that save most, each with a way into its review; nothing where this dashboard is read-only."""
     view = page.view
-    if view.given.desk is None:
+    if view.given.changes is None:
         return []
     advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
     best = choosing.worth_most(advice, WORTH_MOST, page.query)

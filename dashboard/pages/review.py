@@ -69,7 +69,7 @@ def _frame(view: View, search: str) -> Component:
     if trouble := acting.away(view):
         return panels.failed(trouble, "Nothing can be reviewed before it answers. The page tries again by itself.")
     if why := acting.why_not(view, Right.REVIEW):
-        command = "cotenant dashboard --act" if view.given.desk is None else ""
+        command = "cotenant dashboard --act" if view.given.changes is None else ""
         return panels.empty("This cannot be reviewed here.", why=why, command=command)
     if not (terms.workloads or terms.everything or terms.step == DONE):
         choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
@@ -186,17 +186,17 @@ def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tup
 
 def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple[list[WorkloadReview], Method]:
     """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
-    desk, who = in_cluster(view.given.desk), view.given.people()
+    service, who = in_cluster(view.given.changes), view.given.people()
     method = terms.method
     looks: list[WorkloadReview] = []
     if method is None:
-        looks = desk.review(who, terms.wanted(refs, Method.TEMPLATE))
+        looks = service.review(who, terms.wanted(refs, Method.TEMPLATE))
         method = reviewing.default_method(looks)
     way = Method.TEMPLATE if method is Method.BUNDLE else method
     if terms.step in DRY:
-        return desk.dry_run(who, terms.wanted(refs, way)), method
+        return service.dry_run(who, terms.wanted(refs, way)), method
     if not looks or way is not Method.TEMPLATE:
-        looks = desk.review(who, terms.wanted(refs, way))
+        looks = service.review(who, terms.wanted(refs, way))
     return looks, method
 
 
@@ -223,11 +223,11 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
 
 def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
-    return [one for one in in_cluster(view.given.desk).changes(view.given.people()) if one.change.batch == terms.key]
+    return [one for one in in_cluster(view.given.changes).changes(view.given.people()) if one.change.batch == terms.key]
 
 
 def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
-    return in_cluster(view.given.desk).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
+    return in_cluster(view.given.changes).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
 
 
 def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
@@ -384,7 +384,7 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     if terms.overridden and not terms.because:
         raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
-    done = in_cluster(view.given.desk).accept(view.given.people(), terms.wanted(refs, method))
+    done = in_cluster(view.given.changes).accept(view.given.people(), terms.wanted(refs, method))
     view.source.forget()
     return done
 
@@ -401,12 +401,12 @@ def _refused(view: View, error: CotenantError) -> Component:
 
 def afterwards(view: View, act: str, ids: Sequence[str]) -> str:
     """Roll back or judge; the result in a sentence."""
-    desk, who = in_cluster(view.given.desk), view.given.people()
+    service, who = in_cluster(view.given.changes), view.given.people()
     if act == review_end.ROLL_BACK:
-        done = desk.roll_back(who, ids)
+        done = service.roll_back(who, ids)
         view.source.forget()
         return f"Rolled back: {review_end.counted(done)}"
-    judged = desk.verify(who, ids)
+    judged = service.verify(who, ids)
     waiting = len(ids) - len(judged)
     text = f"Verified: {review_end.counted(judged)}" if judged else "No soak time is over yet."
     return f"{text} {waiting:,} still in their soak time." if judged and waiting else text

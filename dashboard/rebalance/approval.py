@@ -253,10 +253,10 @@ def _register_approve(app: Dash, view: View, texts: ApprovalTexts) -> None:
         return _answered(lambda: approved(view, list(subjects or ()), reason or "", texts)), view.now_seconds()
 
 
-def _answered(deed: Callable[[], Component]) -> Component:
-    """What a deed gives, or why it could not be done, in the work area and in the live region."""
+def _answered(act: Callable[[], Component]) -> Component:
+    """What a act gives, or why it could not be done, in the work area and in the live region."""
     try:
-        return deed()
+        return act()
     except CotenantError as error:
         tell(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)

@@ -306,9 +306,9 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
 
 def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
     """Windows of a plan that begin within the days that are drawn; none of a schedule that cannot be read."""
-    desk = view.given.plans
+    service = view.given.plans
     try:
-        return desk.occurrences(plan, days) if desk else ()
+        return service.occurrences(plan, days) if service else ()
     except CotenantError:
         return ()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import CotenantError, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import DecisionScope, Plan, Recurrence
@@ -42,10 +42,10 @@ def named(text: Any) -> PlanRef:
     return PlanRef(namespace, name)
 
 
-def answered(view: View, deed: Callable[[PlanService, Someone], tuple[str, PlanRef]]) -> Answer:
+def answered(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef]]) -> Answer:
     """Run the action; show its result in the live region and beside the form."""
     try:
-        message, ref = deed(in_cluster(view.given.plans), view.given.people())
+        message, ref = act(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
         tell(f"{error.message} {error.fix}".strip())
         return no_update, plan_actions.refused(error.message, error.fix), no_update
@@ -55,14 +55,14 @@ def answered(view: View, deed: Callable[[PlanService, Someone], tuple[str, PlanR
 
 def opened(view: View, what: str, ref: PlanRef) -> Component:
     """What a button opens."""
-    desk, who, now = in_cluster(view.given.plans), view.given.people(), view.now_seconds()
+    service, who, now = in_cluster(view.given.plans), view.given.people(), view.now_seconds()
     if what == "preview":
-        return plan_actions.previewed(desk.preview(who, ref), view.currency)
-    plan = desk.plan(who, ref)
+        return plan_actions.previewed(service.preview(who, ref), view.currency)
+    plan = service.plan(who, ref)
     forms: Mapping[str, Callable[[], Component]] = {
         "approve": lambda: plan_actions.approve_form(plan, now),
         "reject": plan_actions.reject_form,
-        "skip": lambda: plan_actions.skip_form(plan, desk.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now),
+        "skip": lambda: plan_actions.skip_form(plan, service.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now),
         "edit": lambda: plan_actions.edit_form(plan),
         "policy": lambda: plan_actions.policy_form(plan, view.currency),
     }
@@ -95,8 +95,8 @@ def _register_open(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _cluster(_away: str, ref: str) -> Any:
-        desk = view.given.plans
-        matches = [p for p in desk.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if desk else []
+        service = view.given.plans
+        matches = [p for p in service.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if service else []
         return plan_actions.buttons(view, matches[0]) if matches else no_update
 
     @app.callback(
@@ -117,7 +117,7 @@ def _register_open(app: Dash, view: View) -> None:
             return None, panels.trouble(error)
 
 
-def _deed() -> list[Output]:
+def _act() -> list[Output]:
     """What every act writes: the work area, what is said beside it, the moment."""
     return [
         Output("plan-work", "children", allow_duplicate=True),
@@ -127,30 +127,30 @@ def _deed() -> list[Output]:
 
 
 def _on(
-    app: Dash, view: View, right: Right, button: str, states: Sequence[State], deed: Callable[..., str], *also: Input
+    app: Dash, view: View, right: Right, button: str, states: Sequence[State], act: Callable[..., str], *also: Input
 ) -> None:
-    """Do `deed(service, person, plan, *states)` at a click of `button` or an input of `also`, and say what it says."""
+    """Do `act(service, person, plan, *states)` at a click of `button` or an input of `also`, and say what it says."""
 
     @app.callback(
-        *_deed(), Input(button, "n_clicks"), *also, *states, State("plan-ref", "data"), prevent_initial_call=True
+        *_act(), Input(button, "n_clicks"), *also, *states, State("plan-ref", "data"), prevent_initial_call=True
     )
     @acts(view, right)
     def _clicked(*values: Any) -> Answer:
         clicks, rest, ref = values[: 1 + len(also)], values[1 + len(also) : -1], values[-1]
 
-        def done(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            return deed(desk, who, named(ref), *rest), named(ref)
+        def done(service: PlanService, who: Person) -> tuple[str, PlanRef]:
+            return act(service, who, named(ref), *rest), named(ref)
 
         return answered(view, done) if any(clicks) else _nothing()
 
 
 def _register_decisions(app: Dash, view: View) -> None:
-    def approve(desk: PlanService, who: Someone, ref: PlanRef, scope: str, reason: str | None) -> str:
+    def approve(service: PlanService, who: Person, ref: PlanRef, scope: str, reason: str | None) -> str:
         chosen = DecisionScope(scope)
-        return approved_words(desk.approve(who, ref, chosen, reason or ""), chosen, view.now_seconds())
+        return approved_words(service.approve(who, ref, chosen, reason or ""), chosen, view.now_seconds())
 
-    def reject(desk: PlanService, who: Someone, ref: PlanRef, reason: str | None) -> str:
-        desk.reject(who, ref, reason or "")
+    def reject(service: PlanService, who: Person, ref: PlanRef, reason: str | None) -> str:
+        service.reject(who, ref, reason or "")
         return f"Rejected {ref}: nothing is reserved, and what is reserved is released."
 
     scope, why = State("plan-approve-scope", "value"), State("plan-approve-reason", "value")
@@ -160,16 +160,16 @@ def _register_decisions(app: Dash, view: View) -> None:
 
 
 def _register_changes(app: Dash, view: View) -> None:
-    def skip(desk: PlanService, who: Someone, ref: PlanRef, start: str) -> str:
-        desk.skip(who, ref, float(start))
+    def skip(service: PlanService, who: Person, ref: PlanRef, start: str) -> str:
+        service.skip(who, ref, float(start))
         return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}."
 
-    def unskip(desk: PlanService, who: Someone, ref: PlanRef, start: str) -> str:
-        desk.restore(who, ref, float(start))
+    def unskip(service: PlanService, who: Person, ref: PlanRef, start: str) -> str:
+        service.restore(who, ref, float(start))
         return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all."
 
-    def policy(desk: PlanService, who: Someone, ref: PlanRef, auto: bool, *limits: Any) -> str:
-        plan = desk.set_policy(who, ref, plan_forms.policy(bool(auto), limits))
+    def policy(service: PlanService, who: Person, ref: PlanRef, auto: bool, *limits: Any) -> str:
+        plan = service.set_policy(who, ref, plan_forms.policy(bool(auto), limits))
         does = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
         return f"Plan {ref} now {does}."
 
@@ -181,7 +181,7 @@ def _register_changes(app: Dash, view: View) -> None:
 
 def _register_edit(app: Dash, view: View) -> None:
     @app.callback(
-        *_deed(),
+        *_act(),
         Input("plan-edit-now", "n_clicks"),
         State({"plan-term": ALL}, "value"),
         State("plan-edit-of", "data"),
@@ -192,12 +192,12 @@ def _register_edit(app: Dash, view: View) -> None:
     def _edit(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Answer:
         form = _typed(0, "plan-term", values)
 
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
-            desk.edit(who, named(ref), terms, int(generation))
+        def act(service: PlanService, who: Person) -> tuple[str, PlanRef]:
+            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, named(ref))))
+            service.edit(who, named(ref), terms, int(generation))
             return f"Changed plan {ref}.", named(ref)
 
-        return answered(view, deed) if clicks else _nothing()
+        return answered(view, act) if clicks else _nothing()
 
     @app.callback(
         Output("plan-edit-preview", "children"),
@@ -210,9 +210,9 @@ def _register_edit(app: Dash, view: View) -> None:
     def _look(clicks: int | None, values: Sequence[Any], ref: str) -> Any:
         form = _typed(0, "plan-term", values)
 
-        def shown(desk: PlanService, who: Someone) -> Component:
-            terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
-            preview = desk.preview(who, named(ref), terms)
+        def shown(service: PlanService, who: Person) -> Component:
+            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, named(ref))))
+            preview = service.preview(who, named(ref), terms)
             return plan_actions.previewed(preview, view.currency, "Under these terms")
 
         return _shown(view, shown) if clicks else no_update
@@ -259,8 +259,8 @@ def _register_make(app: Dash, view: View) -> None:
     def _look(clicks: int | None, values: Sequence[Any]) -> Any:
         form = _typed(0, "new-term", values)
 
-        def shown(desk: PlanService, who: Someone) -> Component:
-            preview = desk.preview_new(who, _workload(form), plan_forms.terms(form))
+        def shown(service: PlanService, who: Person) -> Component:
+            preview = service.preview_new(who, _workload(form), plan_forms.terms(form))
             return plan_actions.previewed(preview, view.currency)
 
         return _shown(view, shown) if clicks else no_update
@@ -277,12 +277,12 @@ def _register_make(app: Dash, view: View) -> None:
     def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
         form = _typed(0, "new-term", values)
 
-        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
-            plan = desk.make(who, _workload(form), plan_forms.terms(form))
+        def act(service: PlanService, who: Person) -> tuple[str, PlanRef]:
+            plan = service.make(who, _workload(form), plan_forms.terms(form))
             ref = story.ref_to(plan)
             return f"Made plan {ref}. It is reserved once somebody approves it.", ref
 
-        return answered(view, deed) if clicks else _nothing()
+        return answered(view, act) if clicks else _nothing()
 
 
 def _workload(form: Mapping[str, Any]) -> WorkloadRef:
@@ -298,7 +298,7 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
     return {one["id"][kind]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}
 
 
-def _shown(view: View, look: Callable[[PlanService, Someone], Component]) -> Component:
+def _shown(view: View, look: Callable[[PlanService, Person], Component]) -> Component:
     """What a look gives, or why there is nothing to see."""
     try:
         return look(in_cluster(view.given.plans), view.given.people())

@@ -51,15 +51,15 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
         dcc.Link("← Reservations", href=f"{view.settings.base_path}reservations", id="back"), className="crumbs"
     )
     head = html.Div([html.H1(visible(name))], className="page-head portrait-head")
-    desk = view.given.plans
+    service = view.given.plans
     if len(parts) != REF_PARTS:
         return _bare(crumbs, head, panels.empty("No such plan.", why=ADDRESS, command="cotenant reservations list"))
-    if desk is None:
+    if service is None:
         why = "This dashboard reads results only, and plans live in the cluster. Start it with --act, or ask:"
         command = f"cotenant reservations show {name}"
         return _bare(crumbs, head, panels.empty("A plan is looked up in the cluster.", why=why, command=command))
     try:
-        plan = desk.plan(view.given.people(), PlanRef(*parts))
+        plan = service.plan(view.given.people(), PlanRef(*parts))
     except CotenantError as error:
         return _bare(crumbs, head, panels.trouble(error))
     title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
@@ -86,14 +86,14 @@ def _says(plan: Plan) -> str:
 
 def board(view: View, plan: Plan) -> list[Component]:
     """Time line, use now, and how past occurrences went."""
-    deeds: Sequence[PlanHistoryEntry] = ()
+    entries: Sequence[PlanHistoryEntry] = ()
     trouble: list[Component] = []
     if view.given.plans is not None:
         try:
-            deeds = view.given.plans.history(view.given.people(), story.ref_to(plan))
+            entries = view.given.plans.history(view.given.people(), story.ref_to(plan))
         except CotenantError as error:
             trouble = [panels.trouble(error)]
-    line = panels.panel(LINE, *trouble, timeline(story.timeline(plan, deeds, view.now_seconds())))
+    line = panels.panel(LINE, *trouble, timeline(story.timeline(plan, entries, view.now_seconds())))
     return [line, present(plan), past(plan, view.currency)]
 
 

@@ -269,11 +269,11 @@ def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
     return any(moves(plan) for plan in plans)
 
 
-def timeline(plan: Plan, deeds: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
+def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
     """From what people did to the score, in the order of time; what is to come at the end."""
     status, window = plan.status, window_of(plan)
     events = [
-        TimelineEvent(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in deeds
+        TimelineEvent(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in entries
     ]
     if window is None:
         return sorted(events, key=lambda m: m.seconds or 0.0)

@@ -142,11 +142,11 @@ def _add_looking(routes: APIRouter, view: View, source: change_tables.Changing) 
         **_doc(ChangeDetail, 404),
     )
     def change(change: str) -> Response:
-        desk, who = _desk(view), view.given.people()
-        standing = next((s for s in desk.changes(who) if s.change.id == change), None)
+        service, who = _service(view), view.given.people()
+        standing = next((s for s in service.changes(who) if s.change.id == change), None)
         if standing is None:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
-        return json_answer(ChangeDetail(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
+        return json_answer(ChangeDetail(_rows([standing])[0], moves(standing.change), service.story(who, change)))
 
 
 def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
@@ -154,7 +154,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
               **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         view.given.people().require(Right.READ)
-        return json_answer(_desk(view).ledger())
+        return json_answer(_service(view).ledger())
 
     @routes.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
     def entries(
@@ -163,13 +163,13 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
         offset: results.Offset = 0,
         limit: results.Limit = results.MAX_LIMIT,
     ) -> Response:
-        _desk(view)
+        _service(view)
         return results.answer(source.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
 
     @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
     def permissions(namespaces: Namespaces = None) -> Response:
-        return _acted(lambda: json_answer(_desk(view).permissions(view.given.people(), namespaces or [])))
+        return _acted(lambda: json_answer(_service(view).permissions(view.given.people(), namespaces or [])))
 
 
 def _add_asking(routes: APIRouter, view: View) -> None:
@@ -177,8 +177,8 @@ def _add_asking(routes: APIRouter, view: View) -> None:
                **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     def reviews(body: Raw) -> Response:
         def act() -> Response:
-            request, desk, who = read_body(body, ChangeRequestBody), _desk(view), view.given.people()
-            return json_answer((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
+            request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.people()
+            return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
 
         return _acted(act)
 
@@ -187,7 +187,7 @@ def _add_asking(routes: APIRouter, view: View) -> None:
     def bundles(body: Raw) -> Response:
         def act() -> Response:
             request = read_body(body, BundleBody)
-            files = _desk(view).bundle(view.given.people(), request.wanted(), request.form)
+            files = _service(view).bundle(view.given.people(), request.wanted(), request.form)
             return _zipped(files, request.form)
 
         return _acted(act)
@@ -201,16 +201,16 @@ def _add_acting(routes: APIRouter, view: View) -> None:
     )
     def accept(body: Raw, key: Key) -> Response:
         def act() -> Response:
-            desk, who = _desk(view), view.given.people()
+            service, who = _service(view), view.given.people()
             change_request = read_body(body, ChangeRequestBody).wanted(key)
-            repeated = any(s.change.batch == key for s in desk.changes(who))
-            return json_answer({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
+            repeated = any(s.change.batch == key for s in service.changes(who))
+            return json_answer({"changes": _rows(service.accept(who, change_request))}, 200 if repeated else 201)
 
         return _acted(act)
 
     def doing(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
         def endpoint(change: str) -> Response:
-            return _acted(lambda: json_answer({"changes": _rows(do(_desk(view), change))}))
+            return _acted(lambda: json_answer({"changes": _rows(do(_service(view), change))}))
 
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
@@ -229,7 +229,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
     def settle() -> Response:
-        return _acted(lambda: json_answer({"changes": _rows(_desk(view).settle(who()))}))
+        return _acted(lambda: json_answer({"changes": _rows(_service(view).settle(who()))}))
 
 
 def _add_postponing(routes: APIRouter, view: View) -> None:
@@ -239,7 +239,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     def listed() -> Response:
         who = view.given.people()
         who.require(Right.READ)
-        postponed = _desk(view).postponed().values()
+        postponed = _service(view).postponed().values()
         return json_answer([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
 
     @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
@@ -247,7 +247,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     def postpone(body: Raw) -> Response:
         def act() -> Response:
             request = read_body(body, PostponeBody)
-            _desk(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
+            _service(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
         return _acted(act)
@@ -257,7 +257,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     )
     def recall(body: Raw) -> Response:
         def act() -> Response:
-            _desk(view).recall(view.given.people(), _refs(read_body(body, WorkloadsBody).workloads))
+            _service(view).recall(view.given.people(), _refs(read_body(body, WorkloadsBody).workloads))
             return Response(status_code=204)
 
         return _acted(act)
@@ -275,10 +275,10 @@ def _acted(act: Callable[[], Response]) -> Response:
         return answer
 
 
-def _desk(view: View) -> ChangeService:
-    if view.given.desk is None:
+def _service(view: View) -> ChangeService:
+    if view.given.changes is None:
         raise NotAllowed(change_tables.NO_DESK, fix=change_tables.FIX)
-    return view.given.desk
+    return view.given.changes
 
 
 def _refs(texts: Sequence[str]) -> list[WorkloadRef]:
@@ -289,9 +289,9 @@ def _rows(standings: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
     return list(changes_table(standings).rows())
 
 
-def _in_force(desk: ChangeService, view: View, batch: str) -> list[str]:
+def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
     change_ids = [
-        s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
+        s.change.id for s in service.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
     ]
     if not change_ids:
         raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes for all.")

@@ -104,21 +104,21 @@ def router(view: View, prefix: str) -> APIRouter:
 def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
-        desk, who = in_cluster(view.given.plans), view.given.people()
-        return json_answer([_plan_body(desk, plan, days) for plan in desk.plans(who)])
+        service, who = in_cluster(view.given.plans), view.given.people()
+        return json_answer([_plan_body(service, plan, days) for plan in service.plans(who)])
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
-        desk, who = in_cluster(view.given.plans), view.given.people()
-        plan_windows = [(plan, desk.occurrences(plan, days)) for plan in desk.plans(who)]
+        service, who = in_cluster(view.given.plans), view.given.people()
+        plan_windows = [(plan, service.occurrences(plan, days)) for plan in service.plans(who)]
         headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
         text = calendar(plan_windows, view.now_seconds())
         return Response(text, media_type="text/calendar; charset=utf-8", headers=headers)
 
     @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
     def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
-        desk, who, ref = in_cluster(view.given.plans), view.given.people(), PlanRef(namespace, name)
-        return json_answer({**_plan_body(desk, desk.plan(who, ref), days), "history": desk.history(who, ref)})
+        service, who, ref = in_cluster(view.given.plans), view.given.people(), PlanRef(namespace, name)
+        return json_answer({**_plan_body(service, service.plan(who, ref), days), "history": service.history(who, ref)})
 
     @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
     def preview(namespace: str, name: str) -> Response:
@@ -129,9 +129,9 @@ def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
     def make(body: JsonBody) -> Response:
         request = read_body(body, NewPlanBody)
-        desk, who = in_cluster(view.given.plans), view.given.people()
-        plan = desk.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
-        return json_answer(_plan_body(desk, plan, CALENDAR_DAYS), 201)
+        service, who = in_cluster(view.given.plans), view.given.people()
+        plan = service.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
+        return json_answer(_plan_body(service, plan, CALENDAR_DAYS), 201)
 
     @api.post(
         "/{namespace}/{name}/approve",
@@ -139,8 +139,12 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(PlanDecisionBody),
     )
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = read_body(body, PlanDecisionBody), in_cluster(view.given.plans), PlanRef(namespace, name)
-        return json_answer(desk.approve(view.given.people(), ref, request.scope, request.reason))
+        request, service, ref = (
+            read_body(body, PlanDecisionBody),
+            in_cluster(view.given.plans),
+            PlanRef(namespace, name),
+        )
+        return json_answer(service.approve(view.given.people(), ref, request.scope, request.reason))
 
     @api.post(
         "/{namespace}/{name}/reject",
@@ -148,14 +152,22 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(PlanDecisionBody),
     )
     def reject(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = read_body(body, PlanDecisionBody), in_cluster(view.given.plans), PlanRef(namespace, name)
-        return json_answer(desk.reject(view.given.people(), ref, request.reason, request.scope))
+        request, service, ref = (
+            read_body(body, PlanDecisionBody),
+            in_cluster(view.given.plans),
+            PlanRef(namespace, name),
+        )
+        return json_answer(service.reject(view.given.people(), ref, request.reason, request.scope))
 
     @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
     def skip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = read_body(body, SkipOccurrenceBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        request, service, ref = (
+            read_body(body, SkipOccurrenceBody),
+            in_cluster(view.given.plans),
+            PlanRef(namespace, name),
+        )
         start = moment_of(request.start, "start") or 0.0
-        return json_answer(desk.skip(view.given.people(), ref, start, request.reason))
+        return json_answer(service.skip(view.given.people(), ref, start, request.reason))
 
     @api.post(
         "/{namespace}/{name}/unskip",
@@ -163,8 +175,12 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(SkipOccurrenceBody),
     )
     def unskip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = read_body(body, SkipOccurrenceBody), in_cluster(view.given.plans), PlanRef(namespace, name)
-        return json_answer(desk.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
+        request, service, ref = (
+            read_body(body, SkipOccurrenceBody),
+            in_cluster(view.given.plans),
+            PlanRef(namespace, name),
+        )
+        return json_answer(service.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
 
     @api.put(
         "/{namespace}/{name}",
@@ -172,22 +188,22 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(EditPlanBody),
     )
     def edit(namespace: str, name: str, body: JsonBody) -> Response:
-        request, desk, ref = read_body(body, EditPlanBody), in_cluster(view.given.plans), PlanRef(namespace, name)
-        return json_answer(desk.edit(view.given.people(), ref, request.terms(), request.generation))
+        request, service, ref = read_body(body, EditPlanBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        return json_answer(service.edit(view.given.people(), ref, request.terms(), request.generation))
 
     @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
     def policy(namespace: str, name: str, body: JsonBody) -> Response:
-        approval_policy, desk, ref = (
+        approval_policy, service, ref = (
             read_body(body, ApprovalPolicy),
             in_cluster(view.given.plans),
             PlanRef(namespace, name),
         )
-        return json_answer(desk.set_policy(view.given.people(), ref, approval_policy))
+        return json_answer(service.set_policy(view.given.people(), ref, approval_policy))
 
 
-def _plan_body(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
+def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:
     """A plan with its occurrences to come, and how the past ones went, the newest first."""
-    return {"plan": plan, "occurrences": desk.occurrences(plan, days), "reports": reports(plan)}
+    return {"plan": plan, "occurrences": service.occurrences(plan, days), "reports": reports(plan)}
 
 
 # --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------

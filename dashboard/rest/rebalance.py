@@ -74,27 +74,27 @@ def _add_looks(api: APIRouter, view: View) -> None:
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/approvals", summary="Approve moves: one PodMigrationJob a pod", **body_doc(MoveApprovalBody))
     def approve(body: JsonBody) -> Response:
-        request, desk, who = read_body(body, MoveApprovalBody), in_cluster(view.given.moves), view.given.people()
+        request, service, who = read_body(body, MoveApprovalBody), in_cluster(view.given.moves), view.given.people()
         if request.dry_run:
-            return json_answer(desk.preview(who, request.pods))
-        return json_answer(desk.approve(who, request.pods, request.reason))
+            return json_answer(service.preview(who, request.pods))
+        return json_answer(service.approve(who, request.pods, request.reason))
 
     @api.post("/jobs/{job}/withdrawal", summary="Withdraw a job that is still Pending", **body_doc(MoveWithdrawalBody))
     def withdraw(job: str, body: JsonBody) -> Response:
-        request, desk = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
-        return json_answer(desk.withdraw(view.given.people(), job, request.reason))
+        request, service = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
+        return json_answer(service.withdraw(view.given.people(), job, request.reason))
 
     @api.post("/emptying/approvals", summary="Empty nodes: each gets the mark", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
-        request, desk, who = read_body(body, NodeApprovalBody), in_cluster(view.given.moves), view.given.people()
+        request, service, who = read_body(body, NodeApprovalBody), in_cluster(view.given.moves), view.given.people()
         if request.dry_run:
-            return json_answer(desk.preview_nodes(who, request.nodes))
-        return json_answer(desk.approve_nodes(who, request.nodes, request.reason))
+            return json_answer(service.preview_nodes(who, request.nodes))
+        return json_answer(service.approve_nodes(who, request.nodes, request.reason))
 
     @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
     def give_back(node: str, body: JsonBody) -> Response:
-        request, desk = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
-        return json_answer(desk.withdraw_node(view.given.people(), node, request.reason))
+        request, service = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
+        return json_answer(service.withdraw_node(view.given.people(), node, request.reason))
 
 
 def _reader(view: View, schema: Schema) -> LiveTable:

@@ -119,7 +119,7 @@ def router(view: View, prefix: str) -> APIRouter:
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:
         upkeep = source.upkeep()
-        now = status(source.snapshot().overview, upkeep, view.now_seconds(), acts=view.given.desk is not None)
+        now = status(source.snapshot().overview, upkeep, view.now_seconds(), acts=view.given.changes is not None)
         return json_answer({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
 
     @api.get("/backtest", summary="The report of the last back-test of the forecasts, as a page")

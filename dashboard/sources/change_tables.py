@@ -16,7 +16,7 @@ from typing import Any, Final
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.changes.service import ChangeService, LedgerHealth
 from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, entries_table
 from cotenant.core.model.errors import NoData
@@ -91,15 +91,15 @@ def before(view: View) -> View:
 
 def required(view: View) -> ChangeService:
     """The service; NoData without one."""
-    if view.given.desk is None:
+    if view.given.changes is None:
         raise NoData(NO_DESK, fix=FIX)
-    return view.given.desk
+    return view.given.changes
 
 
 def standings_of(view: View) -> list[ChangeStatus]:
     """What the person who asks may read, the newest first; none without a service."""
-    desk = view.given.desk
-    return desk.changes(view.given.people()) if desk else []
+    service = view.given.changes
+    return service.changes(view.given.people()) if service else []
 
 
 def version_of(standings: Sequence[ChangeStatus]) -> str:
@@ -173,6 +173,6 @@ def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
     return " ".join(f"{s.change.workload}: {s.state.value}{f' ({s.words})' if s.words else ''}." for s in standings)
 
 
-def named(someone: Someone) -> str:
+def named(someone: Person) -> str:
     """How the page addresses the person who asks."""
     return someone.name or "whoever sits here"

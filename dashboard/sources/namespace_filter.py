@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.changes.savings import worth_the_effort
 from cotenant.core.model.colocation.enforcement import NodeLanes
 from cotenant.core.model.identity import WorkloadRef
@@ -52,7 +52,7 @@ Namespaces = frozenset[str]
 class Narrowing:
     """The wrapped source for the requesting person. Safe for many threads."""
 
-    def __init__(self, behind: ResultSource, people: Callable[[], Someone]) -> None:
+    def __init__(self, behind: ResultSource, people: Callable[[], Person]) -> None:
         """Nothing is asked yet."""
         self._behind, self._people = behind, people
         self._lock = threading.Lock()

@@ -60,10 +60,10 @@ class Postponing:
     """The source behind, with what was put off marked in the recommendations. Safe for many threads."""
 
     def __init__(
-        self, behind: ResultSource, desk: ChangeService, now_seconds: Callable[[], float], wait_seconds: float
+        self, behind: ResultSource, service: ChangeService, now_seconds: Callable[[], float], wait_seconds: float
     ) -> None:
         """`wait_seconds`: shortest time between two questions to the service."""
-        self._behind, self._desk = behind, desk
+        self._behind, self._service = behind, service
         self._now, self._wait = now_seconds, wait_seconds
         self._lock = threading.Lock()
         self._asked_seconds = float("-inf")
@@ -92,7 +92,7 @@ class Postponing:
         now = self._now()
         if now - self._asked_seconds >= self._wait:
             try:
-                self._known = LedgerMarks(self._desk.postponed(), self._desk.cool_downs())
+                self._known = LedgerMarks(self._service.postponed(), self._service.cool_downs())
             except CotenantError as error:  # the list is worth more than what is hidden of it
                 _log.warning("postponed_unknown", error=error.message)
             self._asked_seconds = now

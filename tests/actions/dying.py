@@ -14,7 +14,7 @@ from typing import Any
 from changes.accept import AcceptanceTerms, Actions
 from changes.change_ledger import ChangeJournal
 from changes.decide.regression_check import Compared
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.soak.reconcile import verify
 from changes.soak.watcher import Watcher
 from cotenant.core.adapters.clock import ShiftedClock
@@ -46,7 +46,7 @@ def actions_of(where: Where) -> Actions:
     """Actions that end at the gap."""
     client = connect(KubeSettings(kubeconfig=where.kubeconfig))
     journal = ChangeJournal(Ledger(where.ledger), ShiftedClock(where.ahead_seconds), "ann")
-    actions = Actions(client, journal, ActionSettings(**where.settings), Person("ann"))
+    actions = Actions(client, journal, ActionSettings(**where.settings), ClusterUser("ann"))
     actions.reached = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == where.gap else None
     actions.compare = lambda *_: where.compared
     return actions

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changes import cluster_access
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.live_context import who as asked_who
 from cotenant.apps.cli.changes.change_service import kubeconfig_door
 from cotenant.core.adapters.kube import KubeClient, Writer, access_review
 from cotenant.core.adapters.kube.connection import ApiRequest
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Someone
+from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Address, Apply, Patch
 from cotenant.core.settings.sections.dashboard import AccessSettings
@@ -85,7 +85,7 @@ def ours(control_plane: ControlPlane, namespace: str) -> Path:
 def through_proxy(kubeconfig: Path, name: str, *groups: str, **proxy: str) -> Iterator[KubeClient]:
     kube = KubeSettings(kubeconfig=str(kubeconfig))
     door = cluster_access.by_way(kube, support.by_proxy("10.0.0.0/8", proxy=proxy), kubeconfig_door(kube))
-    with door(Someone(name, groups, IdentitySource.PROXY)) as client:
+    with door(Person(name, groups, IdentitySource.PROXY)) as client:
         yield client
 
 
@@ -210,12 +210,12 @@ def by_token(plane: ControlPlane, name: str, token: str) -> Iterator[KubeClient]
     kube = KubeSettings(kubeconfig=str(plane.admin_kubeconfig))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
     with cluster_access.by_way(kube, access, kubeconfig_door(kube))(
-        Someone(name, way=IdentitySource.OIDC, token=token)
+        Person(name, way=IdentitySource.OIDC, token=token)
     ) as client:
         yield client
 
 
-def recognised(client: KubeClient) -> Person | None:
+def recognised(client: KubeClient) -> ClusterUser | None:
     """Who the API server says it is; None while it has not asked the provider for its keys yet."""
     try:
         return asked_who(client)
@@ -252,10 +252,10 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
     kube = KubeSettings(kubeconfig=str(tmp_path / "none"))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
     door = cluster_access.by_way(kube, access, kubeconfig_door(kube))
-    with pytest.raises(NotAllowed, match="holds no token") as raised, door(Someone("ann", way=IdentitySource.OIDC)):
+    with pytest.raises(NotAllowed, match="holds no token") as raised, door(Person("ann", way=IdentitySource.OIDC)):
         pass
     assert raised.value.fix == "Log in again."
-    with pytest.raises(NotAllowed, match="did not come by the way"), door(Someone("ann", way=IdentitySource.LOOPBACK)):
+    with pytest.raises(NotAllowed, match="did not come by the way"), door(Person("ann", way=IdentitySource.LOOPBACK)):
         pass
 
 

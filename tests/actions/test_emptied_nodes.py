@@ -10,7 +10,7 @@ import yaml
 
 from cotenant.apps.simulation.api_server.rights import AccessRule, Account
 from cotenant.core.adapters.shipped_manifests import deploy
-from cotenant.core.model.changes.people import NotAllowed, Role, Someone
+from cotenant.core.model.changes.people import NotAllowed, Person, Role
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.rebalance.move_service import FEATURE, MoveEvent
 from tests.support import moves
@@ -35,43 +35,43 @@ def taints(scene: MoveScene) -> list[dict[str, str]]:
 
 
 def test_an_approved_node_is_marked_and_given_back_and_the_ledger_has_both(scene: MoveScene) -> None:
-    desk = scene.desk()
-    (row,) = desk.emptying(VIEWER).emptying.rows()
+    service = scene.service()
+    (row,) = service.emptying(VIEWER).emptying.rows()
     assert (row["node"], row["decision"], row["reason"]) == (COLD, "set", "under-used")
-    assert [one.error for one in desk.preview_nodes(APPROVER, [COLD])] == [""]
+    assert [one.error for one in service.preview_nodes(APPROVER, [COLD])] == [""]
     assert (taints(scene), scene.rows()) == ([], []), "a dry run"
-    (outcome,) = desk.approve_nodes(APPROVER, [COLD], "sale is over")
+    (outcome,) = service.approve_nodes(APPROVER, [COLD], "sale is over")
     assert (outcome.pod, outcome.error) == (COLD, "")
     assert taints(scene) == [{"key": "cotenant.dev/emptying", "value": "approved", "effect": "PreferNoSchedule"}]
-    (row,) = desk.emptying(VIEWER).emptying.rows()
+    (row,) = service.emptying(VIEWER).emptying.rows()
     assert (row["decision"], row["by"]) == ("stays", "a person")
-    desk.withdraw_node(APPROVER, COLD, "needed")
+    service.withdraw_node(APPROVER, COLD, "needed")
     assert taints(scene) == []
     asked, approved, withdrawn = (f"emptying-{word}" for word in ("asked", "approved", "withdrawn"))
     assert scene.events() == [(event, "ann", COLD) for event in (asked, approved, asked, withdrawn)]
-    assert desk.history(VIEWER)[0].event is MoveEvent.NODE_WITHDRAWN
-    assert "sale is over" in desk.history(VIEWER)[-1].message
+    assert service.history(VIEWER)[0].event is MoveEvent.NODE_WITHDRAWN
+    assert "sale is over" in service.history(VIEWER)[-1].message
 
 
 def test_a_node_that_the_round_does_not_empty_is_refused_in_words(scene: MoveScene) -> None:
-    desk = scene.desk()
-    desk.approve_nodes(APPROVER, [COLD])
-    outcomes = desk.approve_nodes(APPROVER, [COLD, HOT, "nowhere"])
+    service = scene.service()
+    service.approve_nodes(APPROVER, [COLD])
+    outcomes = service.approve_nodes(APPROVER, [COLD, HOT, "nowhere"])
     errors = [one.error for one in outcomes]
     assert ["emptied already" in errors[0], "does not empty" in errors[1], "no node nowhere" in errors[2]] == [True] * 3
     with pytest.raises(NoData, match="is not being emptied"):
-        desk.withdraw_node(APPROVER, HOT)
+        service.withdraw_node(APPROVER, HOT)
     assert [event for event, _, _ in scene.events()][2:] == ["emptying-refused"] * 3
 
 
 @pytest.mark.parametrize("who", [person(Role.VIEWER), person(Role.OWNER), narrowed(APPROVER, "shop")])
-def test_a_node_is_emptied_by_approvers_of_all_namespaces_alone(scene: MoveScene, who: Someone) -> None:
-    desk = scene.desk()
-    for act in (desk.preview_nodes, desk.approve_nodes):
+def test_a_node_is_emptied_by_approvers_of_all_namespaces_alone(scene: MoveScene, who: Person) -> None:
+    service = scene.service()
+    for act in (service.preview_nodes, service.approve_nodes):
         with pytest.raises(NotAllowed):
             act(who, [COLD])
     with pytest.raises(NotAllowed):
-        desk.withdraw_node(who, COLD)
+        service.withdraw_node(who, COLD)
     assert (taints(scene), scene.rows()) == ([], [])
 
 
@@ -81,7 +81,7 @@ def test_nothing_is_approved_while_nobody_empties_nodes(scene: MoveScene) -> Non
     scene.api.delete(f"{maps}/cotenant-status")
     scene.api.create(maps, {"metadata": {"name": "cotenant-status"}, "data": {FEATURE: body["data"][FEATURE]}})
     with pytest.raises(UsageError, match="descheduler is off"):
-        scene.desk().approve_nodes(APPROVER, [COLD])
+        scene.service().approve_nodes(APPROVER, [COLD])
     assert (taints(scene), scene.rows()) == ([], [])
 
 
@@ -93,7 +93,7 @@ def test_the_shipped_roles_are_enough(scene: MoveScene, tmp_path: Path) -> None:
         for rule in body["rules"]
     ]
     token = scene.server.account("emptier", Account("emptier", tuple(rules)))
-    desk = scene.desk(kubeconfig=str(scene.server.write_kubeconfig(tmp_path / "emptier", token=token)))
-    assert [one.error for one in desk.approve_nodes(APPROVER, [COLD])] == [""]
-    desk.withdraw_node(APPROVER, COLD)
+    service = scene.service(kubeconfig=str(scene.server.write_kubeconfig(tmp_path / "emptier", token=token)))
+    assert [one.error for one in service.approve_nodes(APPROVER, [COLD])] == [""]
+    service.withdraw_node(APPROVER, COLD)
     assert taints(scene) == []

@@ -33,7 +33,7 @@ def scene(tmp_path: Path) -> Iterator[MoveScene]:
 
 def planned(scene: MoveScene) -> list[str]:
     """Pods that the round moves: two, because of five replicas two may be away at once."""
-    rows = scene.desk().report(VIEWER).moves.rows()
+    rows = scene.service().report(VIEWER).moves.rows()
     return [row["pod"] for row in rows if row["decision"] == "move"]
 
 
@@ -43,7 +43,7 @@ def planned(scene: MoveScene) -> list[str]:
 @pytest.mark.server
 def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene: MoveScene) -> None:
     pod = planned(scene)[0]
-    (outcome,) = scene.desk().approve(APPROVER, [pod], "sale tonight")
+    (outcome,) = scene.service().approve(APPROVER, [pod], "sale tonight")
     assert (outcome.error, outcome.pod) == ("", pod)
     (made,) = scene.jobs()
     uid = scene.api.get(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}")["metadata"]["uid"]
@@ -54,14 +54,14 @@ def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene:
     assert scene.events() == [("move-asked", "ann", pod), ("move-approved", "ann", pod)]
     asked = json.loads(scene.rows()[0].body)
     assert asked["sent"] == {**asked["sent"], "kind": "PodMigrationJob"} and "sale tonight" in asked["words"]
-    history = scene.desk().history(VIEWER)
+    history = scene.service().history(VIEWER)
     assert [entry.event for entry in history] == [MoveEvent.APPROVED, MoveEvent.ASKED]
 
 
 @pytest.mark.server
 def test_a_dry_run_leaves_no_job_and_no_row(scene: MoveScene) -> None:
     pods = planned(scene)
-    outcomes = scene.desk().preview(APPROVER, [*pods, "shop/other"])
+    outcomes = scene.service().preview(APPROVER, [*pods, "shop/other"])
     assert [one.error for one in outcomes[:-1]] == [""] * len(pods) and len(pods) == 2
     assert "does not move shop/other" in outcomes[-1].error
     assert (scene.jobs(), scene.rows()) == ([], [])
@@ -69,23 +69,23 @@ def test_a_dry_run_leaves_no_job_and_no_row(scene: MoveScene) -> None:
 
 @pytest.mark.server
 def test_a_second_approval_makes_no_second_job_and_one_refusal_leaves_the_others(scene: MoveScene) -> None:
-    desk, (first, second) = scene.desk(), planned(scene)
-    desk.approve(APPROVER, [first])
-    again = desk.approve(APPROVER, [first, second])
+    service, (first, second) = scene.service(), planned(scene)
+    service.approve(APPROVER, [first])
+    again = service.approve(APPROVER, [first, second])
     assert f"{first} is moved already by job" in again[0].error and not again[1].error
     assert len(scene.jobs()) == 2
     scene.say(again[1].job, "Failed", reason="Unschedulable")
-    (ended,) = desk.approve(APPROVER, [second])
+    (ended,) = service.approve(APPROVER, [second])
     assert "has a job already" in ended.error and "has ended" in ended.fix
     assert [event for event, _, pod in scene.events() if pod == second][-2:] == ["move-asked", "move-refused"]
 
 
 @pytest.mark.server
 def test_a_pod_that_left_its_node_is_not_moved(scene: MoveScene) -> None:
-    desk, pod = scene.desk(), planned(scene)[0]
-    desk.report(VIEWER)  # the round that the person looked at
+    service, pod = scene.service(), planned(scene)[0]
+    service.report(VIEWER)  # the round that the person looked at
     scene.api.delete(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}", gracePeriodSeconds="0")
-    (outcome,) = desk.approve(APPROVER, [pod])
+    (outcome,) = service.approve(APPROVER, [pod])
     assert outcome.error == f"pod {pod} is not on {HOT} any more" and scene.jobs() == []
     assert [event for event, _, _ in scene.events()] == ["move-refused"]
 
@@ -95,18 +95,22 @@ def test_nothing_is_approved_while_nobody_carries_it_out(scene: MoveScene) -> No
     pod = planned(scene)[0]
     scene.carried("DryRun")
     with pytest.raises(UsageError, match="dry run") as refusal:
-        scene.desk().approve(APPROVER, [pod])
+        scene.service().approve(APPROVER, [pod])
     assert refusal.value.fix == ENABLE_COMMAND
     assert (scene.jobs(), scene.rows()) == ([], [])
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("who", [person(Role.VIEWER), person(Role.OWNER), narrowed(APPROVER, "pay")])
-def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene, who: moves.Someone) -> None:
-    desk, pod = scene.desk(), planned(scene)[0]
-    desk.approve(APPROVER, [pod])
+def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene, who: moves.Person) -> None:
+    service, pod = scene.service(), planned(scene)[0]
+    service.approve(APPROVER, [pod])
     rows, name = scene.rows(), scene.jobs()[0]["metadata"]["name"]
-    for act in (lambda: desk.preview(who, [pod]), lambda: desk.approve(who, [pod]), lambda: desk.withdraw(who, name)):
+    for act in (
+        lambda: service.preview(who, [pod]),
+        lambda: service.approve(who, [pod]),
+        lambda: service.withdraw(who, name),
+    ):
         with pytest.raises(NotAllowed, match="may not approve"):
             act()
     assert len(scene.jobs()) == 1 and scene.rows() == rows
@@ -114,22 +118,22 @@ def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene
 
 @pytest.mark.server
 def test_a_job_is_withdrawn_while_it_is_pending_and_not_later(scene: MoveScene) -> None:
-    desk, (first, second) = scene.desk(), planned(scene)
-    made = desk.approve(APPROVER, [first, second])
-    desk.withdraw(APPROVER, made[0].job, "not today")
+    service, (first, second) = scene.service(), planned(scene)
+    made = service.approve(APPROVER, [first, second])
+    service.withdraw(APPROVER, made[0].job, "not today")
     assert [one["metadata"]["name"] for one in scene.jobs()] == [made[1].job]
     assert scene.events()[-1] == ("move-withdrawn", "ann", first)
     scene.say(made[1].job, "Running")
     with pytest.raises(UsageError, match="is Running already"):
-        desk.withdraw(APPROVER, made[1].job)
+        service.withdraw(APPROVER, made[1].job)
     with pytest.raises(NoData, match="no PodMigrationJob"):
-        desk.withdraw(APPROVER, made[0].job)
+        service.withdraw(APPROVER, made[0].job)
     assert len(scene.jobs()) == 1
 
 
 @pytest.mark.server
 def test_a_job_that_went_on_since_we_looked_is_not_deleted(scene: MoveScene) -> None:
-    (made,) = scene.desk().approve(APPROVER, planned(scene)[:1])
+    (made,) = scene.service().approve(APPROVER, planned(scene)[:1])
     (looked_at,) = scene.jobs()
     scene.say(made.job, "Running")
     intent = withdrawn(looked_at)
@@ -166,7 +170,7 @@ def test_the_shipped_roles_are_enough_and_a_viewer_of_the_cluster_is_refused_in_
 
 def _as(scene: MoveScene, account: Account, path: Path) -> moves.ClusterMoveService:
     token = scene.server.account(account.name, account)
-    return scene.desk(kubeconfig=str(scene.server.write_kubeconfig(path, token=token)))
+    return scene.service(kubeconfig=str(scene.server.write_kubeconfig(path, token=token)))
 
 
 @pytest.mark.server
@@ -174,11 +178,11 @@ def test_without_a_kind_of_jobs_there_are_none_and_without_metrics_there_is_no_r
     scene.api.delete(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podmigrationjobs.scheduling.koordinator.sh"
     )
-    assert len(scene.desk().jobs(VIEWER).jobs) == 0
+    assert len(scene.service().jobs(VIEWER).jobs) == 0
     for name in (HOT, COLD):
         scene.api.delete(f"{moves.METRICS}/{name}")
     with pytest.raises(NoData, match="nobody reports what nodes use"):
-        scene.desk().report(VIEWER)
+        scene.service().report(VIEWER)
 
 
 # ---- pure

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from changes.forecasted_usage import ahead_of, usage_at
-from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.cli.changes.change_service import plan_service_of
 from cotenant.apps.cli.reservations.rows import preview_table
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.people import Role
@@ -78,14 +78,18 @@ def test_the_half_hour_of_the_moment_counts_and_beyond_the_forecast_nothing_is_k
 
 
 @pytest.mark.server
-def test_the_desk_says_both_and_the_page_and_the_command_show_them(scene: Scene, tmp_path: Path) -> None:
+def test_the_service_says_both_and_the_page_and_the_command_show_them(scene: Scene, tmp_path: Path) -> None:
     store = Store((tmp_path / "results").as_uri(), "shop")
     assert ahead_of(store)(SIX) == {}
-    blind = plan_desk_of(scene.settings, clock=scene.clock, store=store).preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
+    blind = plan_service_of(scene.settings, clock=scene.clock, store=store).preview(
+        OWNER, PlanRef(NAMESPACE, "web-peak")
+    )
     assert blind.unplaced_then is None and "not known" in str(plan_actions.previewed(blind, "EUR"))
     # 11 of 16 cores are used then: five are left, in which two pods of two cores fit.
     store.write_table(Table.from_rows(FORECASTS, [forecast("n1", SIX - HOUR, [1.0, 1.0, 11.0])]))
-    found = plan_desk_of(scene.settings, clock=scene.clock, store=store).preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
+    found = plan_service_of(scene.settings, clock=scene.clock, store=store).preview(
+        OWNER, PlanRef(NAMESPACE, "web-peak")
+    )
     assert (found.fits, found.unplaced_then, found.nodes_then) == (True, 2, (("n1", 2),))
     assert "2 of 4 pods: n1 (2), by the forecast" in str(plan_actions.previewed(found, "EUR"))
     rows = {row["what"]: row["answer"] for row in preview_table(found, "EUR").rows()}
@@ -103,8 +107,8 @@ def test_a_quota_for_pods_of_one_kind_does_not_count_against_a_plan(scene: Scene
 
     quota("jobs", scopes=["Terminating"])
     quota("urgent", scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]})
-    asked = scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
+    asked = scene.service().preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
     assert asked.quota_left == {}
     quota("team")
     # Three cores may be asked for and one is: the plan's four pods of two cores are six too many.
-    assert scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak")).quota_left == {"cpu": -6000}
+    assert scene.service().preview(OWNER, PlanRef(NAMESPACE, "web-peak")).quota_left == {"cpu": -6000}

@@ -1,4 +1,4 @@
-"""A skipped occurrence of a schedule happens after all: by the desk, by script and by command, each in the ledger."""
+"""A skipped occurrence of a schedule happens after all: by service, by script and by command, each in the ledger."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ def skips(scene: Scene) -> list[str]:
 
 
 def test_it_is_in_the_schedule_again_and_the_other_stays_out(scene: Scene) -> None:
-    desk = scene.desk()
-    plan = desk.restore(OWNER, REF, SIX)
+    service = scene.service()
+    plan = service.restore(OWNER, REF, SIX)
     assert plan.recurring is not None and plan.recurring.skip == (SIX + DAY,)
     assert skips(scene) == [moment(SIX + DAY)]
     # The one of the next day is still left out; the first is back.
-    assert [w.start_seconds for w in desk.next_windows(plan.recurring, 2)] == [SIX, SIX + 2 * DAY]
+    assert [w.start_seconds for w in service.next_windows(plan.recurring, 2)] == [SIX, SIX + 2 * DAY]
     assert [(row.event, row.actor) for row in scene.rows()][-1] == ("plan-skip-undone", OWNER.name)
-    assert desk.restore(OWNER, REF, SIX + DAY).recurring is not None and skips(scene) == []
+    assert service.restore(OWNER, REF, SIX + DAY).recurring is not None and skips(scene) == []
 
 
 def test_what_is_not_skipped_or_over_stays_as_it_is_and_a_viewer_may_not(scene: Scene) -> None:
-    desk = scene.desk()
+    service = scene.service()
     with pytest.raises(UsageError, match="does not skip"):
-        desk.restore(OWNER, REF, SIX + 60)
+        service.restore(OWNER, REF, SIX + 60)
     with pytest.raises(NotAllowed):
-        desk.restore(person(Role.VIEWER), REF, SIX)
+        service.restore(person(Role.VIEWER), REF, SIX)
     scene.clock.seconds = SIX + 1
     with pytest.raises(UsageError, match="has begun without us"):
-        desk.restore(OWNER, REF, SIX)
+        service.restore(OWNER, REF, SIX)
     assert skips(scene) == [moment(SIX), moment(SIX + DAY)]
 
 

@@ -13,17 +13,17 @@ from typer.testing import CliRunner, Result
 from changes.accept import Actions
 from changes.change_ledger import ChangeJournal
 from changes.decide.field_changes import address_of
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.service import ClusterChangeService
 from changes.soak.reconcile import settle
 from changes.soak.watcher import Watcher
-from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
+from cotenant.apps.cli.changes.change_service import change_service_of, kubeconfig_door
 from cotenant.apps.cli.main import root
 from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role, Someone
+from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
@@ -34,9 +34,9 @@ from tests.support.acting import Prepared, Scene
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-ADA = Someone("ada@example.com", way=IdentitySource.PROXY, grants=(Grant(Role.OWNER),))
-BEA = Someone("bea@example.com", way=IdentitySource.PROXY, grants=(Grant(Role.APPROVER),))
-HERE = Someone("kubernetes-admin", grants=(Grant(Role.ADMIN),))
+ADA = Person("ada@example.com", way=IdentitySource.PROXY, grants=(Grant(Role.OWNER),))
+BEA = Person("bea@example.com", way=IdentitySource.PROXY, grants=(Grant(Role.APPROVER),))
+HERE = Person("kubernetes-admin", grants=(Grant(Role.ADMIN),))
 AWAITING, APPLIED, CANCELLED = ChangeState.AWAITING, ChangeState.APPLIED, ChangeState.CANCELLED
 
 
@@ -62,16 +62,16 @@ def reserved(scene: Scene, ref: WorkloadRef) -> WorkloadRef:
     return ref
 
 
-def desk_at(scene: Scene, hours: float = 0.0) -> ClusterChangeService:
-    """A desk that everybody uses with its own rights in the cluster, so many hours later."""
+def service_at(scene: Scene, hours: float = 0.0) -> ClusterChangeService:
+    """A service that everybody uses with its own rights in the cluster, so many hours later."""
     clock = FixedClock(scene.end_seconds + 3600 * hours)
-    return desk_of(scene.settings, scene.store, kubeconfig_door(scene.settings.kube), clock)
+    return change_service_of(scene.settings, scene.store, kubeconfig_door(scene.settings.kube), clock)
 
 
 def waiting(scene: Scene, **wanted: object) -> tuple[WorkloadRef, str]:
     """A workload of class LSR whose change Ada has accepted, and the change's id."""
     ref = reserved(scene, scene.acceptable()[0])
-    (done,) = desk_at(scene).accept(ADA, replace(ChangeRequest((ref,), key="k1"), **wanted))  # type: ignore[arg-type]
+    (done,) = service_at(scene).accept(ADA, replace(ChangeRequest((ref,), key="k1"), **wanted))  # type: ignore[arg-type]
     assert (done.state, done.words) == (AWAITING, "it waits for a second person")
     return ref, done.change.id
 
@@ -88,17 +88,17 @@ def test_it_is_done_once_another_person_confirms_it_and_the_ledger_names_both(sc
     before = scene.resources(scene.acceptable()[0])
     ref, change = waiting(scene)
     assert scene.resources(ref) == before
-    (done,) = desk_at(scene, 1).confirm(BEA, change)
+    (done,) = service_at(scene, 1).confirm(BEA, change)
     assert done.state is APPLIED and scene.resources(ref) != before
     names = [("accepted", ADA.name), ("awaited", ADA.name), ("confirmed", BEA.name), ("applied", BEA.name)]
     assert events(scene) == names
     with pytest.raises(UsageError, match="waits for no second person: it is applied"):
-        desk_at(scene, 1).confirm(BEA, change)
+        service_at(scene, 1).confirm(BEA, change)
 
 
 def test_a_typed_name_is_no_second_person_where_people_log_in(scene: Scene) -> None:
     ref, _ = waiting(scene, second_person="bea@example.com")
-    (look,) = desk_at(scene).review(ADA, ChangeRequest((ref,), second_person="bea@example.com"))
+    (look,) = service_at(scene).review(ADA, ChangeRequest((ref,), second_person="bea@example.com"))
     (rule,) = [rule for rule in look.rules if rule.name == "second-person"]
     assert (rule.outcome, "waits for one who may approve" in rule.why) == ("warn", True)
 
@@ -108,13 +108,13 @@ def test_whoever_accepted_it_and_who_may_not_approve_confirm_nothing(scene: Scen
     ref, change = waiting(scene)
     both = replace(ADA, grants=(Grant(Role.ADMIN),))
     with pytest.raises(UsageError, match="cannot be the second person"):
-        desk_at(scene).confirm(both, change)
+        service_at(scene).confirm(both, change)
     elsewhere = replace(BEA, grants=(Grant(Role.APPROVER, ("elsewhere",)),))
     for nobody in (replace(BEA, grants=(Grant(Role.OWNER),)), elsewhere):
         with pytest.raises(NotAllowed, match="may not approve"):
-            desk_at(scene).confirm(nobody, change)
+            service_at(scene).confirm(nobody, change)
     with pytest.raises(NotAllowed, match="nobody logs in here"):
-        desk_at(scene).confirm(HERE, change)
+        service_at(scene).confirm(HERE, change)
     assert scene.resources(ref) == before and [event for event, _ in events(scene)] == ["accepted", "awaited"]
 
 
@@ -122,18 +122,18 @@ def test_it_is_declined_by_the_second_person_or_withdrawn_by_the_first_and_by_no
     before = scene.resources(scene.acceptable()[0])
     ref, change = waiting(scene)
     with pytest.raises(NotAllowed, match="may not approve"):
-        desk_at(scene).decline(Someone("otto", way=IdentitySource.PROXY, grants=(Grant(Role.OWNER),)), change)
-    (gone,) = desk_at(scene).decline(ADA, change)
+        service_at(scene).decline(Person("otto", way=IdentitySource.PROXY, grants=(Grant(Role.OWNER),)), change)
+    (gone,) = service_at(scene).decline(ADA, change)
     assert (gone.state, gone.words) == (CANCELLED, f"declined by {ADA.name}")
-    (again,) = desk_at(scene).accept(ADA, ChangeRequest((ref,), key="k2"))
-    (gone,) = desk_at(scene).decline(BEA, again.change.id)
+    (again,) = service_at(scene).accept(ADA, ChangeRequest((ref,), key="k2"))
+    (gone,) = service_at(scene).decline(BEA, again.change.id)
     assert gone.state is CANCELLED and scene.resources(ref) == before
 
 
 def test_after_its_time_it_cannot_be_confirmed_and_the_watcher_cancels_it(scene: Scene) -> None:
     before = scene.resources(scene.acceptable()[0])
     ref, change = waiting(scene)
-    late = desk_at(scene, 24)  # actions.confirm_hours
+    late = service_at(scene, 24)  # actions.confirm_hours
     with pytest.raises(UsageError, match="waited for more than 24 hours"):
         late.confirm(BEA, change)
     told: list[str] = []
@@ -147,9 +147,9 @@ def test_a_canary_is_confirmed_with_its_rest_which_waits_on_for_the_first(scene:
     refs = scene.acceptable()[:3]
     reserved(scene, refs[2])  # one that takes two is enough for all of them
     before = [scene.resources(ref) for ref in refs]
-    all_ = desk_at(scene).accept(ADA, ChangeRequest(refs, key="k1", canary=0.3))
+    all_ = service_at(scene).accept(ADA, ChangeRequest(refs, key="k1", canary=0.3))
     assert [one.state for one in all_] == [AWAITING] * 3
-    done = desk_at(scene).confirm(BEA, all_[2].change.id)
+    done = service_at(scene).confirm(BEA, all_[2].change.id)
     assert [one.state for one in done] == [APPLIED, ChangeState.WAITING, ChangeState.WAITING]
     assert [scene.resources(ref) != old for ref, old in zip(refs, before, strict=True)] == [True, False, False]
 
@@ -160,7 +160,7 @@ def test_what_somebody_changed_meanwhile_is_refused_and_not_overwritten(scene: S
     operation = {"op": "replace", "path": "/spec/template/spec/containers/0/resources", "value": {}}
     Writer(client, "test").send(Patch(address_of(ref), (operation,), why="somebody else"))
     client.close()
-    (done,) = desk_at(scene).confirm(BEA, change)
+    (done,) = service_at(scene).confirm(BEA, change)
     assert done.state is ChangeState.FAILED and not scene.resources(ref)[0]
 
 
@@ -168,8 +168,8 @@ def test_an_administrator_may_pass_over_the_rule_and_the_ledger_keeps_why(scene:
     ref = reserved(scene, scene.acceptable()[0])
     wanted = ChangeRequest((ref,), overridden=("second-person",), because="the pager is ringing")
     with pytest.raises(NotAllowed):
-        desk_at(scene).accept(ADA, wanted)
-    (done,) = desk_at(scene).accept(replace(ADA, grants=(Grant(Role.ADMIN),)), wanted)
+        service_at(scene).accept(ADA, wanted)
+    (done,) = service_at(scene).accept(replace(ADA, grants=(Grant(Role.ADMIN),)), wanted)
     kept = done.change.guardrails["second-person"]
     assert done.state is APPLIED and kept.startswith("overridden: ") and kept.endswith("the pager is ringing")
 
@@ -177,8 +177,8 @@ def test_an_administrator_may_pass_over_the_rule_and_the_ledger_keeps_why(scene:
 def test_without_a_login_a_typed_name_does_and_is_kept_as_one_that_nobody_checked(scene: Scene) -> None:
     ref = reserved(scene, scene.acceptable()[0])
     with pytest.raises(UsageError, match="second-person"):
-        desk_at(scene).accept(HERE, ChangeRequest((ref,)))
-    (done,) = desk_at(scene).accept(HERE, ChangeRequest((ref,), second_person="bea"))
+        service_at(scene).accept(HERE, ChangeRequest((ref,)))
+    (done,) = service_at(scene).accept(HERE, ChangeRequest((ref,), second_person="bea"))
     assert done.state is APPLIED
     assert done.change.guardrails["second-person"] == "warn: approved by bea: nobody has checked the name"
 
@@ -196,11 +196,11 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
 
     client, ledger = scene.client, Ledger(Path(scene.settings.actions.ledger))
     journal = ChangeJournal(ledger, SystemClock(), BEA.name)
-    actions = Actions(client, journal, scene.settings.actions, Person(BEA.name, (), True), ends)
+    actions = Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name, (), True), ends)
     with pytest.raises(Ended):
         actions.confirm([journal.standings()[change]])
     assert journal.standings()[change].state is ChangeState.UNKNOWN
-    (found,) = settle(Actions(client, journal, scene.settings.actions, Person(BEA.name)))
+    (found,) = settle(Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name)))
     assert (found.state, found.words) == (ChangeState.FAILED, "it never reached the cluster")
     assert scene.resources(ref) == before
     ledger.close()
@@ -222,11 +222,11 @@ def run(scene: Scene, *words: str, **access: str) -> Result:
 def test_the_command_line_takes_the_name_that_the_cluster_knows_and_the_roles_of_the_settings(scene: Scene) -> None:
     settings = set_(scene.settings, actions=set_(scene.settings.actions, confirm_hours=720.0))
     ref = reserved(scene, scene.acceptable()[0])
-    desk = desk_of(settings, scene.store, kubeconfig_door(settings.kube), SystemClock())
-    (done,) = desk.accept(ADA, ChangeRequest((ref,), key="k1"))
+    service = change_service_of(settings, scene.store, kubeconfig_door(settings.kube), SystemClock())
+    (done,) = service.accept(ADA, ChangeRequest((ref,), key="k1"))
     told = run(scene, "confirm", done.change.id)
     assert told.exit_code != 0 and "access.mode is none" in told.output
-    me = desk_name(scene)
+    me = reviewer_name(scene)
     access = {"mode": "proxy", "proxy.trusted": "127.0.0.1/32", "read_only": "false"}
     told = run(scene, "confirm", done.change.id, **access)
     assert told.exit_code != 0 and "may not approve" in " ".join(told.output.split())
@@ -235,7 +235,7 @@ def test_the_command_line_takes_the_name_that_the_cluster_knows_and_the_roles_of
     assert events(scene)[-2:] == [("confirmed", me), ("applied", me)]
 
 
-def desk_name(scene: Scene) -> str:
+def reviewer_name(scene: Scene) -> str:
     """Who the cluster says the kubeconfig is."""
     from changes.live_context import who
 

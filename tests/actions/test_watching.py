@@ -16,7 +16,7 @@ from admission.webhook_server.service import WebhookService
 from changes.accept import AcceptanceTerms, Actions
 from changes.change_ledger import ChangeJournal
 from changes.decide.regression_check import Compared, Measure
-from changes.live_context import Person
+from changes.live_context import ClusterUser
 from changes.notifications import payload
 from changes.soak.watcher import News, Watcher
 from cotenant.core.adapters.clock import ShiftedClock, SystemClock
@@ -217,7 +217,7 @@ def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, pe
     @contextmanager
     def opened() -> Iterator[Actions]:
         ledger, client = Ledger(tmp_path / "l.db"), control_plane.client(person)
-        yield Actions(client, ChangeJournal(ledger, SystemClock(), "watcher"), ActionSettings(), Person("watcher"))
+        yield Actions(client, ChangeJournal(ledger, SystemClock(), "watcher"), ActionSettings(), ClusterUser("watcher"))
         ledger.close()
         client.close()
         seen.set()
@@ -255,7 +255,7 @@ def test_what_the_watcher_may_not_write_is_left_for_somebody_who_may(
     @contextmanager
     def opened() -> Iterator[Actions]:
         journal = ChangeJournal(ledger, ShiftedClock(0.6 * HOUR), name)
-        yield Actions(client, journal, ActionSettings(), Person(name))
+        yield Actions(client, journal, ActionSettings(), ClusterUser(name))
 
     watcher = Watcher(opened, watched.news.extend)
     path = f"/apis/apps/v1/namespaces/{three[0].namespace}/deployments"

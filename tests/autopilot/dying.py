@@ -15,7 +15,7 @@ from autopilot.rounds.rounds import Rounds
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import KubeClient, connect
 from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -57,7 +57,7 @@ def dying_round(dying: DyingRound) -> None:
     """Run it."""
 
     @contextmanager
-    def access(_who: Someone) -> Iterator[KubeClient]:
+    def access(_who: Person) -> Iterator[KubeClient]:
         with closing(connect(KubeSettings(kubeconfig=dying.kubeconfig))) as plain:
             client = DyingClient(plain.access, plain.settings)
             client.dying = dying

@@ -20,7 +20,7 @@ from cotenant.core.adapters.bucket_ledger import open_ledger
 from cotenant.core.adapters.clock import ShiftedClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.errors import ClusterForbidden, NotLeader
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation, Trust
@@ -33,7 +33,7 @@ from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 
 CRD = "autopilotpolicies.cotenant.dev"
-APPROVER = Someone("ann", grants=(Grant(Role.APPROVER),))
+APPROVER = Person("ann", grants=(Grant(Role.APPROVER),))
 HOUR = 3600.0
 
 
@@ -91,7 +91,7 @@ class AutopilotScene:
         self.recommendations.append(replace(recommended(workload, amount, now), trust=Trust(confidence)))
 
     @contextmanager
-    def access(self, _who: Someone) -> Iterator[KubeClient]:
+    def access(self, _who: Person) -> Iterator[KubeClient]:
         """The manager's account, which writes while it leads."""
         with closing(self.plane.client(self.kubeconfig)) as client:
             led = LedClient.of(client, self._guard)
@@ -120,7 +120,7 @@ class AutopilotScene:
         """What people ask, here with an administrator's rights on the cluster."""
 
         @contextmanager
-        def access(_who: Someone) -> Iterator[KubeClient]:
+        def access(_who: Person) -> Iterator[KubeClient]:
             with closing(self.plane.client(self.approver())) as client:
                 yield client
 

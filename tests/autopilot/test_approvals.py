@@ -15,7 +15,7 @@ from autopilot.service import ClusterAutopilotService
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.identity import WorkloadRef
 from tests.autopilot.scene import APPROVER, AutopilotScene
@@ -82,7 +82,7 @@ def test_who_may_not_write_the_policy_approves_and_resumes_nothing(
     kubeconfig = applier(control_plane, namespace, "bob")  # may change workloads, and no policy and no switch
 
     @contextmanager
-    def access(_who: Someone) -> Iterator[KubeClient]:
+    def access(_who: Person) -> Iterator[KubeClient]:
         with closing(control_plane.client(kubeconfig)) as client:
             yield client
 

@@ -16,7 +16,7 @@ from cotenant.apps.manager.controllers.autopilot_controller import AutopilotCont
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import ClusterUnreachable
 from cotenant.core.model.kubernetes.intent import Outcome
 from cotenant.core.settings.root import Settings
@@ -26,7 +26,7 @@ MINUTE = 60.0
 
 
 @contextmanager
-def nowhere(_who: Someone) -> Iterator[KubeClient]:
+def nowhere(_who: Person) -> Iterator[KubeClient]:
     """No client is opened: the rounds are scripted."""
     raise ClusterUnreachable("connection refused")
     yield

@@ -25,7 +25,7 @@ from cotenant.apps.cli.changes.change_service import kubeconfig_door
 from cotenant.apps.simulation.api_server.rights import AccessRule, Account
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.settings.sections.autopilot import CeilingSettings
 from tests.actions.world import RESOURCES
@@ -83,7 +83,7 @@ class Looks:
 def config_of(scene: EmbeddedAutopilot, folder: Path) -> ActConfig:
     """By the rights of the kubeconfig as it is at each look."""
 
-    def access(who: Someone) -> AbstractContextManager[KubeClient]:
+    def access(who: Person) -> AbstractContextManager[KubeClient]:
         return kubeconfig_door(scene.settings.kube)(who)
 
     return ActConfig(access, folder / "ledger.db", scene.settings, scene.clock)

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from changes.service import ClusterChangeService
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
@@ -28,8 +28,8 @@ from tests.support.pictures import pictured
 from tests.support.redraws import redraw_always
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
-VIEWER = Someone("vic")
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Person("vic")
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,14 @@ def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
         yield found
 
 
-def desk_of(scene: Scene) -> ClusterChangeService:
-    """A desk whose clock stands where the dashboard's does."""
-    return scene.desk(FixedClock(scene.end_seconds))
+def change_service_of(scene: Scene) -> ClusterChangeService:
+    """A service whose clock stands where the dashboard's does."""
+    return scene.service(FixedClock(scene.end_seconds))
 
 
 def changed(scene: Scene, count: int = 2) -> list[str]:
     """Ids of changes of one batch."""
-    done = desk_of(scene).accept(ADMIN, ChangeRequest(scene.acceptable()[:count], key="night-1"))
+    done = change_service_of(scene).accept(ADMIN, ChangeRequest(scene.acceptable()[:count], key="night-1"))
     assert [s.state for s in done] == [ChangeState.APPLIED] * count
     return [s.change.id for s in done]
 
@@ -81,7 +81,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
         expect(page.locator("#said")).to_contain_text("rolled-back")
         expect(told).to_contain_text("Rolled back")
         expect(page.locator("#ledger-line")).to_contain_text("6 entries")
-        states = {s.change.id: s.state for s in scene.desk().changes(ADMIN)}
+        states = {s.change.id: s.state for s in scene.service().changes(ADMIN)}
         assert sorted(states) == sorted([first, second])
         assert sorted(states.values()) == [ChangeState.APPLIED, ChangeState.ROLLED_BACK]
 
@@ -108,12 +108,12 @@ def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> N
         page.locator("#change-told .scroll").first.focus()
         page.keyboard.press("Escape")
         page.wait_for_function("!location.search.includes('open')")
-        assert {s.state for s in scene.desk().changes(ADMIN)} == {ChangeState.ROLLED_BACK}
+        assert {s.state for s in scene.service().changes(ADMIN)} == {ChangeState.ROLLED_BACK}
 
 
 def test_filters_are_in_the_address_and_exports_hold_the_same_rows(open_page: Open, scene: Scene) -> None:
     first, _ = changed(scene)
-    scene.desk().roll_back(ADMIN, [first])
+    scene.service().roll_back(ADMIN, [first])
     with acting.served(scene, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes?state=rolled-back"))
         expect(page.locator("#count-changes")).to_have_text("1 of 2 changes")
@@ -131,7 +131,7 @@ def test_whoever_may_not_sees_why_and_everybody_sees_what_others_do_at_once(open
         expect(page.locator("#change-why")).to_contain_text("vic may not accept")
         for name in ("Roll back", "Verify now"):
             expect(page.get_by_role("button", name=name, exact=True).first).to_be_disabled()
-        scene.desk().roll_back(ADMIN, [first])
+        scene.service().roll_back(ADMIN, [first])
         expect(page.locator("#change-told")).to_contain_text("Rolled back", timeout=60_000)
 
 
@@ -140,14 +140,14 @@ def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
 ) -> None:
     with acting.embedded(tmp_path, made, replace(acting.ACTIONS, soak_minutes=30.0)) as scene:
         (id_,) = changed(scene, 1)
-        with acting.served(scene, lambda: ADMIN, desk=desk_of(scene)) as url:
+        with acting.served(scene, lambda: ADMIN, changes=change_service_of(scene)) as url:
             page = open_page(f"{url}/changes?open={id_}")
             expect(page.locator("#change-soak")).to_have_text("30 min of soak time left; verified after it.")
             expect(page.get_by_role("button", name="Verify now")).to_be_disabled()
     (tmp_path / "soaked").mkdir()
     with acting.embedded(tmp_path / "soaked", made) as scene:
         id_, _ = changed(scene)
-        with acting.served(scene, lambda: ADMIN, desk=desk_of(scene)) as url:
+        with acting.served(scene, lambda: ADMIN, changes=change_service_of(scene)) as url:
             page = settled(open_page(f"{url}/changes?open={id_}"))
             redraw_always(page, ("changes-news", "data"))
             page.get_by_role("button", name="Verify now").click()
@@ -177,7 +177,7 @@ def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
     open_page: Open, scene: Scene, axe: str, theme: str, tmp_path: Path
 ) -> None:
     first, second = changed(scene)
-    scene.desk().roll_back(ADMIN, [first])
+    scene.service().roll_back(ADMIN, [first])
     with acting.served(scene, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes", theme=theme))
         assert serious(page, axe) == []
@@ -189,8 +189,8 @@ def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
         pictured(page, f"change-{theme}", tmp_path)
 
 
-def test_without_a_desk_the_page_says_how_to_get_one(open_page: Open, scene: Scene) -> None:
-    with acting.served(scene, lambda: ADMIN, desk=None) as url:
+def test_without_a_service_the_page_says_how_to_get_one(open_page: Open, scene: Scene) -> None:
+    with acting.served(scene, lambda: ADMIN, changes=None) as url:
         page = open_page(f"{url}/changes")
         expect(page.locator(".empty-headline")).to_contain_text("read-only")
         expect(page.locator(".command")).to_contain_text("cotenant dashboard --act")
@@ -202,7 +202,7 @@ def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
     with acting.on_plane(control_plane, tmp_path) as scene:
         ref = scene.acceptable()[0]
         before = scene.resources(ref)
-        (done,) = scene.desk().accept(ADMIN, ChangeRequest((ref,)))
+        (done,) = scene.service().accept(ADMIN, ChangeRequest((ref,)))
         assert scene.resources(ref) != before
         with acting.served(scene) as url:
             page = settled(open_page(f"{url}/changes?open={done.change.id}"))

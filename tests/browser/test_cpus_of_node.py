@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.views import NODES
 from dashboard.app import create_app
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 @pytest.mark.parametrize("theme", THEMES)
 def test_cpus_are_shown_on_demand_and_a_refusal_is_said(open_page: Open, made: Results, axe: str, theme: str) -> None:
     service = FixedTopologies()
-    given = DashboardContext(topologies=service, people=lambda: Someone("ann", grants=(Grant(Role.ADMIN),)))
+    given = DashboardContext(topologies=service, people=lambda: Person("ann", grants=(Grant(Role.ADMIN),)))
     app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
     node = str(made.store.read_table(NODES).columns["node"][0])
     with support.served(app) as address:

@@ -17,13 +17,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from changes.decide.field_changes import address_of
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.apps.cli.demo.live_cluster import way_in
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import KubeClient, connect
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import WorkloadRef
@@ -43,7 +43,7 @@ START_SECONDS: Final = 400.0
 """The demo of 60 nodes promises 60 s on a quiet machine; this one is smaller and the machine may be busy."""
 MOST_BYTES: Final = 2 << 30
 PATIENCE: Final = 180_000
-ME: Final = Someone("somebody", grants=(Grant(Role.ADMIN),))
+ME: Final = Person("somebody", grants=(Grant(Role.ADMIN),))
 
 
 @dataclass
@@ -121,10 +121,10 @@ def inventory(demo: Demo) -> Inventory:
 
 def looks(demo: Demo) -> list[WorkloadReview]:
     """Every workload with a recommendation, as the review sees it."""
-    desk = desk_of(demo.settings, demo.store, clock=FixedClock(float(inventory(demo).time_seconds)))
+    service = change_service_of(demo.settings, demo.store, clock=FixedClock(float(inventory(demo).time_seconds)))
     rows = demo.store.read_table(RECOMMENDATIONS).rows()
     refs = tuple(dict.fromkeys(WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in rows))
-    return [look for look in desk.review(ME, ChangeRequest(refs)) if not look.error]
+    return [look for look in service.review(ME, ChangeRequest(refs)) if not look.error]
 
 
 def outcome(look: WorkloadReview) -> dict[str, str]:

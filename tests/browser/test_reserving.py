@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.cli.changes.change_service import plan_service_of
 from cotenant.apps.cli.cluster.installation.manifests import manifests
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.ledger import Ledger
@@ -96,7 +96,7 @@ def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
     )
     source = StoreSource(Store((folder / "empty").as_uri(), "real"), support.QUICK)
     who = person(Role.APPROVER)
-    given = DashboardContext(people=lambda: who, plans=plan_desk_of(settings, clock=clock))
+    given = DashboardContext(people=lambda: who, plans=plan_service_of(settings, clock=clock))
     return create_app(source, support.QUICK, clock, given)
 
 

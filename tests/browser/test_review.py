@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Locator, Page, expect
 
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest, Method
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.views import RECOMMENDATIONS
@@ -30,8 +30,8 @@ from tests.support.pictures import pictured
 from tests.support.redraws import redraw_always, redraws
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
-OWNER = Someone("olga", grants=(Grant(Role.OWNER),))
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
+OWNER = Person("olga", grants=(Grant(Role.OWNER),))
 MOST_ACTIONS = 5
 NEXT = ("Guardrails", "Server dry run", "Method", "Confirm")
 """Headings of the steps after the first one."""
@@ -56,7 +56,7 @@ def url(scene: Scene) -> Iterator[str]:
 
 def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
     """Workloads that nothing stands in the way of."""
-    looks = scene.desk().dry_run(ADMIN, ChangeRequest(scene.workloads, Method.TEMPLATE))
+    looks = scene.service().dry_run(ADMIN, ChangeRequest(scene.workloads, Method.TEMPLATE))
     found = [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted]
     assert len(found) >= count, [(str(k.workload), k.error, k.blocked(()), k.tried) for k in looks]
     return found[:count]
@@ -114,7 +114,7 @@ def by_keys(page: Page) -> Hands:
 
 def states(scene: Scene, ref: WorkloadRef) -> list[ChangeState]:
     """Of the workload's changes, as the ledger tells."""
-    return [s.state for s in scene.desk().changes(ADMIN) if s.change.workload == str(ref)]
+    return [s.state for s in scene.service().changes(ADMIN) if s.change.workload == str(ref)]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
 ) -> None:
     ref = free(on_plane, 2)[1]
     others = [one for one in every_workload(on_plane) if one != ref]
-    on_plane.desk().postpone(ADMIN, others, 1, "so that this one is the first row")
+    on_plane.service().postpone(ADMIN, others, 1, "so that this one is the first row")
     hands = by_keys(settled(open_page(plane_url)))
     expect(hands.page.locator("#review-outcome")).to_contain_text(str(ref))
     record_property("actions by keys", hands.actions)
@@ -172,7 +172,7 @@ def every_workload(scene: Scene) -> list[WorkloadRef]:
 @pytest.mark.soak
 def test_the_long_way_by_keys_shows_every_step_and_leads_to_the_same(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)
-    scene.desk().postpone(ADMIN, [one for one in every_workload(scene) if one != ref], 1, "later")
+    scene.service().postpone(ADMIN, [one for one in every_workload(scene) if one != ref], 1, "later")
     page = settled(open_page(f"{url}/recommendations"))
     hands = Hands(page)
     for shortcut in ("j", "r"):
@@ -267,7 +267,7 @@ def test_what_is_snoozed_leaves_the_list_and_comes_back_with_its_reason(
     page.locator(".ag-center-cols-container .ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
     page.get_by_role("button", name="Show again").click()
     expect(page.locator("#said")).to_contain_text("is shown again")
-    assert scene.desk().postponed() == {}
+    assert scene.service().postponed() == {}
 
 
 def test_a_failed_rule_is_passed_over_with_a_reason_that_the_ledger_keeps(
@@ -276,7 +276,7 @@ def test_a_failed_rule_is_passed_over_with_a_reason_that_the_ledger_keeps(
     strict = replace(acting.ACTIONS, guardrails=GuardrailSettings(minimum_days=60))
     with acting.embedded(tmp_path, made, strict) as scene, acting.served(scene) as url:
         ref = scene.workloads[0]
-        looks = scene.desk().review(ADMIN, ChangeRequest((ref,)))
+        looks = scene.service().review(ADMIN, ChangeRequest((ref,)))
         rules = [rule.name for rule in looks[0].blocked(())]
         assert "history" in rules
         page = reviewed(open_page(f"{url}/recommendations"), url, [ref], step="confirm", method="template")
@@ -299,7 +299,7 @@ def test_a_failed_rule_is_passed_over_with_a_reason_that_the_ledger_keeps(
         shown(page, "Confirm")
         page.locator("#review-accept").click()
         shown(page, "Result")
-        (done,) = scene.desk().changes(ADMIN)
+        (done,) = scene.service().changes(ADMIN)
         assert done.change.guardrails["history"].endswith("; because: load test tonight")
 
 
@@ -315,7 +315,7 @@ def test_who_may_not_pass_over_or_accept_is_told_which_role_it_takes(
             shown(page, "Guardrails")
             expect(page.get_by_role("switch").first).to_be_disabled()
             expect(page.locator(".rule").first).to_contain_text("olga may not override")
-        with acting.served(scene, lambda: Someone("vera")) as url:
+        with acting.served(scene, lambda: Person("vera")) as url:
             page = settled(open_page(f"{url}/recommendations"))
             expect(page.locator("#review-selected")).to_be_disabled()
             expect(page.locator("#selection-why")).to_contain_text("vera may not review: it takes role owner")

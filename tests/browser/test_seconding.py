@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
+from cotenant.apps.cli.changes.change_service import change_service_of, kubeconfig_door
 from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from dashboard.changes import review as reviewing
 from tests.actions.test_seconding import reserved
 from tests.browser.conftest import Open
@@ -53,7 +53,7 @@ class House:
     @property
     def change(self) -> str:
         """The id of the one change."""
-        (found,) = self.scene.desk().changes(Someone("x"))
+        (found,) = self.scene.service().changes(Person("x"))
         return found.change.id
 
 
@@ -67,8 +67,8 @@ def house(made: Prepared, tmp_path: Path, open_page: Open) -> Iterator[House]:
     with acting.embedded(tmp_path, made) as scene:
         ref = reserved(scene, scene.acceptable()[0])
         door, clock = kubeconfig_door(scene.settings.kube), FixedClock(scene.end_seconds)
-        desk = desk_of(scene.settings, scene.store, door, clock)
-        with served(acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=ROLES), desk=desk)) as url:
+        service = change_service_of(scene.settings, scene.store, door, clock)
+        with served(acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=ROLES), changes=service)) as url:
             yield House(scene, url, reviewing.name_of(ref), open_page)
 
 
@@ -83,7 +83,7 @@ def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: st
     second.get_by_role("button", name="Confirm", exact=True).click()
     expect(second.locator("#change-told")).to_contain_text("Confirmed by the second person", timeout=60_000)
     expect(second.locator("#change-told")).to_contain_text("Roll back")
-    assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["applied"]
+    assert [s.state.value for s in house.scene.service().changes(Person("x"))] == ["applied"]
 
 
 @pytest.mark.soak
@@ -92,4 +92,4 @@ def test_the_second_person_declines_and_nothing_was_done(house: House) -> None:
     page = house.page(BEA, f"changes?open={house.change}")
     page.get_by_role("button", name="Decline", exact=True).click()
     expect(page.locator("#change-told")).to_contain_text("declined by bea", timeout=60_000)
-    assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["cancelled"]
+    assert [s.state.value for s in house.scene.service().changes(Person("x"))] == ["cancelled"]

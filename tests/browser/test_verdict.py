@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import expect
 
 from changes.service import ClusterChangeService
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.identity import WorkloadRef
 from tests.browser.conftest import Open
@@ -24,7 +24,7 @@ from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
 pytestmark = pytest.mark.server
 
-ADMIN = Someone("ann", grants=(Grant(Role.ADMIN),))
+ADMIN = Person("ann", grants=(Grant(Role.ADMIN),))
 SPAN = 3600
 QUERY = 'max(app_p99_seconds{namespace="$namespace",pod=~"$pods"})'
 
@@ -63,13 +63,15 @@ def measured(folder: Path, workload: WorkloadRef, begun: int) -> Iterator[str]:
         yield server.url
 
 
-def desk(scene: acting.Scene, url: str, clock: TestClock) -> ClusterChangeService:
-    """A desk that has a metric source, by which 20 % longer and 10 points more throttling are harm."""
+def service(scene: acting.Scene, url: str, clock: TestClock) -> ClusterChangeService:
+    """A service that has a metric source, by which 20 % longer and 10 points more throttling are harm."""
     settings = scene.settings
     prometheus = msgspec.structs.replace(settings.profiler.prometheus, url=url)
     profiler = msgspec.structs.replace(settings.profiler, prometheus=prometheus)
     actions = msgspec.structs.replace(settings.actions, latency_query=QUERY)
-    return desk_of(msgspec.structs.replace(settings, profiler=profiler, actions=actions), scene.store, clock=clock)
+    return change_service_of(
+        msgspec.structs.replace(settings, profiler=profiler, actions=actions), scene.store, clock=clock
+    )
 
 
 @pytest.mark.slow
@@ -82,7 +84,7 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
         ref = next(one for one in scene.acceptable() if one.kind == "Deployment")
         with measured(tmp_path, ref, begun) as url:
             clock = TestClock(begun)
-            acts = desk(scene, url, clock)
+            acts = service(scene, url, clock)
             (done,) = acts.accept(ADMIN, ChangeRequest((ref,)))
             acting.settle_rollouts(scene)
             clock.seconds = begun + SPAN

@@ -28,7 +28,7 @@ from tests.cluster.fixtures import FakeNodes
 from tests.cluster.waiting import wait_for
 
 
-class Desk:
+class DeskScene:
     """A scene with stored results, a settings file, and the command line of its approver."""
 
     def __init__(self, scene: AutopilotScene, folder: Path) -> None:
@@ -67,58 +67,58 @@ class Desk:
 
 
 @pytest.fixture
-def desk(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk:
-    return Desk(AutopilotScene(control_plane, namespace, tmp_path), tmp_path / "store")
+def service(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> DeskScene:
+    return DeskScene(AutopilotScene(control_plane, namespace, tmp_path), tmp_path / "store")
 
 
-def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(desk: Desk, fake_nodes: FakeNodes) -> None:
-    scene = desk.scene
+def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(service: DeskScene, fake_nodes: FakeNodes) -> None:
+    scene = service.scene
     fake_nodes(1, cpu="100", memory="400Gi")
     first, second = (created(scene.plane, scene.namespace, name, 2) for name in ("first", "second"))
     for workload in (first, second):
         ready(scene.plane, workload)
-    desk.publish(first)
+    service.publish(first)
     scene.bind()
     scene.policy()
     # what the schema cannot tell: the manager refuses it, and says so in an Event
     scene.policy("mars", selector={"matchLabels": {"a": "b"}}, windows=["daily 01:00-05:00 Mars/Olympus"])
     scene.policy("wide", selector={"matchLabels": {"a": "b"}}, ways=["InPlace"])  # outside of the ceiling
-    (row,) = json.loads(desk.run("preview", "-n", scene.namespace, "-o", "json").stdout)
+    (row,) = json.loads(service.run("preview", "-n", scene.namespace, "-o", "json").stdout)
     assert (row["decision"], row["workload"], row["cpu"]) == ("propose", "first", -400)
-    with desk.manager() as manager:
+    with service.manager() as manager:
         wait_for("the status", lambda: scene.status().get("mode") == "Observe")
         wait_for("the refusal", lambda: "no time zone" in scene.status("mars").get("reason", ""))
         refused = ("mars", "wide")
         wait_for("Events", lambda: all("PolicyRefused" in scene.event_reasons(name) for name in refused))
         wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])
-        approved = desk.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough").output
-        assert "a manager with this ledger: " + desk.document["actions"]["ledger"] in approved
+        approved = service.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough").output
+        assert "a manager with this ledger: " + service.document["actions"]["ledger"] in approved
         wait_for("the act", lambda: template(scene.plane, first)["requests"]["cpu"] == "800m")
         wait_for("the status", lambda: scene.status().get("underWay") == 1)
-        desk.run("pause", "--reason", "incident")
-        desk.publish(second)
+        service.run("pause", "--reason", "incident")
+        service.publish(second)
         rounds = manager.rounds("autopilot")
         # a round a second: the switch is obeyed within ten
         wait_for("rounds", lambda: manager.rounds("autopilot") > rounds + 3, 10)
         assert "incident" in scene.status()["reason"] and template(scene.plane, second)["requests"]["cpu"] == "1"
-        _, shown, _ = json.loads(desk.run("status", "-n", scene.namespace, "-o", "json").stdout)
+        _, shown, _ = json.loads(service.run("status", "-n", scene.namespace, "-o", "json").stdout)
         assert (shown["asked"], shown["mode"], shown["under_way"]) == ("Act", "Act", 1)
-        desk.run("resume")
+        service.run("resume")
         wait_for("the next act", lambda: template(scene.plane, second)["requests"]["cpu"] == "800m")
-    assert "changed" in desk.run("report", "-o", "csv").stdout.partition("\n")[0]
-    (counts,) = json.loads(desk.run("report", "-n", scene.namespace, "-o", "json").stdout)
+    assert "changed" in service.run("report", "-o", "csv").stdout.partition("\n")[0]
+    (counts,) = json.loads(service.run("report", "-n", scene.namespace, "-o", "json").stdout)
     assert (counts["proposed"], counts["changed"], counts["cpu_freed"]) == (1, 2, 800)
     switches = [event for event in scene.events() if event.startswith("autopilot-")]
     assert switches == ["autopilot-proposed", "autopilot-act", "autopilot-paused", "autopilot-resumed"]
 
 
-def test_what_cannot_be_is_refused_in_words(desk: Desk) -> None:
+def test_what_cannot_be_is_refused_in_words(service: DeskScene) -> None:
     def refused(*words: str) -> str:
-        kubeconfig = ["--kubeconfig", str(desk.scene.approver())]
-        done = CliRunner().invoke(root, ["--config", str(desk.file), "autopilot", *words, *kubeconfig])
+        kubeconfig = ["--kubeconfig", str(service.scene.approver())]
+        done = CliRunner().invoke(root, ["--config", str(service.file), "autopilot", *words, *kubeconfig])
         assert done.exit_code in (1, 2)
         return done.output
 
     assert "is not NAMESPACE/NAME" in refused("act", "nightly")
-    assert "there is no AutopilotPolicy" in refused("act", f"{desk.scene.namespace}/nightly")
+    assert "there is no AutopilotPolicy" in refused("act", f"{service.scene.namespace}/nightly")
     assert "is not NAMESPACE/KIND/NAME" in refused("resume", "web")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from changes.decide.regression_check import Measure
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.apps.cli.demo.live_cluster import verified
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
@@ -18,7 +18,7 @@ from cotenant.apps.simulation.objects import workload_label
 from cotenant.apps.simulation.usage_now import Curves
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource
@@ -31,7 +31,7 @@ from tests.support import acting
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 SETTINGS = Settings(actions=ActionSettings(guardrails=acting.LENIENT))
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
 
 
 def test_changes_are_verified_by_the_demos_measures_and_the_harmful_one_is_rolled_back(tmp_path: Path) -> None:
@@ -49,17 +49,19 @@ def test_changes_are_verified_by_the_demos_measures_and_the_harmful_one_is_rolle
     )  # fmt: skip
     (tmp_path / "cluster").mkdir()
     with DemoCluster(story, SETTINGS, tmp_path / "cluster") as cluster, verified(cluster, prepared.store):
-        desk = desk_of(cluster.settings, prepared.store, clock=cluster.clock, comparison=cluster.comparison)
-        accepted = desk.accept(ADMIN, ChangeRequest((harmful, harmless), key="k1"))
+        service = change_service_of(
+            cluster.settings, prepared.store, clock=cluster.clock, comparison=cluster.comparison
+        )
+        accepted = service.accept(ADMIN, ChangeRequest((harmful, harmless), key="k1"))
         assert {change.state for change in accepted} == {ChangeState.APPLIED}
         cluster.course.forward(cluster.clock.now_seconds() + 3600)
 
         def states() -> dict[str, ChangeState]:
-            return {one.change.name: one.state for one in desk.changes(ADMIN)}
+            return {one.change.name: one.state for one in service.changes(ADMIN)}
 
         expected = {harmful.name: ChangeState.ROLLED_BACK, harmless.name: ChangeState.VERIFIED}
         wait_for("both verdicts", lambda: states() == expected, 120)
-        words = {one.change.name: one.words for one in desk.changes(ADMIN)}
+        words = {one.change.name: one.words for one in service.changes(ADMIN)}
         with closing(Ledger(Path(cluster.settings.actions.ledger), reading=True)) as ledger:
             regressed = [row.body for row in ledger.entries() if row.event == "regressed"]
     assert len(regressed) == 1 and Measure.LATENCY in regressed[0]

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from cotenant.apps.cli.changes.change_service import move_desk_of
+from cotenant.apps.cli.changes.change_service import move_service_of
 from cotenant.apps.cli.cluster.descheduler import RebalanceMode, Show, arguments_from
 from cotenant.apps.cli.cluster.descheduler import _print as print_report
 from cotenant.apps.cli.output import Format
@@ -254,7 +254,7 @@ def test_command_and_page_show_the_managers_round(
         command = cotenant(
             "--config", str(config), "serve", "descheduler", "--once", "-o", "json", "--kubeconfig", kubeconfig
         )
-        page = move_desk_of(settings).report(person(Role.VIEWER))
+        page = move_service_of(settings).report(person(Role.VIEWER))
         rounds = (move_rows(manager.plan), json.loads(command.stdout)["moves"], page.moves.rows())
         decided = [
             [(row["decision"], row["source"], row.get("target") or "", row["reason"]) for row in each]

@@ -11,7 +11,7 @@ import pytest
 from cotenant.apps.cli.queues.queue_service import METRICS, ClusterQueueService
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.queues.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS
 from cotenant.core.model.resource import GIB
@@ -23,10 +23,10 @@ from tests.support.prometheus import Server, blocks_from
 pytestmark = [pytest.mark.server, pytest.mark.prometheus]
 
 NOW = 1_700_000_100 - 1_700_000_100 % HISTORY_STEP_SECONDS
-ADA = Someone("ada")
+ADA = Person("ada")
 
 
-def nobody(_who: Someone) -> AbstractContextManager[KubeClient]:
+def nobody(_who: Person) -> AbstractContextManager[KubeClient]:
     raise AssertionError("history asks no cluster")
 
 

@@ -18,7 +18,7 @@ from cotenant.apps.cli.main import root
 from cotenant.apps.cli.queues.queue_service import queue_service_of
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.apps.simulation.api_server.rights import AccessRule, Account
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.errors import ClusterForbidden, NoData
 from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
 from cotenant.core.model.kubernetes.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
@@ -212,14 +212,14 @@ def test_a_missing_right_is_named(cluster: Cluster, tmp_path: Path) -> None:
     assert "pods" in done.stderr and "list" in done.stderr and "lead" in done.stderr
     settings = msgspec.structs.replace(Settings(), kube=KubeSettings(kubeconfig=str(kubeconfig)))
     with pytest.raises(ClusterForbidden, match="pods"):
-        queue_service_of(settings).report(Someone("ada"))
+        queue_service_of(settings).report(Person("ada"))
 
 
 def test_the_page_reads_the_same_rows_once_for_everybody(cluster: Cluster) -> None:
     service = queue_service_of(cluster.settings)
-    report = service.report(Someone("ada"))
+    report = service.report(Person("ada"))
     assert [row.quota for row in report.quotas] == [row["quota"] for row in cluster.rows("get", "quotas")]
-    assert service.report(Someone("ada")) is report
-    assert service.report(Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))).waiting == ()
+    assert service.report(Person("ada")) is report
+    assert service.report(Person("ann", grants=(Grant(Role.VIEWER, ("shop",)),))).waiting == ()
     with pytest.raises(NoData, match="no Prometheus is configured"):
-        service.history(Someone("ada"), "research", "cpu")
+        service.history(Person("ada"), "research", "cpu")

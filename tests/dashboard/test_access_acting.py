@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.apps.simulation.api_server import AccessRule, Account
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.settings.sections.dashboard import AccessSettings
@@ -44,7 +44,7 @@ def scene(made: Prepared, tmp_path: Path) -> Iterator[Scene]:
 def opened(scene: Scene, access: AccessSettings) -> Any:
     """The dashboard of the scene behind a real server, asking as the settings say."""
     settings = msgspec.structs.replace(scene.settings, access=access)
-    return served(acting.app_of(scene, access=access, desk=desk_of(settings, scene.store)))
+    return served(acting.app_of(scene, access=access, changes=change_service_of(settings, scene.store)))
 
 
 def accept(browser: Browser, scene: Scene, key: str = "k1") -> requests.Response:

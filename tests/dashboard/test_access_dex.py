@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.core.adapters.store import Store
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -164,8 +164,8 @@ def _allowed(plane: ControlPlane, dex: support.Dex, folder: Path) -> dict[str, b
     """Whether Ada may patch Deployments, by namespace, as the dashboard hears it with her token."""
     kube = KubeSettings(kubeconfig=str(plane.admin_kubeconfig))
     settings = msgspec.structs.replace(Settings(), kube=kube, access=dex.settings())
-    desk = desk_of(settings, Store((folder / "store").as_uri(), "none"))
-    with access.dashboard(folder, settings.access, desk=desk) as url:
+    service = change_service_of(settings, Store((folder / "store").as_uri(), "none"))
+    with access.dashboard(folder, settings.access, changes=service) as url:
         dex.redirects = [f"{url}/auth/callback"]
         dex.stop()
         dex.start()

@@ -1,7 +1,7 @@
 """Every callback and every endpoint of the acting dashboard, for every role, over real HTTP: 0 unauthorised changes.
 
-The desk behind it has all rights in the cluster, so that nothing but our own roles stands in the way. The same values
-that somebody without the right sends in vain do change something for an administrator.
+The service behind it has all rights in the cluster, so that nothing but our own roles stands in the way. The same
+values that somebody without the right sends in vain do change something for an administrator.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import yaml
 
 from cotenant.apps.cli.changes.change_service import (
     autopilot_service_of,
-    desk_of,
+    change_service_of,
     kubeconfig_door,
-    move_desk_of,
-    plan_desk_of,
+    move_service_of,
+    plan_service_of,
 )
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.kube.connection import ApiRequest
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.model.changes.people import RIGHTS, Grant, Right, Role, Someone
+from cotenant.core.model.changes.people import RIGHTS, Grant, Person, Right, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.kubernetes.intent import Address, Create
 from cotenant.core.model.kubernetes.moments import moment
@@ -45,7 +45,7 @@ from tests.support.dashboard import served
 from tests.support.sweep import Target, Values
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-HOUSE = Someone("house", grants=(Grant(Role.ADMIN),))
+HOUSE = Person("house", grants=(Grant(Role.ADMIN),))
 HOUR_SECONDS = 3600
 HERE, ELSEWHERE = "here", "elsewhere"
 ROLES = (Role.VIEWER, Role.OWNER, Role.APPROVER, Role.ADMIN)
@@ -112,15 +112,15 @@ def fresh(made: Prepared, tmp_path: Path) -> Iterator[House]:
 def _opened(scene: Scene) -> Iterator[House]:
     """With one change in force, so that there is something to roll back."""
     door = kubeconfig_door(scene.settings.kube)
-    desk = desk_of(scene.settings, scene.store, door)
-    plans = plan_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
-    moves = move_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
+    service = change_service_of(scene.settings, scene.store, door)
+    plans = plan_service_of(scene.settings, door, FixedClock(scene.end_seconds))
+    moves = move_service_of(scene.settings, door, FixedClock(scene.end_seconds))
     by_proxy = access.by_proxy("127.0.0.1/32", roles=RULES)
     autopilot = autopilot_service_of(scene.settings, lambda _namespace: [], door, FixedClock(scene.end_seconds))
-    app = acting.app_of(scene, access=by_proxy, desk=desk, plans=plans, moves=moves, autopilot=autopilot)
+    app = acting.app_of(scene, access=by_proxy, changes=service, plans=plans, moves=moves, autopilot=autopilot)
     first, second = scene.acceptable()[:2]
     _install_kinds(scene)
-    (done,) = desk.accept(HOUSE, ChangeRequest((first,), key="00000000"))
+    (done,) = service.accept(HOUSE, ChangeRequest((first,), key="00000000"))
     begin = scene.end_seconds + 6 * HOUR_SECONDS
     plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
     with served(app) as url:
@@ -198,8 +198,8 @@ def test_the_same_values_do_change_something_for_an_administrator(fresh: House) 
     browser, before = fresh.as_(Role.ADMIN, HERE), fresh.state()
     answers = [sweep.press(browser, target, fresh.values) for target in fresh.targets if target.takes]
     assert {answer.status_code for answer in answers} <= {200, 204}
-    desk = fresh.scene.desk()
-    events = [row.event for change in desk.changes(HOUSE) for row in desk.story(HOUSE, change.change.id)]
+    service = fresh.scene.service()
+    events = [row.event for change in service.changes(HOUSE) for row in service.story(HOUSE, change.change.id)]
     assert events.count("accepted") == 2 and "applied" in events and "rolled-back" in events
     assert {"plan-approved", "plan-rejected"} <= {row.event for row in fresh.rows()}
     after = fresh.state()

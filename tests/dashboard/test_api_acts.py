@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from cotenant.apps.cli.main import root as cli
 from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.settings.sections.actions import GuardrailSettings
 from tests.support import acting
 from tests.support.access import Browser
@@ -28,7 +28,7 @@ from tests.support.acting import Prepared, Scene
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
 V1 = "/api/v1"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
 
 
 @contextmanager
-def script(scene: Scene, who: Someone = ADMIN, **given: Any) -> Iterator[Browser]:
+def script(scene: Scene, who: Person = ADMIN, **given: Any) -> Iterator[Browser]:
     """A script with a session of its own, as `docs/dashboard-acting.md` has it with curl."""
     with acting.served(scene, lambda: who, **given) as url:
         found = Browser(url)
@@ -126,11 +126,11 @@ def test_who_may_not_is_refused_and_nothing_happens(scene: Scene) -> None:
         ("postponements", {**body, "reason": "no"}), ("postponements/recall", body),
     )  # fmt: skip
     before = scene.live(ref)["metadata"]["resourceVersion"]
-    with script(scene, Someone("vic")) as me:
+    with script(scene, Person("vic")) as me:
         for path, given in posts:
             answer = posted(me, path, given, **{"Idempotency-Key": "k9"})
             assert answer.status_code == 403 and "vic may not" in answer.json()["message"], (path, answer.text)
-    with script(scene, ADMIN, desk=None) as me:
+    with script(scene, ADMIN, changes=None) as me:
         for path, given in posts:
             answer = posted(me, path, given, **{"Idempotency-Key": "k9"})
             assert answer.status_code == 403 and "read-only" in answer.json()["message"], (path, answer.text)

@@ -17,7 +17,7 @@ from autopilot.policy_draft import parse_draft
 from autopilot.rounds.reading import RoundReading
 from autopilot.service import visible_to
 from cotenant.core.model.autopilot import AutopilotMode
-from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
+from cotenant.core.model.changes.people import Grant, NotAllowed, Person, Role
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reasons import Reason
 from dashboard.app import create_app
@@ -43,13 +43,13 @@ def scene(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
         yield made
 
 
-def view_of(scene: EmbeddedAutopilot | None, who: Someone = APPROVER) -> View:
+def view_of(scene: EmbeddedAutopilot | None, who: Person = APPROVER) -> View:
     service = scene.service() if scene else None
     context = DashboardContext(autopilot=service, people=lambda: who)
     return View(None, dashboard.QUICK, lambda: NOW, context)  # type: ignore[arg-type]
 
 
-def drawn(scene: EmbeddedAutopilot | None, search: str = "", who: Someone = APPROVER) -> str:
+def drawn(scene: EmbeddedAutopilot | None, search: str = "", who: Person = APPROVER) -> str:
     view = view_of(scene, who)
     return text_of(panels.guarded(lambda: page.render(view, search)))
 
@@ -268,8 +268,8 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
     assert [event for event, _ in scene.events()] == ["autopilot-paused", "autopilot-resumed", "autopilot-act"]
 
 
-@pytest.mark.parametrize("who", [VIEWER, Someone("own", grants=(Grant(Role.OWNER),)), ELSEWHERE])
-def test_nobody_else_lets_a_policy_act_or_saves_one(scene: EmbeddedAutopilot, who: Someone) -> None:
+@pytest.mark.parametrize("who", [VIEWER, Person("own", grants=(Grant(Role.OWNER),)), ELSEWHERE])
+def test_nobody_else_lets_a_policy_act_or_saves_one(scene: EmbeddedAutopilot, who: Person) -> None:
     service, before = scene.service(), scene.policy()
     with pytest.raises(NotAllowed):
         service.switch(who, POLICY, AutopilotMode.ACT)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.model.changes.people import Grant, Right, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Right, Role
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.changes import callbacks
 from dashboard.frame.view import DashboardContext, View
@@ -21,7 +21,7 @@ from tests.support import acting as support
 
 pytestmark = pytest.mark.server
 
-ADMIN = Someone("ann", grants=(Grant(Role.ADMIN),))
+ADMIN = Person("ann", grants=(Grant(Role.ADMIN),))
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +36,25 @@ def scene(tmp_path: Path, made: support.Prepared) -> Iterator[support.Scene]:
 
 
 def view_of(scene: support.Scene) -> View:
-    desk = desk_of(scene.settings, scene.store)
+    service = change_service_of(scene.settings, scene.store)
     source = StoreSource(scene.store, DashboardSettings())
     return View(
-        source, DashboardSettings(), lambda: scene.end_seconds, DashboardContext(people=lambda: ADMIN, desk=desk)
+        source, DashboardSettings(), lambda: scene.end_seconds, DashboardContext(people=lambda: ADMIN, changes=service)
     )
 
 
 def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(scene: support.Scene) -> None:
     view = view_of(scene)
-    desk = view.given.desk
-    assert desk is not None and callbacks.why_not(view, Right.ACCEPT) == ""
+    service = view.given.changes
+    assert service is not None and callbacks.why_not(view, Right.ACCEPT) == ""
     assert scene.server is not None
     scene.server.stop()
     wait_for("the cluster is missed", lambda: bool(callbacks.away(view)), 120)
     for right in (Right.REVIEW, Right.ACCEPT, Right.ADMINISTER):
         assert callbacks.why_not(view, right).startswith("The API server does not answer")
     assert select_bar.why_not(view, Right.ACCEPT) == "" and select_bar.why_not(view, Right.REVIEW) != ""
-    desk.postpone(ADMIN, scene.workloads[:1], 7, "later")
-    assert list(desk.postponed()) == [scene.workloads[0]]
+    service.postpone(ADMIN, scene.workloads[:1], 7, "later")
+    assert list(service.postponed()) == [scene.workloads[0]]
     assert plan_actions.why_not(view, Right.PLAN) == plan_actions.READ_ONLY  # nothing plans here, cluster or not
     with EmbeddedServer() as back:
         back.write_kubeconfig(Path(scene.settings.kube.kubeconfig))
@@ -64,8 +64,11 @@ def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(sce
 
 def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
     view = view_of(scene)
-    viewer = Someone("vic", grants=(Grant(Role.VIEWER),))
+    viewer = Person("vic", grants=(Grant(Role.VIEWER),))
     seen = View(
-        view.source, view.settings, view.now_seconds, DashboardContext(people=lambda: viewer, desk=view.given.desk)
+        view.source,
+        view.settings,
+        view.now_seconds,
+        DashboardContext(people=lambda: viewer, changes=view.given.changes),
     )
     assert "it takes role" in callbacks.why_not(seen, Right.ACCEPT)

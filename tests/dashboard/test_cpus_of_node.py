@@ -11,15 +11,15 @@ from cotenant.core.model.allocation.cpu_ownership import core_groups, legend, ow
 from cotenant.core.model.allocation.cpu_topology import regular_topology
 from cotenant.core.model.allocation.node_topology import HIDDEN, visible_to
 from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from dashboard.frame.view import DashboardContext, View
 from dashboard.nodes import cpus_of_node
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support.machines import CPUS, MACHINE, FixedTopologies
 
-ADMIN = Someone("ann", grants=(Grant(Role.ADMIN),))
-OF_SHOP = Someone("bob", grants=(Grant(Role.OWNER, ("shop",)),))
+ADMIN = Person("ann", grants=(Grant(Role.ADMIN),))
+OF_SHOP = Person("bob", grants=(Grant(Role.OWNER, ("shop",)),))
 
 
 def view_of(service: FixedTopologies | None) -> View:

@@ -13,7 +13,7 @@ import pytest
 
 from changes.change_ledger import ChangeJournal
 from changes.decide.patches import kubectl_command
-from cotenant.apps.cli.changes.change_service import desk_of, kubeconfig_door
+from cotenant.apps.cli.changes.change_service import change_service_of, kubeconfig_door
 from cotenant.apps.cli.cluster.dashboard import manifest
 from cotenant.apps.pipeline import corridor
 from cotenant.apps.simulation import cluster_population, demo
@@ -23,7 +23,7 @@ from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.changes.change import Change
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.progress import Silent
@@ -95,12 +95,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             kube=KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))),
             actions=ActionSettings(ledger=str(folder / "ledger.db"), anchor=False),
         )
-        desk = desk_of(settings, store, kubeconfig_door(settings.kube), FixedClock(end))
+        service = change_service_of(settings, store, kubeconfig_door(settings.kube), FixedClock(end))
         _fill_ledger(folder / "ledger.db", source.snapshot(), end)
         refs = [WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in _workloads(source.snapshot())]
-        desk.postpone(Someone("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
+        service.postpone(Person("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
         people = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
-        given = DashboardContext(kubectl_command, manifest, access=people, desk=desk)
+        given = DashboardContext(kubectl_command, manifest, access=people, changes=service)
         app = create_app(source, QUICK, FixedClock(end), given)
         with served(app) as url:
             yield House(app, url, source.snapshot())
@@ -267,6 +267,6 @@ def test_people_with_other_namespaces_get_another_version(house: House) -> None:
 
 
 def test_roles_say_what_one_reads() -> None:
-    assert Someone("a", grants=(Grant(Role.OWNER, ("a", "b")), Grant(Role.VIEWER, ("c",)))).reads == {"a", "b", "c"}
-    assert Someone("a", grants=(Grant(Role.OWNER, ("a",)), Grant(Role.VIEWER))).reads is None
-    assert Someone("a", grants=()).reads == frozenset()
+    assert Person("a", grants=(Grant(Role.OWNER, ("a", "b")), Grant(Role.VIEWER, ("c",)))).reads == {"a", "b", "c"}
+    assert Person("a", grants=(Grant(Role.OWNER, ("a",)), Grant(Role.VIEWER))).reads is None
+    assert Person("a", grants=()).reads == frozenset()

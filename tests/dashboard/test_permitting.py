@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.apps.simulation.api_server import AccessRule, Account, EmbeddedServer
 from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import Permission
 from dashboard.changes import permissions
 from dashboard.frame.view import DashboardContext, View
@@ -32,14 +32,14 @@ def shown(view: View) -> str:
     return json.dumps(permissions.contents(view).to_plotly_json(), default=lambda part: part.to_plotly_json())
 
 
-def view_of(made: Prepared, who: Someone, scene: Scene | None = None) -> View:
+def view_of(made: Prepared, who: Person, scene: Scene | None = None) -> View:
     source, clock = StoreSource(made.store, QUICK), FixedClock(made.inventory.time_seconds)
-    given = DashboardContext(people=lambda: who, desk=scene.desk() if scene else None)
+    given = DashboardContext(people=lambda: who, changes=scene.service() if scene else None)
     return View(source, QUICK, clock.now_seconds, given)
 
 
 def test_roles_are_told_right_by_right_with_their_namespaces(made: Prepared) -> None:
-    olga = Someone("olga", grants=(Grant(Role.OWNER, ("pay", "shop")), Grant(Role.VIEWER)))
+    olga = Person("olga", grants=(Grant(Role.OWNER, ("pay", "shop")), Grant(Role.VIEWER)))
     with EmbeddedServer() as server:
         kubeconfig = server.write_kubeconfig(Path(made.store.url.removeprefix("file://")).parent / "k1")
         scene = Scene(made, acting.settings_of(kubeconfig.parent, kubeconfig, acting.ACTIONS))
@@ -53,7 +53,7 @@ def test_what_the_cluster_refuses_is_asked_again_in_each_namespace(made: Prepare
         folder = Path(made.store.url.removeprefix("file://")).parent
         kubeconfig = server.write_kubeconfig(folder / "k2", server.account("reader", Account("reader", READER)))
         scene = Scene(made, acting.settings_of(folder, kubeconfig, acting.ACTIONS))
-        text = shown(view_of(made, Someone("jane", grants=(Grant(Role.ADMIN),)), scene))
+        text = shown(view_of(made, Person("jane", grants=(Grant(Role.ADMIN),)), scene))
     assert made.namespace in text and '"patch deployments.apps"' in text
     assert "tone-orange" in text and "tone-teal" in text
 
@@ -62,12 +62,12 @@ def test_a_silent_cluster_leaves_the_roles_and_says_so(made: Prepared, tmp_path:
     with EmbeddedServer() as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
     scene = Scene(made, acting.settings_of(tmp_path, kubeconfig, acting.ACTIONS))
-    text = shown(view_of(made, Someone("jane", grants=(Grant(Role.ADMIN),)), scene))
+    text = shown(view_of(made, Person("jane", grants=(Grant(Role.ADMIN),)), scene))
     assert "As jane: admin." in text and "no complete answer" in text
 
 
 def test_read_only_says_how_to_act(made: Prepared) -> None:
-    text = shown(view_of(made, Someone("")))
+    text = shown(view_of(made, Person("")))
     assert "read-only" in text and "cotenant dashboard --act" in text and "The cluster is not asked." in text
 
 

@@ -144,9 +144,9 @@ def test_peaks_and_plans_of_a_workload_are_one_entry_and_drawn_once() -> None:
 
 
 def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
-    deed = PlanHistoryEntry(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
+    act = PlanHistoryEntry(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
     status = {"progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
-    found = story.timeline(plan(PlanPhase.HELD, status=status), [deed], SIX + 60)
+    found = story.timeline(plan(PlanPhase.HELD, status=status), [act], SIX + 60)
     assert [(m.title, m.done) for m in found] == [
         ("approved", True), ("reservations are requested", True), ("reserved capacity is available", True),
         ("the window begins", True),

@@ -45,7 +45,7 @@ class Source:
         return self.found
 
 
-class Desk:
+class DeskScene:
     """A ledger that can be lost."""
 
     def __init__(self) -> None:
@@ -83,22 +83,22 @@ def test_snoozed_and_dismissed_are_told_apart_with_their_reasons() -> None:
 
 
 def test_the_version_changes_with_what_is_put_off_and_a_lost_ledger_hides_no_more_and_no_less() -> None:
-    ref, desk = WorkloadRef("pay", "Deployment", "a"), Desk()
-    source = Postponing(Source(snapshot_of([ref])), desk, lambda: 0.0, 0.0)  # type: ignore[arg-type]
+    ref, service = WorkloadRef("pay", "Deployment", "a"), DeskScene()
+    source = Postponing(Source(snapshot_of([ref])), service, lambda: 0.0, 0.0)  # type: ignore[arg-type]
     first = source.snapshot()
     assert source.snapshot() is first and first.version.startswith("v1-")
-    desk.known = {ref: off(ref)}
+    service.known = {ref: off(ref)}
     second = source.snapshot()
     assert second.version != first.version
-    desk.lost = True
+    service.lost = True
     assert source.snapshot() is second
 
 
-def test_the_desk_is_asked_again_at_once_after_somebody_acted() -> None:
-    ref, desk = WorkloadRef("pay", "Deployment", "a"), Desk()
-    source = Postponing(Source(snapshot_of([ref])), desk, lambda: 0.0, 3600.0)  # type: ignore[arg-type]
+def test_the_service_is_asked_again_at_once_after_somebody_acted() -> None:
+    ref, service = WorkloadRef("pay", "Deployment", "a"), DeskScene()
+    source = Postponing(Source(snapshot_of([ref])), service, lambda: 0.0, 3600.0)  # type: ignore[arg-type]
     first = source.snapshot()
-    desk.known = {ref: off(ref)}
+    service.known = {ref: off(ref)}
     assert source.snapshot() is first
     source.forget()
     assert source.snapshot().version != first.version

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 import requests
 
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.errors import ClusterForbidden, UsageError
 from cotenant.core.model.queues.queue_service import QuotaHistory
 from cotenant.core.model.queues.report import QueueReport
@@ -41,8 +41,8 @@ PAST = QuotaHistory(
 )
 
 
-def view_of(queues: FixedQueues | None, person: Someone | None = None) -> View:
-    given = DashboardContext(queues=queues, people=lambda: person or Someone("ada"))
+def view_of(queues: FixedQueues | None, person: Person | None = None) -> View:
+    given = DashboardContext(queues=queues, people=lambda: person or Person("ada"))
     return View(None, support.QUICK, lambda: NOW, given)  # type: ignore[arg-type]
 
 
@@ -163,13 +163,13 @@ class Stage:
     """What is behind the server now."""
 
     def __init__(self) -> None:
-        self.url, self.person = "", Someone("ada")
+        self.url, self.person = "", Person("ada")
         self.queues = FixedQueues(past=PAST)
 
-    def report(self, who: Someone) -> QueueReport:
+    def report(self, who: Person) -> QueueReport:
         return self.queues.report(who)
 
-    def history(self, who: Someone, quota: str, resource: str) -> QuotaHistory:
+    def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
         return self.queues.history(who, quota, resource)
 
     def get(self, path: str) -> requests.Response:
@@ -193,7 +193,7 @@ def running() -> Iterator[Stage]:
 
 @pytest.fixture
 def stage(running: Stage) -> Stage:
-    running.person, running.queues = Someone("ada"), FixedQueues(past=PAST)
+    running.person, running.queues = Person("ada"), FixedQueues(past=PAST)
     return running
 
 
@@ -231,7 +231,7 @@ def test_rest_refuses_in_words(stage: Stage) -> None:
 
 @pytest.mark.server
 def test_rest_shows_a_person_their_namespaces(stage: Stage) -> None:
-    stage.person = Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
+    stage.person = Person("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
     assert {row["namespace"] for row in stage.rows("pods")} == {"shop"}
     assert stage.get("pods/research/train-0").status_code == 404
 

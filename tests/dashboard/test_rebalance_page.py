@@ -16,7 +16,7 @@ from cotenant.apps.cli.cells import row_cells
 from cotenant.apps.cli.cluster.descheduler import Show
 from cotenant.apps.cli.cluster.descheduler import _print as print_report
 from cotenant.apps.cli.output import Format
-from cotenant.core.model.changes.people import Role, Someone
+from cotenant.core.model.changes.people import Person, Role
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
@@ -38,11 +38,11 @@ NO_MOVES = replace(small_report(), moves=small_report().moves.take(np.array([], 
 NO_METRICS = NoData("the cluster has no NodeMetrics: nobody reports what nodes use", fix="Run the node agents.")
 
 
-def view_of(moves: MoveService | None, who: Someone = APPROVER) -> View:
+def view_of(moves: MoveService | None, who: Person = APPROVER) -> View:
     return View(None, support.QUICK, lambda: NOW, DashboardContext(moves=moves, people=lambda: who))  # type: ignore[arg-type]
 
 
-def drawn(moves: MoveService | None, search: str = "", who: Someone = APPROVER) -> str:
+def drawn(moves: MoveService | None, search: str = "", who: Person = APPROVER) -> str:
     view = view_of(moves, who)
     return text_of(panels.guarded(lambda: page.render(view, search)))
 
@@ -158,7 +158,7 @@ def test_the_page_of_emptied_nodes_has_the_rows_of_the_command_line(capsys: pyte
 
 
 @pytest.mark.parametrize(("who", "off"), [(APPROVER, False), (VIEWER, True)])
-def test_a_node_is_emptied_by_who_may(who: Someone, off: bool) -> None:
+def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
     view = view_of(FixedMoves(), who)
     shown = page.emptying_panel(view, small_emptying(), FixedMoves().jobs(who))
     buttons = [one for one in shown._traverse() if '"of": "node"' in getattr(one, "data-asked", "")]
@@ -180,7 +180,7 @@ def test_a_node_is_emptied_by_who_may(who: Someone, off: bool) -> None:
         (FixedMoves(NO_MOVES), VIEWER, ("No pod should move now.",)),
     ],
 )  # fmt: skip
-def test_every_emptiness_has_its_own_words(moves: FixedMoves | None, who: Someone, words: tuple[str, ...]) -> None:
+def test_every_emptiness_has_its_own_words(moves: FixedMoves | None, who: Person, words: tuple[str, ...]) -> None:
     text = drawn(moves, who=who)
     assert [word for word in words if word not in text] == []
     assert "could not be drawn" not in text
@@ -192,7 +192,7 @@ def test_every_emptiness_has_its_own_words(moves: FixedMoves | None, who: Someon
      (FixedMoves(), narrowed(APPROVER, "shop"), True)],
 )  # fmt: skip
 def test_buttons_are_open_only_to_who_may_and_while_somebody_carries_moves_out(
-    moves: FixedMoves, who: Someone, approvable: bool
+    moves: FixedMoves, who: Person, approvable: bool
 ) -> None:
     view = view_of(moves, who)
     shown = page.move_panel(view, moves.report(who), moves.jobs(who))

@@ -36,7 +36,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def view_of(scene: Scene, **given: Any) -> View:
     source = StoreSource(Store((scene.folder / "none").as_uri(), "x"), support.QUICK)
-    known = DashboardContext(**{"people": lambda: scene.who, "plans": scene.desk(), **given})
+    known = DashboardContext(**{"people": lambda: scene.who, "plans": scene.service(), **given})
     return View(source, support.QUICK, scene.clock.now_seconds, known)
 
 
@@ -55,7 +55,7 @@ def open_ones(parts: list[Component]) -> list[str]:
 )
 def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enabled: list[str]) -> None:
     scene.who = person(role)
-    plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
+    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
     parts = plan_actions.buttons(view_of(scene), plan)
     assert open_ones(parts) == enabled
     assert ("may not administer in namespace shop: it takes role admin." in text_of(parts[1])) == (
@@ -64,7 +64,7 @@ def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enab
 
 
 def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(scene: Scene) -> None:
-    plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
+    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
     assert plan.source is WindowSource.MANUAL
     assert open_ones(plan_actions.buttons(view_of(scene), plan)) == [b for b in ALL if b != "Skip"]
     scene.who = person(Role.ADMIN, "pay")

@@ -16,7 +16,7 @@ from changes.decide.field_changes import address_of
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import send_all
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest, Method
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
@@ -41,8 +41,8 @@ from tests.support.acting import Prepared, Scene
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
-VIEWER = Someone("vera")
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Person("vera")
 KEY = "0123456789abcdef"
 
 
@@ -57,13 +57,15 @@ def scene(made: Prepared, tmp_path: Path) -> Iterator[Scene]:
         yield found
 
 
-def view_of(scene: Scene, who: Someone = ADMIN, age_seconds: float = 0.0, **given: Any) -> View:
+def view_of(scene: Scene, who: Person = ADMIN, age_seconds: float = 0.0, **given: Any) -> View:
     """What a page of this scene is given, with the sources that the application puts before the store."""
     now = FixedClock(scene.end_seconds + age_seconds).now_seconds
-    known = DashboardContext(people=lambda: who, **{"desk": scene.desk(), "actions": scene.settings.actions, **given})
+    known = DashboardContext(
+        people=lambda: who, **{"changes": scene.service(), "actions": scene.settings.actions, **given}
+    )
     source = StoreSource(scene.store, support.QUICK)
     # The clock stands: only who is told to forget asks the ledger again.
-    behind = source if known.desk is None else Postponing(source, known.desk, now, 3600.0)
+    behind = source if known.changes is None else Postponing(source, known.changes, now, 3600.0)
     return View(Narrowing(behind, known.people), support.QUICK, now, known)
 
 
@@ -80,13 +82,13 @@ def step(view: View, refs: list[WorkloadRef], name: str, **more: str) -> str:
 
 
 def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
-    looks = scene.desk().dry_run(ADMIN, ChangeRequest(scene.workloads))
+    looks = scene.service().dry_run(ADMIN, ChangeRequest(scene.workloads))
     return [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted][:count]
 
 
-def test_without_a_desk_or_a_right_the_page_says_what_it_takes(scene: Scene) -> None:
+def test_without_a_service_or_a_right_the_page_says_what_it_takes(scene: Scene) -> None:
     search = search_of(list(scene.workloads[:1]))
-    nobody = text(review.render(view_of(scene, desk=None), search))
+    nobody = text(review.render(view_of(scene, changes=None), search))
     assert "cotenant dashboard --act" in nobody and "review-body" not in nobody
     viewer = text(review.render(view_of(scene, VIEWER), search))
     assert "vera may not review: it takes role owner or approver or admin." in viewer and "review-body" not in viewer
@@ -115,7 +117,7 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
     assert all(label in method for label, _ in review_steps.METHODS.values())
     confirm = step(view, [ref], "confirm")
     assert "Accept 1 change" in confirm and "jane" in confirm and "soak time" in confirm
-    assert scene.desk().changes(ADMIN) == []
+    assert scene.service().changes(ADMIN) == []
 
 
 def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
@@ -143,7 +145,7 @@ def test_nothing_is_accepted_that_was_not_shown(scene: Scene, seen: Any, words: 
     terms = reviewing.asked(search_of([], step="confirm"))
     with pytest.raises(UsageError, match=words):
         review.accepted(view_of(scene), terms, seen)
-    assert scene.desk().changes(ADMIN) == []
+    assert scene.service().changes(ADMIN) == []
 
 
 def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: Scene) -> None:
@@ -158,7 +160,7 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
         review.accepted(view, terms, seen)
     with pytest.raises(UsageError, match="3 h old"):
         snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
-    assert scene.desk().changes(ADMIN) == [] and scene.desk().postponed() == {}
+    assert scene.service().changes(ADMIN) == [] and scene.service().postponed() == {}
 
 
 def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) -> None:
@@ -174,7 +176,7 @@ def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) ->
 def test_a_server_that_does_not_answer_is_told_and_tried_again(made: Prepared, tmp_path: Path) -> None:
     with acting.embedded(tmp_path, made) as scene:
         view, search = view_of(scene), search_of(list(scene.workloads[:1]))
-    wait_for("the desk to notice", lambda: "does not answer" in text(review.render(view, search)))
+    wait_for("the service to notice", lambda: "does not answer" in text(review.render(view, search)))
     assert "tries again" in text(review.render(view, search))
     asked = text(
         panels.guarded(lambda: review.contents(view, LIST, search_of(list(scene.workloads[:1]), step="confirm")))
@@ -193,7 +195,7 @@ def test_no_more_than_a_batch_may_hold_is_reviewed_at_once(made: Prepared, tmp_p
 
 def test_names_and_reasons_stay_text(scene: Scene) -> None:
     view, ref = view_of(scene), scene.workloads[0]
-    scene.desk().postpone(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
+    scene.service().postpone(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
     offered = snooze.one(view, ref)
     said = text(offered)
     assert "<script>alert(1)</script>\\\\u202e" in said and "Show again" in said
@@ -228,7 +230,7 @@ def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None
     assert way in story and "empty failed" not in story
     assert way in text(snooze.one(view, ref))
     # Read-only: the portrait says why there is no way, and the overview offers none.
-    alone = view_of(scene, desk=None)
+    alone = view_of(scene, changes=None)
     assert "Worth most" not in text(overview.contents(alone))
     assert "Read-only: start it with" in text(portrait.contents(alone, ref, ""))
 
@@ -265,8 +267,8 @@ def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) 
 def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prepared, tmp_path: Path) -> None:
     default = msgspec.structs.replace(acting.ACTIONS, guardrails=GuardrailSettings(most_requests_share=1.0))
     with acting.embedded(tmp_path, made, default) as scene:
-        desk, view = scene.desk(), view_of(scene)
-        looks = desk.review(ADMIN, ChangeRequest(scene.workloads))
+        service, view = scene.service(), view_of(scene)
+        looks = service.review(ADMIN, ChangeRequest(scene.workloads))
         look = next(one for one in looks if one.next_steps and not one.error and not one.blocked(()))
         ref = look.workload
         ready = {r["workload"]: r["ready"] for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()}
@@ -287,7 +289,7 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         waiting = next(r for r in rows if r["workload"] == ref.name and r["container"] == taken[0][0])
         assert (waiting["ready"], waiting["cpu_step_total"]) == ("waiting", None)
         assert waiting["stopped_by"].startswith("cool-down until ")
-        (again,) = desk.review(ADMIN, ChangeRequest((ref,)))
+        (again,) = service.review(ADMIN, ChangeRequest((ref,)))
         assert "cool-down" in [rule.name for rule in again.blocked(())]
         assert len(again.next_steps) < len(look.next_steps)
         assert review.afterwards(view, "roll-back", [done.change.id]) == "Rolled back: 1 rolled back."

@@ -81,7 +81,7 @@ def test_the_list_s_own_filters_are_kept_apart_from_the_review_s_terms() -> None
     )
 
 
-def test_what_is_wanted_of_the_desk_carries_every_term_and_the_key() -> None:
+def test_what_is_wanted_of_the_service_carries_every_term_and_the_key() -> None:
     terms = ReviewTerms(key="12345678", overridden=("history",), because="b", second_person="o", canary=0.5)
     wanted = terms.wanted([WEB, API], Method.TEMPLATE)
     assert (wanted.workloads, wanted.key, wanted.canary) == ((WEB, API), "12345678", 0.5)
@@ -137,7 +137,9 @@ def test_sums_are_changes_with_their_sign_and_money_only_where_something_is_pric
         ((Method.BUNDLE, Method.IN_PLACE), Method.IN_PLACE),
     ],
 )
-def test_the_method_chosen_beforehand_is_what_the_desk_suggests(suggested: tuple[Method, ...], chosen: Method) -> None:
+def test_the_method_chosen_beforehand_is_what_the_service_suggests(
+    suggested: tuple[Method, ...], chosen: Method
+) -> None:
     found = [replace(look, suggested=method) for look, method in zip(looks(), suggested, strict=False)]
     assert reviewing.default_method(found) is chosen
 

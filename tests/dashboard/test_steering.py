@@ -13,7 +13,7 @@ from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import create_app
@@ -42,7 +42,7 @@ def url(cluster: DemoCluster, tmp_path: Path) -> Iterator[Callable[[Role], str]]
     opened: list[Any] = []
 
     def served(role: Role) -> str:
-        who = Someone("jane", grants=(Grant(role),))
+        who = Person("jane", grants=(Grant(role),))
         given = DashboardContext(people=lambda: who, steering=cluster.course)
         source = StoreSource(Store(tmp_path.as_uri(), "empty"), support.QUICK)
         opened.append(support.served(create_app(source, support.QUICK, cluster.clock, given)))

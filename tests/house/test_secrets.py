@@ -19,7 +19,7 @@ from cotenant.apps.pipeline.shards.work import ShardTask
 from cotenant.core.adapters.http_connection import Request
 from cotenant.core.adapters.kube.auth import Access
 from cotenant.core.adapters.kube.connection import ApiResponse
-from cotenant.core.model.changes.people import IdentitySource, Someone
+from cotenant.core.model.changes.people import IdentitySource, Person
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.usage.usage import TimeGrid
 from cotenant.core.settings.base import Section
@@ -97,7 +97,7 @@ HOLDERS = [
     Session("ada", (), 1.0, id_token=SECRET, refresh_token=SECRET),
     ClaimedIdentity("ada", (), SECRET, 1.0, SECRET),
     LoginAttempt(f"https://idp/?state={SECRET}", SECRET, SECRET, SECRET),
-    Someone("ada", (), IdentitySource.OIDC, (), SECRET),
+    Person("ada", (), IdentitySource.OIDC, (), SECRET),
     Visit(Front("http", "h", "/", query=f"token={SECRET}"), {"authorization": SECRET}, SECRET, fresh=False),
     Pair(b"certificate", SECRET.encode()),
     Access("c", "https://api", lambda: SECRET, proxy=URL),

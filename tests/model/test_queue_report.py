@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cotenant.apps.cli.output import Format, render
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.queues.explanation import explanation, human_amount, row_of
 from cotenant.core.model.queues.queue_service import visible_to
 from cotenant.core.model.queues.tables import quota_table, tables_of, waiting_table
@@ -85,9 +85,9 @@ def test_nothing_is_said_that_is_not_known() -> None:
 
 
 def test_a_person_sees_pods_and_gangs_of_their_namespaces_and_all_quotas() -> None:
-    shop = Someone("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
+    shop = Person("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
     part = visible_to(REPORT, shop)
     assert part.quotas == REPORT.quotas
     assert {row.namespace for row in (*part.waiting, *part.gangs)} == {"shop"}
     assert part.waiting[0].reason == "behind (hidden) in the queue"
-    assert visible_to(REPORT, Someone("ada")) is REPORT
+    assert visible_to(REPORT, Person("ada")) is REPORT

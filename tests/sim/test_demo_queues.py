@@ -13,7 +13,7 @@ from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING
 from cotenant.apps.simulation.queues import JOB_CORES, JOBS, MOST_CORES
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.queues.report import GangState
 from cotenant.core.settings.root import Settings
 from profiler.synthetic import SyntheticSpec, generate
@@ -28,7 +28,7 @@ def test_the_demo_shows_a_borrower_waiting_pods_and_an_incomplete_gang(tmp_path:
     with capture_logs() as logs, DemoCluster(story, Settings(), tmp_path) as cluster:
         deadline = time.monotonic() + LONGEST_SECONDS
         while True:
-            report = queue_service_of(cluster.settings, clock=cluster.clock).report(Someone("ada"))
+            report = queue_service_of(cluster.settings, clock=cluster.clock).report(Person("ada"))
             (research,) = [row for row in report.quotas if (row.quota, row.resource) == ("research", "cpu")]
             if research.used == 1000 * MOST_CORES or time.monotonic() > deadline:
                 break

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from changes.moves.service import ClusterMoveService
-from cotenant.apps.cli.changes.change_service import move_desk_of
+from cotenant.apps.cli.changes.change_service import move_service_of
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING
@@ -46,46 +46,46 @@ def test_the_demo_has_a_plan_and_its_manager_moves_an_approved_pod(tmp_path: Pat
     busy["status"]["nodeMetric"]["systemUsage"]["resources"] = system
     story = DemoScenario(inventory, RunResults(inventory.time_seconds), NOTHING, metrics)
     with DemoCluster(story, Settings(), tmp_path) as cluster:
-        desk = move_desk_of(cluster.settings, clock=cluster.clock)
-        report = desk.report(ADMIN)
+        service = move_service_of(cluster.settings, clock=cluster.clock)
+        report = service.report(ADMIN)
         assert len(report.nodes) == 6 and not report.gaps
         moves = [row for row in report.moves.rows() if row["decision"] == "move"]
         assert moves and {row["source"] for row in moves} == {inventory.nodes[0].name}
-        wait_for("the manager carries moves out", lambda: _fresh(desk).carrier.carries, 60)
-        (outcome,) = desk.approve(ADMIN, [moves[0]["pod"]])
+        wait_for("the manager carries moves out", lambda: _fresh(service).carrier.carries, 60)
+        (outcome,) = service.approve(ADMIN, [moves[0]["pod"]])
         assert not outcome.error
-        wait_for("the successor starts", lambda: _at(desk, "WaitForBoundPodReady"), 60)
+        wait_for("the successor starts", lambda: _at(service, "WaitForBoundPodReady"), 60)
         cluster.course.forward(cluster.clock.now_seconds() + 120)  # of the five minutes that a job may take
         (row,) = wait_for(
-            "the move ends", lambda: [r for r in _fresh(desk).jobs.rows() if r["step"] == "Complete"], 120
+            "the move ends", lambda: [r for r in _fresh(service).jobs.rows() if r["step"] == "Complete"], 120
         )
-        after = wait_for("the reports follow", lambda: _moved(desk, moves[0], report), 60)
+        after = wait_for("the reports follow", lambda: _moved(service, moves[0], report), 60)
     assert (row["phase"], row["target"]) == ("Succeeded", moves[0]["target"])
     # the pods of its workload are alike: the target gains about what the source lost, of nodes that may differ in size
     assert after[moves[0]["target"]] > 0 > after[moves[0]["source"]]
 
 
-def _moved(desk: ClusterMoveService, move: dict[str, Any], before: RebalanceReport) -> dict[str, float]:
+def _moved(service: ClusterMoveService, move: dict[str, Any], before: RebalanceReport) -> dict[str, float]:
     """CPU of source and target against what a round before said, as shares; {} until both differ."""
-    desk._reading.forget()
-    desk._round.forget()
+    service._reading.forget()
+    service._round.forget()
     then = {row["node"]: row["cpu_now"] for row in before.nodes.rows()}
-    now = {row["node"]: row["cpu_now"] for row in desk.report(ADMIN).nodes.rows()}
+    now = {row["node"]: row["cpu_now"] for row in service.report(ADMIN).nodes.rows()}
     changes = {name: now[name] - then[name] for name in (move["source"], move["target"])}
     return changes if all(changes.values()) else {}
 
 
-def _fresh(desk: ClusterMoveService) -> MigrationJobs:
-    desk._jobs.forget()  # not the answer of a moment ago
-    return desk.jobs(ADMIN)
+def _fresh(service: ClusterMoveService) -> MigrationJobs:
+    service._jobs.forget()  # not the answer of a moment ago
+    return service.jobs(ADMIN)
 
 
-def _at(desk: ClusterMoveService, step: str) -> bool:
-    return any(row["step"] == step for row in _fresh(desk).jobs.rows())
+def _at(service: ClusterMoveService, step: str) -> bool:
+    return any(row["step"] == step for row in _fresh(service).jobs.rows())
 
 
-def _ended(desk: ClusterMoveService) -> list[dict[str, Any]]:
-    return [row for row in _fresh(desk).jobs.rows() if row["phase"] in ("Succeeded", "Failed")]
+def _ended(service: ClusterMoveService) -> list[dict[str, Any]]:
+    return [row for row in _fresh(service).jobs.rows() if row["phase"] in ("Succeeded", "Failed")]
 
 
 def test_the_demos_configuration_is_one_of_koordinators() -> None:

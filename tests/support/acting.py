@@ -1,4 +1,4 @@
-"""A dashboard that acts: real workloads on a real API server, their recommendations in a small store, a desk between.
+"""A dashboard that acts: real workloads on a real API server, recommendations in a small store, a service between.
 
     with acting.embedded(tmp_path) as scene, acting.served(scene) as url: ...      # the embedded API server
     with acting.on_plane(control_plane, tmp_path) as scene: ...                    # kube-apiserver, controllers, kwok
@@ -23,7 +23,7 @@ import msgspec
 from changes.decide.field_changes import address_of
 from changes.decide.patches import kubectl_command
 from changes.service import ClusterChangeService
-from cotenant.apps.cli.changes.change_service import at_this_machine, desk_of
+from cotenant.apps.cli.changes.change_service import at_this_machine, change_service_of
 from cotenant.apps.cli.cluster.dashboard import manifest
 from cotenant.apps.pipeline import corridor
 from cotenant.apps.simulation import cluster_population, demo, objects
@@ -31,7 +31,7 @@ from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.clock import Clock, FixedClock
 from cotenant.core.adapters.kube import KubeClient, connect, send_all
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.cluster import Event, Inventory, Pod
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
@@ -115,8 +115,8 @@ class Scene:
 
     def acceptable(self) -> tuple[WorkloadRef, ...]:
         """Those of `workloads` that pass every guardrail now."""
-        someone = Someone("test", grants=(Grant(Role.ADMIN),))
-        found = self.desk().review(someone, ChangeRequest(self.workloads))
+        someone = Person("test", grants=(Grant(Role.ADMIN),))
+        found = self.service().review(someone, ChangeRequest(self.workloads))
         return tuple(one.workload for one in found if not one.error and not one.blocked(()))
 
     def live(self, ref: WorkloadRef) -> dict[str, Any]:
@@ -131,9 +131,9 @@ class Scene:
         """Each container's resources in the template."""
         return [c.get("resources") for c in self.live(ref)["spec"]["template"]["spec"]["containers"]]
 
-    def desk(self, clock: Clock | None = None) -> ClusterChangeService:
-        """A desk of its own on the scene's ledger."""
-        return desk_of(self.settings, self.store, clock=clock)
+    def service(self, clock: Clock | None = None) -> ClusterChangeService:
+        """A service of its own on the scene's ledger."""
+        return change_service_of(self.settings, self.store, clock=clock)
 
 
 @contextmanager
@@ -175,21 +175,21 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
                 client.delete(path)
 
 
-def app_of(scene: Scene, people: Callable[[], Someone] | None = None, **given: Any) -> Any:
-    """The application with a desk. people: the administrator at this machine unless said; given: fields of Given."""
+def app_of(scene: Scene, people: Callable[[], Person] | None = None, **given: Any) -> Any:
+    """The application with a service. people: the administrator at this machine unless said; given: fields of Given."""
     settings = scene.settings
     known = DashboardContext(
         kubectl_command,
         manifest,
         settings.recommender.prices,
         actions=settings.actions,
-        **{"people": people or at_this_machine(settings.kube), "desk": scene.desk(), **given},
+        **{"people": people or at_this_machine(settings.kube), "changes": scene.service(), **given},
     )
     source = StoreSource(scene.store, settings.dashboard)
     return create_app(source, settings.dashboard, FixedClock(scene.end_seconds), known)
 
 
-def served(scene: Scene, people: Callable[[], Someone] | None = None, **given: Any) -> AbstractContextManager[str]:
+def served(scene: Scene, people: Callable[[], Person] | None = None, **given: Any) -> AbstractContextManager[str]:
     """The same behind a real server; gives its address."""
     return support.served(app_of(scene, people, **given))
 
@@ -236,7 +236,7 @@ def prepared(folder: Path, name: str = "pay") -> Prepared:
 
 
 def settings_of(folder: Path, kubeconfig: Path, actions: ActionSettings) -> Settings:
-    """Settings of a desk: this cluster, a ledger in the folder, its head kept in namespace `kube-system`."""
+    """Settings of a service: this cluster, a ledger in the folder, its head kept in namespace `kube-system`."""
     base = Settings()
     return msgspec.structs.replace(
         base,

@@ -8,7 +8,7 @@ from cotenant.core.model.allocation.cpu_ownership import owners
 from cotenant.core.model.allocation.cpu_topology import regular_topology
 from cotenant.core.model.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
 from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import CotenantError
 
 PODS = (PodCpus("shop", "web-0", "u0", frozenset({0, 8})), PodCpus("etl", "join", "u1", frozenset({4, 5, 12, 13})))
@@ -24,7 +24,7 @@ class FixedTopologies:
     trouble: CotenantError | None = None
     asked: int = 0
 
-    def topology(self, who: Someone, node: str) -> NodeTopology:  # noqa: ARG002 - the service's signature
+    def topology(self, who: Person, node: str) -> NodeTopology:  # noqa: ARG002 - the service's signature
         self.asked += 1
         if self.trouble is not None:
             raise self.trouble

@@ -1,7 +1,7 @@
 """Rounds of rebalancing to show and to act on: a fixed service, and one on the embedded API server with its ledger.
 
     with moves.embedded(tmp_path) as scene:
-        scene.desk().approve(person(Role.APPROVER), ["shop/web-0"])
+        scene.service().approve(person(Role.APPROVER), ["shop/web-0"])
 
 Nothing carries jobs out there: a test writes the status that the manager would.
 """
@@ -18,10 +18,10 @@ import msgspec
 
 from changes.moves.jobs import job_rows
 from changes.moves.service import ClusterMoveService
-from cotenant.apps.cli.changes.change_service import move_desk_of
+from cotenant.apps.cli.changes.change_service import move_service_of
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.model.changes.people import Right, Role, Someone
+from cotenant.core.model.changes.people import Person, Right, Role
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.node_taints import APPROVED
@@ -120,51 +120,51 @@ class FixedMoves:
     approved: list[tuple[str, str]] = field(default_factory=list)
     """(pod, reason) of what was approved, (job, reason) of what was withdrawn."""
 
-    def report(self, who: Someone) -> RebalanceReport:
+    def report(self, who: Person) -> RebalanceReport:
         who.require(Right.READ)
         if isinstance(self.round, CotenantError):
             raise self.round
         return visible_to(self.round, who)
 
-    def jobs(self, who: Someone) -> MigrationJobs:
+    def jobs(self, who: Person) -> MigrationJobs:
         who.require(Right.READ)
         table = Table.from_rows(JOBS, job_rows(self.bodies))
         return MigrationJobs(NOW, visible_pods(table, who), self.carrier, self.carrier)
 
-    def emptying(self, who: Someone) -> RebalanceReport:
+    def emptying(self, who: Person) -> RebalanceReport:
         who.require(Right.READ)
         return visible_to(small_emptying(), who)
 
-    def preview_nodes(self, who: Someone, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+    def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
         who.require_everywhere(Right.APPROVE)
         return [MoveOutcome(one) for one in nodes]
 
-    def approve_nodes(self, who: Someone, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+    def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         outcomes = self.preview_nodes(who, nodes)
         self.approved += [(one, reason) for one in nodes]
         return outcomes
 
-    def withdraw_node(self, who: Someone, node: str, reason: str = "") -> MoveOutcome:
+    def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
         who.require_everywhere(Right.APPROVE)
         self.approved.append((node, reason))
         return MoveOutcome(node)
 
-    def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+    def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
         for one in pods:
             who.require(Right.APPROVE, namespace_of(one))
         return [MoveOutcome(one, f"job-{one.replace('/', '-')}") for one in pods]
 
-    def approve(self, who: Someone, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+    def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         outcomes = self.preview(who, pods)
         self.approved += [(one, reason) for one in pods]
         return outcomes
 
-    def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
+    def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
         who.require(Right.APPROVE)
         self.approved.append((job, reason))
         return MoveOutcome("shop/c-1", job)
 
-    def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
+    def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
         who.require(Right.READ)
         return self.entries
 
@@ -179,10 +179,10 @@ class MoveScene:
     clock: TestClock
     pods: tuple[str, ...]
 
-    def desk(self, **kube: str) -> ClusterMoveService:
+    def service(self, **kube: str) -> ClusterMoveService:
         """A service of its own on the scene's ledger; kube: other settings of the cluster."""
         own = msgspec.structs.replace(self.settings.kube, **kube)
-        return move_desk_of(msgspec.structs.replace(self.settings, kube=own), clock=self.clock)
+        return move_service_of(msgspec.structs.replace(self.settings, kube=own), clock=self.clock)
 
     def configure(self, *entries: Json) -> None:
         """Other arguments of plugins for desks from now on."""
@@ -289,7 +289,7 @@ def _report(api: Api, name: str, system: str, pods: Sequence[str]) -> None:
     _tell(api, f"{METRICS}/{name}", status)
 
 
-def narrowed(who: Someone, *namespaces: str) -> Someone:
+def narrowed(who: Person, *namespaces: str) -> Person:
     """The same person with their roles in these namespaces alone."""
     return replace(who, grants=tuple(replace(grant, namespaces=namespaces) for grant in who.grants))
 

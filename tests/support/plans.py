@@ -1,4 +1,4 @@
-"""Reservation plans on the embedded API server, a desk to act on them, and a dashboard in front.
+"""Reservation plans on the embedded API server, a service to act on them, and a dashboard in front.
 
     with plans.embedded(tmp_path) as scene:
         scene.plan("web-peak", status={"phase": "Proposed", ...})
@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from changes.plans.service import ClusterPlanService
-from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.cli.changes.change_service import plan_service_of
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger, LedgerRow
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -55,9 +55,9 @@ class TestClock:
         return self.seconds
 
 
-def person(role: Role, *namespaces: str, name: str = "ann") -> Someone:
+def person(role: Role, *namespaces: str, name: str = "ann") -> Person:
     """Somebody with one role."""
-    return Someone(name, grants=(Grant(role, namespaces),))
+    return Person(name, grants=(Grant(role, namespaces),))
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Scene:
     settings: Settings
     folder: Path
     clock: TestClock = field(default_factory=lambda: TestClock(SIX - 6 * HOUR))
-    who: Someone = field(default_factory=lambda: person(Role.ADMIN))
+    who: Person = field(default_factory=lambda: person(Role.ADMIN))
 
     def plan(self, name: str = "web-peak", status: Json | None = None, **spec: Any) -> str:
         """Write a plan, with the status that the manager would give it."""
@@ -98,9 +98,9 @@ class Scene:
     def spec(self, name: str) -> Json:
         return dict(self.api.get(self.path(name))["spec"])
 
-    def desk(self) -> ClusterPlanService:
-        """A desk of its own on the scene's ledger."""
-        return plan_desk_of(self.settings, clock=self.clock)
+    def service(self) -> ClusterPlanService:
+        """A service of its own on the scene's ledger."""
+        return plan_service_of(self.settings, clock=self.clock)
 
     def rows(self) -> list[LedgerRow]:
         """The ledger."""
@@ -110,14 +110,14 @@ class Scene:
         finally:
             ledger.close()
 
-    def app(self, source: ResultSource | None = None, people: Callable[[], Someone] | None = None) -> Any:
-        """The dashboard with the desk, on these results or on none."""
+    def app(self, source: ResultSource | None = None, people: Callable[[], Person] | None = None) -> Any:
+        """The dashboard with the service, on these results or on none."""
         own = StoreSource(Store((self.folder / "empty").as_uri(), "embedded"), support.QUICK)
-        given = DashboardContext(people=people or (lambda: self.who), plans=self.desk())
+        given = DashboardContext(people=people or (lambda: self.who), plans=self.service())
         return create_app(source or own, support.QUICK, self.clock, given)
 
     def served(
-        self, source: ResultSource | None = None, people: Callable[[], Someone] | None = None
+        self, source: ResultSource | None = None, people: Callable[[], Person] | None = None
     ) -> AbstractContextManager[str]:
         """The same behind a real server; gives its address."""
         return support.served(self.app(source, people))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import CotenantError, NoData
 from cotenant.core.model.queues.queue_service import QuotaHistory, visible_to
 from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
@@ -56,14 +56,14 @@ class FixedQueues:
         """Another report from now on."""
         self._report = report
 
-    def report(self, who: Someone) -> QueueReport:
+    def report(self, who: Person) -> QueueReport:
         """The report, of what the person may see."""
         who.require(Right.READ)
         if isinstance(self._report, CotenantError):
             raise self._report
         return visible_to(self._report, who)
 
-    def history(self, who: Someone, quota: str, resource: str) -> QuotaHistory:
+    def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
         """The fixed day under the names that are asked for."""
         who.require(Right.READ)
         if self._past is None:

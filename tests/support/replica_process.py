@@ -10,7 +10,7 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI
 
-from cotenant.apps.cli.changes.change_service import desk_of
+from cotenant.apps.cli.changes.change_service import change_service_of
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.settings.root import Settings
@@ -31,5 +31,5 @@ def serve(
 
 def app_of(known: Settings, store: Store, end_seconds: float) -> FastAPI:
     """The replica's application."""
-    context = DashboardContext(actions=known.actions, access=known.access, desk=desk_of(known, store))
+    context = DashboardContext(actions=known.actions, access=known.access, changes=change_service_of(known, store))
     return create_app(StoreSource(store, known.dashboard), known.dashboard, FixedClock(end_seconds), context)

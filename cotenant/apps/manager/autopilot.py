@@ -18,7 +18,7 @@ from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.adapters.webhook import receiver_of
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ledger_place
 from cotenant.core.settings.sections.store import store_url
@@ -36,7 +36,7 @@ def autopilot_controller(
     store = Store(store_url(settings.store, os.environ), cluster)
 
     @contextmanager
-    def access(_who: Someone) -> Iterator[KubeClient]:
+    def access(_who: Person) -> Iterator[KubeClient]:
         """Our own account, whoever asks: the autopilot acts for nobody else."""
         led = LedClient.of(client, leadership.require)
         try:

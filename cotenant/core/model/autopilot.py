@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
@@ -235,28 +235,28 @@ class AutopilotService(Protocol):
     ledger.
     """
 
-    def round(self, who: Someone, in_window: bool = False) -> AutopilotRound:
+    def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
         """As of now, or of some seconds ago; in_window: as if every change window were open."""
 
-    def report(self, who: Someone, days: float) -> Table:
+    def report(self, who: Person, days: float) -> Table:
         """`REPORT` of the last days."""
 
-    def policy(self, who: Someone, name: str) -> StoredPolicy:
+    def policy(self, who: Person, name: str) -> StoredPolicy:
         """NoData when there is none."""
 
-    def try_policy(self, who: Someone, body: Mapping[str, Any]) -> AutopilotRound:
+    def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
         """What a policy would do tonight if it stood as `body`; UsageError names what it says against itself."""
 
     def save_policy(
-        self, who: Someone, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
+        self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
     ) -> str:
         """Make it, or replace its spec while that still is `before`; the name."""
 
-    def pause(self, who: Someone, reason: str = "") -> str:
+    def pause(self, who: Person, reason: str = "") -> str:
         """Stop every act from now on; what the switch says then."""
 
-    def resume(self, who: Someone, workload: WorkloadRef | None = None, reason: str = "") -> None:
+    def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
         """Resume everything, or one workload that was left alone."""
 
-    def switch(self, who: Someone, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
+    def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
         """Let a policy act, or take that back; UsageError when its digest is another one, where one is given."""

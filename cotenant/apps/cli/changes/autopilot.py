@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autopilot.rounds.reading import RoundReading
     from autopilot.service import ClusterAutopilotService
-    from cotenant.core.model.changes.people import Someone
+    from cotenant.core.model.changes.people import Person
     from cotenant.core.model.recommendation import Recommendation
     from cotenant.core.settings.root import Settings
 
@@ -183,17 +183,17 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
     return autopilot_service_of(settings, recommended, door, stored=lambda: open_store(settings, cluster))
 
 
-def _person(settings: Settings) -> Someone:
+def _person(settings: Settings) -> Person:
     """Whom the cluster knows, with the roles of the settings; where these name nobody's, whoever has the kubeconfig."""
     from changes.live_context import who
     from cotenant.apps.cli.changes.change_service import at_this_machine, kubeconfig_door
     from cotenant.apps.cli.changes.recs_approval import someone_of
-    from cotenant.core.model.changes.people import Someone
+    from cotenant.core.model.changes.people import Person
     from cotenant.core.settings.sections.dashboard import AccessMode
 
     if settings.access.mode is AccessMode.NONE:
         return at_this_machine(settings.kube)()
-    with kubeconfig_door(settings.kube)(Someone("")) as client:
+    with kubeconfig_door(settings.kube)(Person("")) as client:
         return someone_of(who(client), settings.access)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from cotenant.apps.cli.output import message
-from cotenant.core.model.changes.people import Grant, Role, Someone
+from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ IDLE_SECONDS: Final = 20.0
 """A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
 
 
-def desk_of(
+def change_service_of(
     settings: Settings,
     store: Store,
     door: ClusterAccess | None = None,
@@ -72,7 +72,7 @@ def desk_of(
     return ClusterChangeService(office)
 
 
-def plan_desk_of(
+def plan_service_of(
     settings: Settings, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
 ) -> ClusterPlanService:
     """A plan service on the same cluster, with the same ledger; sends no request yet.
@@ -95,7 +95,7 @@ def plan_desk_of(
     return ClusterPlanService(office)
 
 
-def move_desk_of(
+def move_service_of(
     settings: Settings, access: ClusterAccess | None = None, clock: Clock | None = None
 ) -> ClusterMoveService:
     """A service of moves on the same cluster, with the same ledger; sends no request yet."""
@@ -178,7 +178,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
         return connect(hasty)
 
     @contextmanager
-    def door(_who: Someone) -> Iterator[KubeClient]:
+    def door(_who: Person) -> Iterator[KubeClient]:
         client = lent()
         try:
             yield client
@@ -191,7 +191,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
     return door
 
 
-def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
+def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
     """The local person as administrator, under the name that the cluster returns; no name while it does not answer."""
     from changes.live_context import who
     from cotenant.core.adapters.kube import connect
@@ -209,7 +209,7 @@ def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
         name, groups = person.name, person.groups
     except ClusterError as error:
         message(f"the cluster does not say who you are: {error}. {error.fix}", style="yellow")
-    someone = Someone(name, groups, grants=(Grant(Role.ADMIN),))
+    someone = Person(name, groups, grants=(Grant(Role.ADMIN),))
     return lambda: someone
 
 

@@ -15,8 +15,8 @@ from cotenant.core.model.changes.tables import changes_table
 from cotenant.core.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from changes.live_context import Person
-    from cotenant.core.model.changes.people import Someone
+    from changes.live_context import ClusterUser
+    from cotenant.core.model.changes.people import Person
     from cotenant.core.settings.sections.dashboard import AccessSettings
 
 ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change that waits, or its beginning.")]
@@ -64,7 +64,7 @@ def decline(
     print_table(changes_table(done), output, headers=not no_headers)
 
 
-def someone_of(person: Person, access: AccessSettings) -> Someone:
+def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
     """Whom the cluster knows, with the roles of `access.roles`: what it puts before names is left off for those."""
     from cotenant.core.model.changes.people import IdentitySource
     from cotenant.core.settings.sections.dashboard import AccessMode

@@ -58,12 +58,12 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
 
 
 @contextmanager
-def watched(settings: Settings, desk: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
+def watched(settings: Settings, service: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
     """Runs a watcher beside the body, where there is a change service and the settings enable it."""
-    if desk is None or not settings.actions.watch:
+    if service is None or not settings.actions.watch:
         yield
         return
-    stop = desk.watcher(teller(settings), peaks_of(settings, store)).start(settings.actions.watch_seconds)
+    stop = service.watcher(teller(settings), peaks_of(settings, store)).start(settings.actions.watch_seconds)
     try:
         yield
     finally:

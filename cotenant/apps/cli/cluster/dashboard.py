@@ -69,7 +69,7 @@ def dashboard(
     parts = [_part(session, flags, store, several=len(stores) > 1) for store in stores]
     with ExitStack() as watchers:
         for part in parts:
-            watchers.enter_context(watched(part.settings, part.services.get("desk"), part.store))
+            watchers.enter_context(watched(part.settings, part.services.get("changes"), part.store))
         serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
 
 
@@ -105,17 +105,20 @@ def acting(settings: Settings, store: Store) -> dict[str, Any]:
     from cotenant.apps.cli.changes.change_service import (
         at_this_machine,
         autopilot_service_of,
-        desk_of,
+        change_service_of,
         door_of,
-        move_desk_of,
-        plan_desk_of,
+        move_service_of,
+        plan_service_of,
     )
     from cotenant.apps.cli.node.topology_reading import ClusterTopologyService
     from cotenant.apps.cli.queues.queue_service import queue_service_of
     from cotenant.apps.pipeline.explain import recommendations_of
 
-    arguments: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
-    arguments |= {"queues": queue_service_of(settings), "moves": move_desk_of(settings)}
+    arguments: dict[str, Any] = {
+        "changes": change_service_of(settings, store),
+        "plans": plan_service_of(settings, store=store),
+    }
+    arguments |= {"queues": queue_service_of(settings), "moves": move_service_of(settings)}
     arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store), stored=lambda: store)}
     arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
     if settings.access.mode is AccessMode.NONE:

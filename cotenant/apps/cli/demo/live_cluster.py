@@ -88,10 +88,10 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     from cotenant.apps.cli.changes.change_service import (
         at_this_machine,
         autopilot_service_of,
-        desk_of,
+        change_service_of,
         door_of,
-        move_desk_of,
-        plan_desk_of,
+        move_service_of,
+        plan_service_of,
     )
     from cotenant.apps.cli.cluster.dashboard import manifest
     from cotenant.apps.cli.node.topology_reading import ClusterTopologyService
@@ -102,10 +102,10 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     settings = cluster.settings
     acting: dict[str, Any] = {
         "people": at_this_machine(settings.kube),
-        "desk": desk_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
-        "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
+        "changes": change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
+        "plans": plan_service_of(settings, clock=cluster.clock, store=store),
         "queues": queue_service_of(settings, clock=cluster.clock),
-        "moves": move_desk_of(settings, clock=cluster.clock),
+        "moves": move_service_of(settings, clock=cluster.clock),
         "autopilot": autopilot_service_of(
             settings, recommendations_of(store), clock=cluster.clock, stored=lambda: store
         ),
@@ -120,13 +120,13 @@ def given(cluster: DemoCluster, store: Store) -> Any:
 @contextmanager
 def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
     """Changes are verified by themselves when the demo's clock passes their time, as a dashboard that acts does."""
-    from cotenant.apps.cli.changes.change_service import desk_of
+    from cotenant.apps.cli.changes.change_service import change_service_of
     from cotenant.apps.cli.changes.watcher_output import watched
 
     actions = msgspec.structs.replace(cluster.settings.actions, watch=True, watch_seconds=WATCH_SECONDS)
     settings = msgspec.structs.replace(cluster.settings, actions=actions)
-    desk = desk_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
-    with watched(settings, desk, store):
+    service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
+    with watched(settings, service, store):
         yield
 
 

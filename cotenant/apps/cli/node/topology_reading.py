@@ -12,7 +12,7 @@ from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, Allocations, decoded, inventory_of
 from cotenant.core.model.allocation.node_topology import DeviceOwnership, NodeTopology, device_owners, visible_to
 from cotenant.core.model.allocation.topology_document import parse_topology, topology_address
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import ClusterError, NoData, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ClusterTopologyService:
         """Nothing is read yet."""
         self._access = access
 
-    def topology(self, who: Someone, node: str) -> NodeTopology:
+    def topology(self, who: Person, node: str) -> NodeTopology:
         """The node as it is now, with the names of pods that the person may see."""
         who.require(Right.READ)
         with self._access(who) as client:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.queues.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS, QuotaHistory, visible_to
 from cotenant.core.model.resource import MILLICORES_PER_CORE
@@ -41,7 +41,7 @@ class ClusterQueueService:
         self._access, self._settings, self._clock, self._metrics = access, settings, clock, metrics
         self._reading = SharedReading(clock, self._read)
 
-    def report(self, who: Someone) -> QueueReport:
+    def report(self, who: Person) -> QueueReport:
         """The queues as they are now, or were some seconds ago."""
         who.require(Right.READ)
         return visible_to(self._reading.answer(), who)
@@ -49,10 +49,10 @@ class ClusterQueueService:
     def _read(self, now_seconds: float) -> QueueReport:
         from cotenant.apps.cli.queues.live_queues import read_report
 
-        with self._access(Someone("")) as client:
+        with self._access(Person("")) as client:
             return read_report(client, self._settings, now_seconds)[1]
 
-    def history(self, who: Someone, quota: str, resource: str) -> QuotaHistory:
+    def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
         """The last day, a value every HISTORY_STEP_SECONDS."""
         who.require(Right.READ)
         if self._metrics is None:

@@ -17,7 +17,7 @@ from cotenant.core.model.errors import UsageError
 if TYPE_CHECKING:
     from changes.plans.service import ClusterPlanService
     from cotenant.core.adapters.kube import KubeClient
-    from cotenant.core.model.changes.people import Someone
+    from cotenant.core.model.changes.people import Person
     from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
     from cotenant.core.model.reservations.plan import DecisionScope, Plan, PlanDecision
     from cotenant.core.model.reservations.plan_service import PlanRef, PlanService
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Trial = Callable[[Plan, float], Apply | Patch]
     """The write that a decision comes to, from the plan and the time (Unix seconds)."""
-    Deed = Callable[[PlanService, PlanRef], str]
+    PlanAct = Callable[[PlanService, PlanRef], str]
     """The decision through the plan service, and what is said of it."""
 
 app = new_app()
@@ -63,15 +63,15 @@ def approve(
 
     scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
 
-    def deed(desk: PlanService, ref: PlanRef) -> str:
-        approved = desk.approve(person(who), ref, scope, reason)
+    def act(service: PlanService, ref: PlanRef) -> str:
+        approved = service.approve(person(who), ref, scope, reason)
         if not approved.status.window:
             return f"Approved by {who}; written"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
         return f"Approved by {who}; written\ncapacity for {approved.count} pods will be reserved at {at}"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason), deed)
+    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason), act)
 
 
 @app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
@@ -90,12 +90,12 @@ def reject(
 
     scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
 
-    def deed(desk: PlanService, ref: PlanRef) -> str:
-        desk.reject(person(who), ref, reason, scope)
+    def act(service: PlanService, ref: PlanRef) -> str:
+        service.reject(person(who), ref, reason, scope)
         return f"Rejected by {who}; written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, who, reason), deed)
+    _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, who, reason), act)
 
 
 @app.command(
@@ -114,12 +114,12 @@ def skip(
 
     at = _moment(start)
 
-    def deed(desk: PlanService, ref: PlanRef) -> str:
-        desk.skip(person(login()), ref, at)
+    def act(service: PlanService, ref: PlanRef) -> str:
+        service.skip(person(login()), ref, at)
         return "written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds: skipped(plan, at, now_seconds), deed)
+    _act(settings, plan, yes, lambda plan, now_seconds: skipped(plan, at, now_seconds), act)
 
 
 @app.command(
@@ -138,12 +138,12 @@ def unskip(
 
     at = _moment(start)
 
-    def deed(desk: PlanService, ref: PlanRef) -> str:
-        desk.restore(person(login()), ref, at)
+    def act(service: PlanService, ref: PlanRef) -> str:
+        service.restore(person(login()), ref, at)
         return "written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds: restored(plan, at, now_seconds), deed)
+    _act(settings, plan, yes, lambda plan, now_seconds: restored(plan, at, now_seconds), act)
 
 
 def named(text: str) -> tuple[str, str]:
@@ -161,11 +161,11 @@ def now() -> float:
     return SystemClock().now_seconds()
 
 
-def desk_of(settings: Settings) -> ClusterPlanService:
+def service_of(settings: Settings) -> ClusterPlanService:
     """The plan service, which writes into the ledger."""
-    from cotenant.apps.cli.changes.change_service import plan_desk_of
+    from cotenant.apps.cli.changes.change_service import plan_service_of
 
-    return plan_desk_of(settings)
+    return plan_service_of(settings)
 
 
 def login() -> str:
@@ -176,11 +176,11 @@ def login() -> str:
         raise UsageError("this account has no name", fix="Give --by NAME, or set LOGNAME.") from error
 
 
-def person(name: str) -> Someone:
+def person(name: str) -> Person:
     """The local person; the cluster decides on their rights."""
-    from cotenant.core.model.changes.people import Grant, Role, Someone
+    from cotenant.core.model.changes.people import Grant, Person, Role
 
-    return Someone(name, grants=(Grant(Role.ADMIN),))
+    return Person(name, grants=(Grant(Role.ADMIN),))
 
 
 def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
@@ -200,7 +200,7 @@ def _approval(decision: PlanDecision, scope: DecisionScope, who: str, reason: st
     return lambda plan, now_seconds: decided(plan, Approval(decision, scope, who, now_seconds, reason))
 
 
-def _act(settings: Settings, plan: str, yes: bool, trial: Trial, deed: Deed) -> None:
+def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -> None:
     """Runs as a dry run on the server, or for good through the plan service, which writes it into the ledger."""
     from contextlib import closing
 
@@ -210,7 +210,7 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, deed: Deed) -> 
 
     ref = PlanRef(*named(plan))
     if yes:
-        message(f"reservationplans/{ref}: {deed(desk_of(settings), ref)}")
+        message(f"reservationplans/{ref}: {act(service_of(settings), ref)}")
         return
     with closing(connect(settings.kube)) as client:
         check(client, trial(plans.plan(client, ref.namespace, ref.name), now()))

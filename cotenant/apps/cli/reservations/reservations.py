@@ -21,7 +21,16 @@ from cotenant.apps.cli.output import (
     print_table,
 )
 from cotenant.apps.cli.reservations import decisions
-from cotenant.apps.cli.reservations.decisions import PlanArgument, YesOption, check, desk_of, login, named, now, person
+from cotenant.apps.cli.reservations.decisions import (
+    PlanArgument,
+    YesOption,
+    check,
+    login,
+    named,
+    now,
+    person,
+    service_of,
+)
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 
@@ -204,7 +213,7 @@ def plan(
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-        desk_of(settings).make(person(login()), ref, PlanTerms(pods, window, recurring), title)
+        service_of(settings).make(person(login()), ref, PlanTerms(pods, window, recurring), title)
         message(f"reservationplans/{ref.namespace}/{title}: written")
     else:
         client = _client(settings)

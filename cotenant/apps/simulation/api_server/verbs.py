@@ -126,9 +126,9 @@ class Verbs:
         with self.state.lock:
             if self.state.get(call.kind.collection, call.key):
                 raise Refusal(409, f'{call.kind.resource} "{call.name}" already exists', reason="AlreadyExists")
-            desk = self._desk(call)
-            created = desk.created({**body, "metadata": {**metadata, "managedFields": []}})
-            write = ManagedWrite(call.kind.schema, call.manager("Update"), desk.now)
+            writer = self._writer(call)
+            created = writer.created({**body, "metadata": {**metadata, "managedFields": []}})
+            write = ManagedWrite(call.kind.schema, call.manager("Update"), writer.now)
             return self._put(call, None, created, updated(write, _bare(created), created, {}))
 
     def apply(self, call: ApiCall, subject: Callable[[], None]) -> tuple[Json, bool]:
@@ -142,25 +142,25 @@ class Verbs:
         _named_alike(call, body["metadata"])
         with self.state.lock:
             live = self.state.get(call.kind.collection, call.key)
-            desk = self._desk(call)
-            desk.checked(body, partial=True)
+            writer = self._writer(call)
+            writer.checked(body, partial=True)
             force = call.query.get("force") == "true"
-            write = ManagedWrite(call.kind.schema, call.manager("Apply"), desk.now, force)
+            write = ManagedWrite(call.kind.schema, call.manager("Apply"), writer.now, force)
             if live is None:
                 subject()
-                return self._applied_first(call, desk, write, body), True
-            return self._applied(call, desk, write, live, body), False
+                return self._applied_first(call, writer, write, body), True
+            return self._applied(call, writer, write, live, body), False
 
-    def _applied_first(self, call: ApiCall, desk: KindWriter, write: ManagedWrite, body: Json) -> Json:
+    def _applied_first(self, call: ApiCall, writer: KindWriter, write: ManagedWrite, body: Json) -> Json:
         if call.subresource:
             raise not_found(call.kind.resource, call.name)
         if body["metadata"].get("uid"):
             problem = f"Precondition failed: UID in precondition: {body['metadata']['uid']}, UID in object meta: "
             raise conflict(call.kind.resource, call.name, problem)
         _, owners = applied(write, _bare(body), body, {})
-        return self._put(call, None, desk.created(body), owners)
+        return self._put(call, None, writer.created(body), owners)
 
-    def _applied(self, call: ApiCall, desk: KindWriter, write: ManagedWrite, live: Json, body: Json) -> Json:
+    def _applied(self, call: ApiCall, writer: KindWriter, write: ManagedWrite, live: Json, body: Json) -> Json:
         config = {
             **body,
             "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")},
@@ -170,7 +170,7 @@ class Verbs:
         except FieldConflict as error:
             raise _field_conflict(error) from error
         condition = {name: body["metadata"][name] for name in ("resourceVersion", "uid") if name in body["metadata"]}
-        return self._change(call, desk, live, {**result, "metadata": {**result["metadata"], **condition}}, owners)
+        return self._change(call, writer, live, {**result, "metadata": {**result["metadata"], **condition}}, owners)
 
     def patch(self, call: ApiCall) -> Json:
         """RFC 6902: all operations or none."""
@@ -196,10 +196,10 @@ class Verbs:
             return self._update(call, self.get(call), body)
 
     def _update(self, call: ApiCall, live: Json, new: Json) -> Json:
-        desk = self._desk(call)
-        changed = desk.changed(live, new, call.subresource)
+        writer = self._writer(call)
+        changed = writer.changed(live, new, call.subresource)
         owners = updated(
-            ManagedWrite(call.kind.schema, call.manager("Update"), desk.now),
+            ManagedWrite(call.kind.schema, call.manager("Update"), writer.now),
             _plain(live),
             _plain(changed),
             owners_of(live),
@@ -257,8 +257,8 @@ class Verbs:
             self._stored(call.kind, live, None)
             return _deleted(call, live)
 
-    def _change(self, call: ApiCall, desk: KindWriter, live: Json, new: Json, owners: Owners) -> Json:
-        return self._put(call, live, desk.changed(live, new, call.subresource), owners)
+    def _change(self, call: ApiCall, writer: KindWriter, live: Json, new: Json, owners: Owners) -> Json:
+        return self._put(call, live, writer.changed(live, new, call.subresource), owners)
 
     def _put(self, call: ApiCall, live: Json | None, item: Json, owners: Owners) -> Json:
         if live is None and call.kind.namespaced:
@@ -310,7 +310,7 @@ class Verbs:
         if self.state.get(("", "namespaces"), ("", call.namespace)) is None:
             raise not_found("namespaces", call.namespace)
 
-    def _desk(self, call: ApiCall) -> KindWriter:
+    def _writer(self, call: ApiCall) -> KindWriter:
         strict = call.query.get("fieldValidation") == "Strict"
         return KindWriter(call.kind, moment(self._clock.now_seconds()), strict, call.warnings)
 

@@ -15,7 +15,7 @@ from cotenant.core.model.allocation.devices import (
     NodeDevice,
     TakenDevices,
 )
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 
 HIDDEN: Final = "(hidden)"
 """In the place of a pod's name that the person may not see."""
@@ -45,7 +45,7 @@ class NodeTopology:
 class TopologyService(Protocol):
     """Thread-safe. Raises CotenantError: the cluster is away, forbids reading, or the node publishes nothing."""
 
-    def topology(self, who: Someone, node: str) -> NodeTopology:
+    def topology(self, who: Person, node: str) -> NodeTopology:
         """The node as it is now, with the names of pods that the person may see."""
 
 
@@ -63,7 +63,7 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
         )
 
 
-def visible_to(topology: NodeTopology, who: Someone) -> NodeTopology:
+def visible_to(topology: NodeTopology, who: Person) -> NodeTopology:
     """The same without names of pods in namespaces that the person does not read."""
     namespaces = who.reads
     if namespaces is None:

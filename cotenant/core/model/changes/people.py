@@ -79,7 +79,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Someone:
+class Person:
     """A person as the server knows them. token: their own for the Kubernetes API, where the login gave one.
 
     source: where they ask from, for the ledger: an address and the request's id.

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Right, Someone
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
@@ -171,46 +171,46 @@ class Permission:
 class ChangeService(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when nothing could be asked at all."""
 
-    def review(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
+    def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now. Right.REVIEW in its namespace, else the row's `error` says so."""
 
-    def dry_run(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
+    def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """The same with `tried`; nothing is kept."""
 
-    def accept(self, who: Someone, request: ChangeRequest) -> list[ChangeStatus]:
+    def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; UsageError names the rule that stops it. The same key again: the same standings."""
 
-    def changes(self, who: Someone) -> list[ChangeStatus]:
+    def changes(self, who: Person) -> list[ChangeStatus]:
         """Everything that was accepted, the newest first."""
 
-    def story(self, who: Someone, change: str) -> list[LedgerEntry]:
+    def story(self, who: Person, change: str) -> list[LedgerEntry]:
         """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
 
-    def entries(self, who: Someone) -> list[LedgerEntry]:
+    def entries(self, who: Person) -> list[LedgerEntry]:
         """Every row of the ledger that the person may read, the oldest first."""
 
-    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+    def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """By id; each on its own."""
 
-    def confirm(self, who: Someone, change: str) -> list[ChangeStatus]:
+    def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
         """As the second person: do what waits, with all that was accepted together with it."""
 
-    def decline(self, who: Someone, change: str) -> list[ChangeStatus]:
+    def decline(self, who: Person, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person."""
 
-    def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
+    def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Verify now; those that still soak are left out."""
 
-    def settle(self, who: Someone) -> list[ChangeStatus]:
+    def settle(self, who: Person) -> list[ChangeStatus]:
         """Resolve changes with unknown outcome."""
 
-    def bundle(self, who: Someone, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
+    def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
 
-    def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+    def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good; a reason is needed."""
 
-    def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
+    def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
@@ -225,11 +225,11 @@ class ChangeService(Protocol):
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers. Never waits."""
 
-    def permissions(self, who: Someone, namespaces: Sequence[str]) -> list[Permission]:
+    def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
         """What the cluster allows, by SelfSubjectAccessReview."""
 
 
-def required(right: Right, who: Someone, request: ChangeRequest) -> None:
+def required(right: Right, who: Person, request: ChangeRequest) -> None:
     """NotAllowed for the first workload whose namespace is not theirs, and for an override without the right."""
     for workload in request.workloads:
         who.require(right, workload.namespace)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.queues.report import QueueReport
 
 HISTORY_SECONDS: Final = 86_400
@@ -33,14 +33,14 @@ class QuotaHistory:
 class QueueService(Protocol):
     """Thread-safe. Raises CotenantError: the cluster is away, forbids reading, or no Prometheus is configured."""
 
-    def report(self, who: Someone) -> QueueReport:
+    def report(self, who: Person) -> QueueReport:
         """The queues as they are now, of what the person may see."""
 
-    def history(self, who: Someone, quota: str, resource: str) -> QuotaHistory:
+    def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
         """The last day of one quota; NoData where no Prometheus is configured or it has no sample."""
 
 
-def visible_to(report: QueueReport, who: Someone) -> QueueReport:
+def visible_to(report: QueueReport, who: Person) -> QueueReport:
     """The report without pods and gangs of namespaces that the person does not read; quotas name no workload."""
     namespaces = who.reads
     if namespaces is None:

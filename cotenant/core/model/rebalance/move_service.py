@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.table import Table
 
@@ -93,34 +93,34 @@ class MoveHistoryEntry:
 class MoveService(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
 
-    def report(self, who: Someone) -> RebalanceReport:
+    def report(self, who: Person) -> RebalanceReport:
         """The round that is decided now, of what the person may see."""
 
-    def jobs(self, who: Someone) -> MigrationJobs:
+    def jobs(self, who: Person) -> MigrationJobs:
         """The jobs of the cluster, of pods that the person may see."""
 
-    def preview(self, who: Someone, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+    def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
         """Dry run on the server of approving these moves; an outcome a pod. Right.APPROVE."""
 
-    def approve(self, who: Someone, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+    def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """Make a job of each of these moves, as far as the round still plans it; an outcome a pod. Right.APPROVE."""
 
-    def withdraw(self, who: Someone, job: str, reason: str = "") -> MoveOutcome:
+    def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
         """Delete a job that is still Pending. Right.APPROVE."""
 
-    def emptying(self, who: Someone) -> RebalanceReport:
+    def emptying(self, who: Person) -> RebalanceReport:
         """The round of HighNodeLoad that is decided now, of what the person may see."""
 
-    def preview_nodes(self, who: Someone, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+    def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
         """Dry run on the server of marking these nodes. Right.APPROVE in all namespaces."""
 
-    def approve_nodes(self, who: Someone, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+    def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """Mark each of these nodes, as far as the round still empties it. Right.APPROVE in all namespaces."""
 
-    def withdraw_node(self, who: Someone, node: str, reason: str = "") -> MoveOutcome:
+    def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
         """Take a node's mark away, whoever set it. Right.APPROVE in all namespaces."""
 
-    def history(self, who: Someone) -> Sequence[MoveHistoryEntry]:
+    def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
         """What people did to moves through this service, the newest first."""
 
 
@@ -129,7 +129,7 @@ def namespace_of(pod: str) -> str:
     return pod.rpartition("/")[0]
 
 
-def visible_to(report: RebalanceReport, who: Someone) -> RebalanceReport:
+def visible_to(report: RebalanceReport, who: Person) -> RebalanceReport:
     """The report without moves and refusals of pods whose namespace the person does not read; nodes are shown whole."""
     moves, emptying = visible_pods(report.moves, who), visible_pods(report.emptying, who)
     hidden = len(report.moves) - len(moves) + len(report.emptying) - len(emptying)
@@ -139,7 +139,7 @@ def visible_to(report: RebalanceReport, who: Someone) -> RebalanceReport:
     return replace(report, moves=moves, emptying=emptying, notes=(*report.notes, note))
 
 
-def visible_pods(table: Table, who: Someone) -> Table:
+def visible_pods(table: Table, who: Person) -> Table:
     """Rows of a table about pods (column `pod`) that the person may see; a row about no single pod is everybody's."""
     namespaces = who.reads
     if namespaces is None:

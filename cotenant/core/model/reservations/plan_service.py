@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from cotenant.core.model.changes.people import Someone
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import (
     ApprovalPolicy,
@@ -145,37 +145,37 @@ class PlanHistoryEntry:
 class PlanService(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
 
-    def plans(self, who: Someone) -> Sequence[Plan]:
+    def plans(self, who: Person) -> Sequence[Plan]:
         """Every plan of the cluster, by name, as it was at most a moment ago."""
 
-    def plan(self, who: Someone, ref: PlanRef) -> Plan:
+    def plan(self, who: Person, ref: PlanRef) -> Plan:
         """One plan as it is now; NoData when there is none."""
 
-    def preview(self, who: Someone, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
+    def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
         """What approving it would mean now, as it stands or under other terms. Right.REVIEW."""
 
-    def preview_new(self, who: Someone, workload: WorkloadRef, terms: PlanTerms) -> Preview:
+    def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet. Right.REVIEW."""
 
-    def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
+    def approve(self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
         """Let its capacity be reserved at start - lead. Right.APPROVE."""
 
-    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
+    def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and release what is reserved; a reason is needed. Right.APPROVE."""
 
-    def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
+    def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then. Right.PLAN."""
 
-    def restore(self, who: Someone, ref: PlanRef, start_seconds: float) -> Plan:
+    def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
         """Let a skipped occurrence of a schedule happen after all. Right.PLAN."""
 
-    def make(self, who: Someone, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
+    def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved. Right.PLAN."""
 
-    def edit(self, who: Someone, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
+    def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
         """Change it, if it still is the generation that was looked at. Right.PLAN."""
 
-    def set_policy(self, who: Someone, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
+    def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """When it may approve itself. Right.ADMINISTER."""
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
@@ -184,5 +184,5 @@ class PlanService(Protocol):
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
         """The next windows of a schedule; UsageError when it cannot be read."""
 
-    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
+    def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
         """What people did to it through this service, the newest first."""

@@ -1,4 +1,4 @@
-"""Plans through the desk: who may, what is written, what the ledger says, and what is refused in words."""
+"""Plans through the service: who may, what is written, what the ledger says, and what is refused in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from changes.plans.service import ClusterPlanService
-from cotenant.apps.cli.changes.change_service import plan_desk_of
+from cotenant.apps.cli.changes.change_service import plan_service_of
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.people import NotAllowed, Role
 from cotenant.core.model.errors import ClusterForbidden, CotenantError, NoData, UsageError
@@ -39,8 +39,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.fixture
-def desk(scene: Scene) -> ClusterPlanService:
-    return scene.desk()
+def service(scene: Scene) -> ClusterPlanService:
+    return scene.service()
 
 
 def events(scene: Scene) -> list[tuple[str, str, str]]:
@@ -48,10 +48,10 @@ def events(scene: Scene) -> list[tuple[str, str, str]]:
 
 
 def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
-    scene: Scene, desk: ClusterPlanService
+    scene: Scene, service: ClusterPlanService
 ) -> None:
     scene.plan()
-    plan = desk.approve(APPROVER, PEAK, DecisionScope.ONCE, "sale")
+    plan = service.approve(APPROVER, PEAK, DecisionScope.ONCE, "sale")
     assert plan.approval is not None and plan.approval.scope is DecisionScope.ONCE
     assert scene.spec("web-peak")["approval"] == {
         "decision": "Approved", "scope": "Once", "by": "ann", "at": moment(scene.clock.seconds), "reason": "sale",
@@ -61,11 +61,11 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     assert sent["spec"]["approval"]["decision"] == "Approved"
 
 
-def test_a_rejection_needs_a_reason(scene: Scene, desk: ClusterPlanService) -> None:
+def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     with pytest.raises(UsageError, match="needs a reason"):
-        desk.reject(APPROVER, PEAK, "  ")
-    desk.reject(APPROVER, PEAK, "sale is over")
+        service.reject(APPROVER, PEAK, "  ")
+    service.reject(APPROVER, PEAK, "sale is over")
     assert scene.spec("web-peak")["approval"]["reason"] == "sale is over"
     assert [row.event for row in scene.rows()] == ["plan-asked", "plan-rejected"]
 
@@ -89,71 +89,71 @@ ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Rol
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("role", list(Role))
 def test_each_act_is_done_for_the_roles_that_may_and_for_nobody_else(
-    scene: Scene, desk: ClusterPlanService, act: str, role: Role
+    scene: Scene, service: ClusterPlanService, act: str, role: Role
 ) -> None:
     scene.plan()
     before = scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"]
-    deed, allowed = ACTS[act]
+    act, allowed = ACTS[act]
     if role in allowed:
-        assert deed(desk, person(role)) is not None
+        assert act(service, person(role)) is not None
         return
     with pytest.raises(NotAllowed, match=f"ann may not .* in namespace {NAMESPACE}"):
-        deed(desk, person(role))
+        act(service, person(role))
     assert scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"] == before
     assert scene.rows() == []
 
 
-def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene, desk: ClusterPlanService) -> None:
+def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     elsewhere = person(Role.ADMIN, "pay")
     with pytest.raises(NotAllowed):
-        desk.approve(elsewhere, PEAK, DecisionScope.SERIES)
-    assert (list(desk.plans(elsewhere)), [p.name for p in desk.plans(VIEWER)]) == ([], ["web-peak"])
+        service.approve(elsewhere, PEAK, DecisionScope.SERIES)
+    assert (list(service.plans(elsewhere)), [p.name for p in service.plans(VIEWER)]) == ([], ["web-peak"])
 
 
-def test_the_preview_answers_before_anything_is_decided(scene: Scene, desk: ClusterPlanService) -> None:
+def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    found = desk.preview(OWNER, PEAK)
+    found = service.preview(OWNER, PEAK)
     # Four pods of two cores for two hours on one node of 16 cores.
     assert (found.fits, found.nodes, found.held_core_hours) == (True, (("n1", 4),), 16.0)
     assert found.without.startswith("Without it") and all(v.passed for v in found.guards)
-    wider = desk.preview(OWNER, PEAK, PlanTerms(9, Span(SIX, SIX + 2 * HOUR)))
+    wider = service.preview(OWNER, PEAK, PlanTerms(9, Span(SIX, SIX + 2 * HOUR)))
     assert (wider.count, wider.unplaced) == (9, 1)
     assert scene.spec("web-peak")["amount"]["count"] == 4
-    new = desk.preview_new(OWNER, WEB, PlanTerms(2, recurring=Recurrence("0 18 * * *", "Etc/UTC", HOUR)))
+    new = service.preview_new(OWNER, WEB, PlanTerms(2, recurring=Recurrence("0 18 * * *", "Etc/UTC", HOUR)))
     assert (new.window.start_seconds, new.held_core_hours) == (SIX, 4.0)
 
 
-def test_a_short_ttl_is_told(scene: Scene, desk: ClusterPlanService) -> None:
+def test_a_short_ttl_is_told(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    found = desk.preview(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
+    found = service.preview(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
     assert any("TTL ends before the window" in note for note in found.notes)
 
 
 def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_known(
-    scene: Scene, desk: ClusterPlanService
+    scene: Scene, service: ClusterPlanService
 ) -> None:
     rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR)
     # 18:00 in Berlin is 17:00 UTC in winter.
-    assert [w.start_seconds for w in desk.next_windows(rule)] == [SIX - HOUR + 24 * HOUR * k for k in range(3)]
-    plan = desk.make(OWNER, WEB, PlanTerms(3, recurring=rule, ttl_seconds=HOUR, allocate_once=False))
+    assert [w.start_seconds for w in service.next_windows(rule)] == [SIX - HOUR + 24 * HOUR * k for k in range(3)]
+    plan = service.make(OWNER, WEB, PlanTerms(3, recurring=rule, ttl_seconds=HOUR, allocate_once=False))
     assert (plan.name, plan.count, plan.per_pod["cpu"]) == ("deployment-web-schedule", 3, 2000)
     spec = scene.spec(plan.name)
     assert (spec["ttl"], spec["allocateOnce"], spec["recurring"]["timeZone"]) == ("1h", False, "Europe/Berlin")
     assert "approval" not in spec
     with pytest.raises(UsageError, match="there is a plan shop/deployment-web-schedule already"):
-        desk.make(OWNER, WEB, PlanTerms(3, recurring=rule))
+        service.make(OWNER, WEB, PlanTerms(3, recurring=rule))
     assert [row.event for row in scene.rows()] == ["plan-asked", "plan-made", "plan-asked", "plan-refused"]
 
 
-def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, desk: ClusterPlanService) -> None:
+def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan(quantile=0.9)
-    one = desk.plan(OWNER, PEAK)
+    one = service.plan(OWNER, PEAK)
     terms = PlanTerms.of(one)
     changed = PlanTerms(
         6, Span(SIX + HOUR, SIX + 3 * HOUR), quantile=terms.quantile, lead_seconds=600, allocate_once=False
     )
-    desk.edit(OWNER, PEAK, changed, one.generation)
+    service.edit(OWNER, PEAK, changed, one.generation)
     spec = scene.spec("web-peak")
     assert (spec["amount"]["count"], spec["lead"], spec["allocateOnce"]) == (6, "10m", False)
     assert spec["window"] == plans.window(SIX + HOUR)
@@ -162,90 +162,90 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, desk: Clust
         "/spec/amount/count", "/spec/lead", "/spec/allocateOnce", "/spec/window",
     }  # fmt: skip
     with pytest.raises(UsageError, match="since you looked"):
-        desk.edit(OWNER, PEAK, terms, one.generation)
+        service.edit(OWNER, PEAK, terms, one.generation)
 
 
 def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
-    scene: Scene, desk: ClusterPlanService
+    scene: Scene, service: ClusterPlanService
 ) -> None:
     scene.plan("deployment-web", source="Forecast")
     ref = PlanRef(NAMESPACE, "deployment-web")
-    plan = desk.edit(OWNER, ref, PlanTerms(6, Span(SIX, SIX + HOUR)), desk.plan(OWNER, ref).generation)
+    plan = service.edit(OWNER, ref, PlanTerms(6, Span(SIX, SIX + HOUR)), service.plan(OWNER, ref).generation)
     assert plan.labels[EDITED_LABEL] == str(int(SIX + HOUR))
 
 
-def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, desk: ClusterPlanService) -> None:
+def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan(status={"phase": "Held"})
     with pytest.raises(UsageError, match="capacity is reserved"):
-        desk.edit(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + HOUR)), 1)
+        service.edit(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + HOUR)), 1)
     assert scene.spec("web-peak")["window"] == plans.window()
 
 
-def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scene, desk: ClusterPlanService) -> None:
+def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan("daily", source="Recurring", recurring=DAILY)
     ref = PlanRef(NAMESPACE, "daily")
     with pytest.raises(UsageError, match="does not begin at"):
-        desk.skip(OWNER, ref, SIX + 60)
-    plan = desk.skip(OWNER, ref, SIX)
+        service.skip(OWNER, ref, SIX + 60)
+    plan = service.skip(OWNER, ref, SIX)
     assert scene.spec("daily")["recurring"]["skip"] == [moment(SIX)]
-    assert desk.next_windows(plan.recurring or Recurrence("", "", 0), 1)[0].start_seconds == SIX + 24 * HOUR
+    assert service.next_windows(plan.recurring or Recurrence("", "", 0), 1)[0].start_seconds == SIX + 24 * HOUR
     scene.say("daily", {"phase": "Held", "window": plans.window(SIX + 24 * HOUR)})
     with pytest.raises(UsageError, match="capacity is reserved for the occurrence"):
-        desk.skip(OWNER, ref, SIX + 24 * HOUR)
+        service.skip(OWNER, ref, SIX + 24 * HOUR)
 
 
 def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_not(
-    scene: Scene, desk: ClusterPlanService
+    scene: Scene, service: ClusterPlanService
 ) -> None:
     scene.plan("deployment-web", source="Forecast")
     scene.plan()
     ref = PlanRef(NAMESPACE, "deployment-web")
     with pytest.raises(UsageError, match="has moved the window"):
-        desk.skip(OWNER, ref, SIX + HOUR)
-    desk.skip(OWNER, ref, SIX, "holiday")
+        service.skip(OWNER, ref, SIX + HOUR)
+    service.skip(OWNER, ref, SIX, "holiday")
     approval = scene.spec("deployment-web")["approval"]
     assert (approval["decision"], approval["scope"], approval["reason"]) == ("Rejected", "Once", "holiday")
     with pytest.raises(UsageError, match="one window only"):
-        desk.skip(OWNER, PEAK, SIX)
+        service.skip(OWNER, PEAK, SIX)
 
 
-def test_a_policy_is_written_without_touching_the_approval(scene: Scene, desk: ClusterPlanService) -> None:
+def test_a_policy_is_written_without_touching_the_approval(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    desk.approve(APPROVER, PEAK, DecisionScope.SERIES)
-    plan = desk.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
+    service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    plan = service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
     assert plan.approval is not None
     assert scene.spec("web-peak")["policy"] == {
         "autoApprove": True, "minimumHitRatio": 0.8, "maximumIdleCoreHours": 5.0,
     }  # fmt: skip
 
 
-def test_what_is_not_there_is_said_and_written_down(scene: Scene, desk: ClusterPlanService) -> None:
+def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: ClusterPlanService) -> None:
     with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
-        desk.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES)
+        service.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES)
     with pytest.raises(NoData, match="there is no Deployment shop/none"):
-        desk.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, Span(SIX, SIX + HOUR)))
+        service.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, Span(SIX, SIX + HOUR)))
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
 
 
 def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_whole(
-    scene: Scene, desk: ClusterPlanService
+    scene: Scene, service: ClusterPlanService
 ) -> None:
     scene.plan()
     scene.plan("other")
-    desk.approve(APPROVER, PEAK, DecisionScope.SERIES)
-    desk.approve(APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
-    told = desk.history(VIEWER, PEAK)
+    service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    service.approve(APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
+    told = service.history(VIEWER, PEAK)
     assert [(d.event, d.actor) for d in told] == [(PlanEvent.APPROVED, "ann"), (PlanEvent.ASKED, "ann")]
     assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().wrong_seq is None
 
 
-def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene, desk: ClusterPlanService) -> None:
+def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan("daily", source="Recurring", recurring=DAILY)
     scene.plan()
-    daily, once = desk.plans(VIEWER)
+    daily, once = service.plans(VIEWER)
     # From noon on: six o'clock today and of the six days after it.
-    assert [w.start_seconds for w in desk.occurrences(daily, 7)] == [SIX + 24 * HOUR * k for k in range(7)]
-    assert list(desk.occurrences(once, 7)) == [Span(SIX, SIX + 2 * HOUR)]
+    assert [w.start_seconds for w in service.occurrences(daily, 7)] == [SIX + 24 * HOUR * k for k in range(7)]
+    assert list(service.occurrences(once, 7)) == [Span(SIX, SIX + 2 * HOUR)]
     assert once.status.phase is PlanPhase.PROPOSED and once.status.lead_seconds == LEAD
 
 
@@ -265,17 +265,17 @@ def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene,
     ],
 )
 def test_terms_that_cannot_be_are_refused_at_the_door(
-    scene: Scene, desk: ClusterPlanService, terms: PlanTerms, words: str
+    scene: Scene, service: ClusterPlanService, terms: PlanTerms, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        desk.make(OWNER, WEB, terms)
+        service.make(OWNER, WEB, terms)
     assert caught.value.fix
     assert scene.rows() == []
 
 
-def test_a_policy_that_cannot_be_is_refused(desk: ClusterPlanService) -> None:
+def test_a_policy_that_cannot_be_is_refused(service: ClusterPlanService) -> None:
     with pytest.raises(UsageError, match=r"minimum hit ratio 1\.5 is out of its range"):
-        desk.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 1.5))
+        service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 1.5))
 
 
 def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene: Scene, tmp_path: Path) -> None:
@@ -286,17 +286,17 @@ def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene
     other.write_text(json.dumps(document))
     settings = msgspec.structs.replace(scene.settings, kube=KubeSettings(kubeconfig=str(other)))
     with pytest.raises(ClusterForbidden):
-        plan_desk_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES)
+        plan_service_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES)
     assert [row.event for row in scene.rows()] == ["plan-refused"]
     assert "approval" not in scene.spec("web-peak")
 
 
-def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scene, desk: ClusterPlanService) -> None:
+def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scene, service: ClusterPlanService) -> None:
     names = [scene.plan(f"plan-{k}") for k in range(4)]
 
     def approve(name: str) -> str:
         try:
-            return desk.approve(
+            return service.approve(
                 person(Role.APPROVER, name=f"by-{name}"), PlanRef(NAMESPACE, name), DecisionScope.SERIES
             ).name
         except CotenantError as error:

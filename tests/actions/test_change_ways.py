@@ -1,4 +1,4 @@
-"""The desk's other ways: methods that are offered, bundles, canaries with the watcher, hiding; by role."""
+"""The service's other ways: methods that are offered, bundles, canaries with the watcher, hiding; by role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from changes.soak.watcher import News
 from cotenant.apps.cli.changes.watcher_output import peaks_of
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
+from cotenant.core.model.changes.people import Grant, NotAllowed, Person, Role
 from cotenant.core.model.changes.service import BundleForm, ChangeRequest, Method
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.views import Overview
@@ -22,8 +22,8 @@ from tests.support import acting
 
 pytestmark = pytest.mark.server
 
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
-VIEWER = Someone("joe")
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Person("joe")
 
 
 @pytest.fixture(scope="module")
@@ -46,41 +46,41 @@ def rows(scene: acting.Scene) -> list[tuple[str, str, str]]:
 
 @pytest.mark.slow
 def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: acting.Scene) -> None:
-    desk, ref = scene.desk(), scene.workloads[0]
+    service, ref = scene.service(), scene.workloads[0]
     before = scene.live(ref)
-    (seen,) = desk.review(ADMIN, ChangeRequest((ref,)))
+    (seen,) = service.review(ADMIN, ChangeRequest((ref,)))
     assert seen.suggested in set(Method) and Method.TEMPLATE not in seen.impossible
-    files = desk.bundle(ADMIN, ChangeRequest((ref,), key="k1"), BundleForm.KUSTOMIZE)
+    files = service.bundle(ADMIN, ChangeRequest((ref,), key="k1"), BundleForm.KUSTOMIZE)
     assert PULL_REQUEST in files and len(files) > 1 and scene.live(ref) == before
     ((event, actor, body),) = rows(scene)
     assert (event, actor) == ("bundled", "jane") and json.loads(body)["workloads"] == [str(ref)]
     with pytest.raises(UsageError, match="a bundle is written, not applied"):
-        desk.accept(ADMIN, ChangeRequest((ref,), method=Method.BUNDLE))
+        service.accept(ADMIN, ChangeRequest((ref,), method=Method.BUNDLE))
     with pytest.raises(NotAllowed):
-        desk.bundle(VIEWER, ChangeRequest((ref,)), BundleForm.SSA)
+        service.bundle(VIEWER, ChangeRequest((ref,)), BundleForm.SSA)
     with pytest.raises(NoData):
-        desk.bundle(ADMIN, ChangeRequest((replace(ref, name="nobody"),)), BundleForm.SSA)
+        service.bundle(ADMIN, ChangeRequest((replace(ref, name="nobody"),)), BundleForm.SSA)
 
 
-def test_a_canary_goes_on_by_the_desk_s_own_watcher(scene: acting.Scene) -> None:
-    desk, refs, news = scene.desk(), scene.acceptable()[:2], list[News]()
-    done = desk.accept(ADMIN, ChangeRequest(refs, canary=0.5, key="k1"))
+def test_a_canary_goes_on_by_the_service_s_own_watcher(scene: acting.Scene) -> None:
+    service, refs, news = scene.service(), scene.acceptable()[:2], list[News]()
+    done = service.accept(ADMIN, ChangeRequest(refs, canary=0.5, key="k1"))
     assert [one.state for one in done] == [ChangeState.APPLIED, ChangeState.WAITING]
     acting.settle_rollouts(scene)
-    desk.watcher(news.extend, lambda _now: []).step()
-    states = [one.state for one in desk.changes(ADMIN)]
+    service.watcher(news.extend, lambda _now: []).step()
+    states = [one.state for one in service.changes(ADMIN)]
     assert set(states) <= {ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED}
-    assert ChangeState.WAITING not in states and desk.ledger().bad_row == 0
+    assert ChangeState.WAITING not in states and service.ledger().bad_row == 0
 
 
 def test_hiding_takes_the_right_and_a_reason_and_is_the_last_word(scene: acting.Scene) -> None:
-    desk, ref = scene.desk(), scene.workloads[0]
+    service, ref = scene.service(), scene.workloads[0]
     with pytest.raises(NotAllowed):
-        desk.postpone(VIEWER, [ref], None, "x")
-    desk.postpone(ADMIN, [ref], 7.0, "after the sale")
-    assert desk.postponed()[ref].actor == "jane"
-    desk.recall(ADMIN, [ref])
-    assert desk.postponed() == {} and [event for event, *_ in rows(scene)] == ["postponed", "recalled"]
+        service.postpone(VIEWER, [ref], None, "x")
+    service.postpone(ADMIN, [ref], 7.0, "after the sale")
+    assert service.postponed()[ref].actor == "jane"
+    service.recall(ADMIN, [ref])
+    assert service.postponed() == {} and [event for event, *_ in rows(scene)] == ["postponed", "recalled"]
 
 
 def test_a_peak_is_told_when_it_is_near(scene: acting.Scene) -> None:

@@ -1,4 +1,4 @@
-"""The desk on real API servers: every call by name of a person, one ledger behind, pages that never wait for it."""
+"""The service on real API servers: every call by name of a person, one ledger behind, pages that never wait for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cotenant.core.adapters.file_lock import turn
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, NotAllowed, Role, Someone
+from cotenant.core.model.changes.people import Grant, NotAllowed, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
 from dashboard.sources.change_tables import health_words
@@ -28,21 +28,23 @@ from tests.support import acting
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
 
 
-def test_the_desk_reviews_accepts_and_rolls_back_on_a_real_cluster(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_service_reviews_accepts_and_rolls_back_on_a_real_cluster(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     with acting.on_plane(control_plane, tmp_path) as scene:
-        desk, ref = scene.desk(), scene.acceptable()[0]
+        service, ref = scene.service(), scene.acceptable()[0]
         before = scene.resources(ref)
-        (looked,) = desk.dry_run(ADMIN, ChangeRequest((ref,)))
+        (looked,) = service.dry_run(ADMIN, ChangeRequest((ref,)))
         assert looked.error == "" and looked.blocked(()) == () and looked.tried is not None and looked.tried.accepted
-        (done,) = desk.accept(ADMIN, ChangeRequest((ref,), key="k1"))
+        (done,) = service.accept(ADMIN, ChangeRequest((ref,), key="k1"))
         assert done.state is ChangeState.APPLIED and scene.resources(ref) != before
-        assert [s.change.id for s in desk.changes(ADMIN)] == [done.change.id]
-        (back,) = desk.roll_back(ADMIN, [done.change.id])
+        assert [s.change.id for s in service.changes(ADMIN)] == [done.change.id]
+        (back,) = service.roll_back(ADMIN, [done.change.id])
         assert back.state is ChangeState.ROLLED_BACK and scene.resources(ref) == before
-        assert desk.ledger().bad_row == 0 and desk.ledger().anchored
+        assert service.ledger().bad_row == 0 and service.ledger().anchored
 
 
 @pytest.fixture(scope="module")
@@ -57,32 +59,32 @@ def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
 
 
 def test_the_same_key_again_changes_nothing_more(scene: acting.Scene) -> None:
-    desk, ref, other = scene.desk(), *scene.acceptable()[:2]
-    (first,) = desk.accept(ADMIN, ChangeRequest((ref,), key="k1"))
+    service, ref, other = scene.service(), *scene.acceptable()[:2]
+    (first,) = service.accept(ADMIN, ChangeRequest((ref,), key="k1"))
     version = scene.live(ref)["metadata"]["resourceVersion"]
-    (again,) = desk.accept(ADMIN, ChangeRequest((ref,), key="k1"))
+    (again,) = service.accept(ADMIN, ChangeRequest((ref,), key="k1"))
     assert again == first and scene.live(ref)["metadata"]["resourceVersion"] == version
     with pytest.raises(KeyTaken, match=f"'k1' was used before, for {ref}"):
-        desk.accept(ADMIN, ChangeRequest((other,), key="k1"))
+        service.accept(ADMIN, ChangeRequest((other,), key="k1"))
 
 
 def test_nobody_accepts_under_a_key_of_the_autopilot(scene: acting.Scene) -> None:
-    desk, ref = scene.desk(), scene.acceptable()[0]
+    service, ref = scene.service(), scene.acceptable()[0]
     with pytest.raises(KeyTaken, match=r"'autopilot-b7eeb8542319' begins with 'autopilot-'"):
-        desk.accept(ADMIN, ChangeRequest((ref,), key="autopilot-b7eeb8542319"))
-    assert desk.changes(ADMIN) == []
+        service.accept(ADMIN, ChangeRequest((ref,), key="autopilot-b7eeb8542319"))
+    assert service.changes(ADMIN) == []
 
 
 def test_two_clicks_at_once_make_one_change(scene: acting.Scene) -> None:
-    desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1], key="k1")
+    service, wanted = scene.service(), ChangeRequest(scene.acceptable()[:1], key="k1")
     done: list[str] = []
-    threads = [threading.Thread(target=lambda: done.extend(s.change.id for s in desk.accept(ADMIN, wanted)))
+    threads = [threading.Thread(target=lambda: done.extend(s.change.id for s in service.accept(ADMIN, wanted)))
                for _ in range(4)]  # fmt: skip
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(done) == 4 and set(done) == {s.change.id for s in desk.changes(ADMIN)} and len(set(done)) == 1
+    assert len(done) == 4 and set(done) == {s.change.id for s in service.changes(ADMIN)} and len(set(done)) == 1
 
 
 class Stuck:
@@ -93,7 +95,7 @@ class Stuck:
         self.entered, self.go = threading.Semaphore(0), threading.Event()
 
     @contextmanager
-    def __call__(self, _who: Someone) -> Iterator[KubeClient]:
+    def __call__(self, _who: Person) -> Iterator[KubeClient]:
         self.entered.release()
         assert self.go.wait(60)
         client = self.scene.client
@@ -103,19 +105,19 @@ class Stuck:
 
 def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene) -> None:
     wanted = ChangeRequest(scene.acceptable()[:1])
-    (kept,) = scene.desk().accept(ADMIN, wanted)
+    (kept,) = scene.service().accept(ADMIN, wanted)
     door = Stuck(scene)
-    desk = ClusterChangeService(replace(scene.desk()._office, door=door))
-    slow = [threading.Thread(target=desk.dry_run, args=(ADMIN, wanted)) for _ in range(MOST_AT_ONCE)]
+    service = ClusterChangeService(replace(scene.service()._office, door=door))
+    slow = [threading.Thread(target=service.dry_run, args=(ADMIN, wanted)) for _ in range(MOST_AT_ONCE)]
     try:
         for thread in slow:
             thread.start()
             door.entered.acquire()
         # Every slot is taken by a call that hangs; what only looks answers all the same, what asks is refused.
-        assert [s.change.id for s in desk.changes(ADMIN)] == [kept.change.id]
-        assert desk.ledger().rows == 2 and desk.trouble() == "" and len(desk.story(ADMIN, kept.change.id)) == 2
+        assert [s.change.id for s in service.changes(ADMIN)] == [kept.change.id]
+        assert service.ledger().rows == 2 and service.trouble() == "" and len(service.story(ADMIN, kept.change.id)) == 2
         with pytest.raises(StoreBusy, match=f"{MOST_AT_ONCE} others"):
-            desk.review(ADMIN, wanted)
+            service.review(ADMIN, wanted)
     finally:
         door.go.set()
         for thread in slow:
@@ -124,11 +126,11 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
 
 def test_another_process_that_writes_is_named(scene: acting.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("changes.service.PATIENCE_SECONDS", 0.05)
-    desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1])
+    service, wanted = scene.service(), ChangeRequest(scene.acceptable()[:1])
     with turn(Path(scene.settings.actions.ledger).with_suffix(".lock"), "cotenant recs apply", 1.0):
         with pytest.raises(StoreBusy, match="cotenant recs apply"):
-            desk.accept(ADMIN, wanted)
-        assert not desk.review(ADMIN, wanted)[0].error and not desk.changes(ADMIN)
+            service.accept(ADMIN, wanted)
+        assert not service.review(ADMIN, wanted)[0].error and not service.changes(ADMIN)
 
 
 def test_without_an_api_server_there_are_words_and_what_is_known(
@@ -139,20 +141,20 @@ def test_without_an_api_server_there_are_words_and_what_is_known(
         "cotenant.apps.cli.changes.change_service.IDLE_SECONDS", 0.0
     )  # the embedded server's open connections outlive it
     with acting.embedded(tmp_path, made) as scene:
-        desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1])
-        (kept,) = desk.accept(ADMIN, wanted)
-        assert desk.ledger().anchored
-    wait_for("the desk to see it", desk.trouble)
-    assert "does not answer" in desk.trouble()
-    health = desk.ledger()
+        service, wanted = scene.service(), ChangeRequest(scene.acceptable()[:1])
+        (kept,) = service.accept(ADMIN, wanted)
+        assert service.ledger().anchored
+    wait_for("the service to see it", service.trouble)
+    assert "does not answer" in service.trouble()
+    health = service.ledger()
     assert (health.rows, health.bad_row, health.anchored) == (2, 0, False) and "not compared" in health.notes[0]
-    assert [s.change.id for s in desk.changes(ADMIN)] == [kept.change.id]
+    assert [s.change.id for s in service.changes(ADMIN)] == [kept.change.id]
     with pytest.raises(ClusterUnreachable):
-        desk.permissions(ADMIN, ())
+        service.permissions(ADMIN, ())
 
 
 def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene) -> None:
-    health = scene.desk().ledger()
+    health = scene.service().ledger()
     assert (health.rows, health.notes, health_words(health)) == (
         0,
         (),
@@ -161,45 +163,45 @@ def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene)
 
 
 def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
-    desk, path = scene.desk(), Path(scene.settings.actions.ledger)
+    service, path = scene.service(), Path(scene.settings.actions.ledger)
     for ref in scene.acceptable()[:2]:
-        desk.accept(ADMIN, ChangeRequest((ref,)))
-    assert desk.ledger().rows == 4 and not desk.ledger().bad_row
+        service.accept(ADMIN, ChangeRequest((ref,)))
+    assert service.ledger().rows == 4 and not service.ledger().bad_row
     db = sqlite3.connect(path)
     db.executescript("DROP TRIGGER no_update; DROP TRIGGER no_delete;")
     db.execute("UPDATE entries SET actor = 'eve' WHERE seq = 2")
     db.commit()
-    assert desk.ledger().bad_row == 2 and "row 2 is not what was written" in desk.ledger().words
+    assert service.ledger().bad_row == 2 and "row 2 is not what was written" in service.ledger().words
     db.execute("UPDATE entries SET actor = 'jane' WHERE seq = 2")
     db.execute("DELETE FROM entries WHERE seq > 2")
     db.commit()
     db.close()
     # The chain of two rows is whole in itself; the cluster's head knows of four.
     assert Ledger(path, reading=True).verify().wrong_seq is None
-    assert desk.ledger().bad_row == 3 and "rows 3 to 4 were cut off" in desk.ledger().words
+    assert service.ledger().bad_row == 3 and "rows 3 to 4 were cut off" in service.ledger().words
 
 
 def test_rights_are_asked_for_by_namespace_whatever_a_page_showed(scene: acting.Scene) -> None:
-    desk, ref = scene.desk(), scene.acceptable()[0]
-    (done,) = desk.accept(ADMIN, ChangeRequest((ref,)))
-    elsewhere = Someone("bob", grants=(Grant(Role.OWNER, ("shop",)),))
-    assert desk.changes(elsewhere) == [] and [s.change.id for s in desk.changes(ADMIN)] == [done.change.id]
+    service, ref = scene.service(), scene.acceptable()[0]
+    (done,) = service.accept(ADMIN, ChangeRequest((ref,)))
+    elsewhere = Person("bob", grants=(Grant(Role.OWNER, ("shop",)),))
+    assert service.changes(elsewhere) == [] and [s.change.id for s in service.changes(ADMIN)] == [done.change.id]
     request = ChangeRequest((ref,))
-    for refused in (lambda: desk.roll_back(elsewhere, [done.change.id]), lambda: desk.accept(elsewhere, request),
-                    lambda: desk.story(elsewhere, done.change.id), lambda: desk.settle(elsewhere)):  # fmt: skip
+    for refused in (lambda: service.roll_back(elsewhere, [done.change.id]), lambda: service.accept(elsewhere, request),
+                    lambda: service.story(elsewhere, done.change.id), lambda: service.settle(elsewhere)):  # fmt: skip
         with pytest.raises(NotAllowed, match="bob may not"):
             refused()
     with pytest.raises(UsageError, match="no change 'nope'"):
-        desk.roll_back(ADMIN, ["nope"])
-    assert desk.changes(ADMIN)[0].state is ChangeState.APPLIED
+        service.roll_back(ADMIN, ["nope"])
+    assert service.changes(ADMIN)[0].state is ChangeState.APPLIED
 
 
 def test_a_change_tells_its_story_row_by_row(scene: acting.Scene) -> None:
-    desk, ref = scene.desk(), scene.acceptable()[0]
+    service, ref = scene.service(), scene.acceptable()[0]
     jane = replace(ADMIN, source="203.0.113.5 r-1")
-    (done,) = desk.accept(jane, ChangeRequest((ref,)))
-    desk.roll_back(ADMIN, [done.change.id])
-    story = desk.story(ADMIN, done.change.id)
+    (done,) = service.accept(jane, ChangeRequest((ref,)))
+    service.roll_back(ADMIN, [done.change.id])
+    story = service.story(ADMIN, done.change.id)
     assert [t.event for t in story] == ["accepted", "applied", "rollback-accepted", "rolled-back"]
     bodies = [json.loads(t.body) for t in story]
     assert bodies[0]["source"] == bodies[1]["source"] == "203.0.113.5 r-1" and "source" not in bodies[2]
@@ -211,7 +213,7 @@ def test_the_matrix_says_what_the_cluster_allows(tmp_path: Path, made: acting.Pr
         rules = (AccessRule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
         kubeconfig = server.write_kubeconfig(tmp_path / "reader", server.account("reader", Account("reader", rules)))
         scene = acting.Scene(made, acting.settings_of(tmp_path, kubeconfig, acting.ACTIONS))
-        found = scene.desk().permissions(ADMIN, ["pay"])
+        found = scene.service().permissions(ADMIN, ["pay"])
     allowed = {(p.feature, p.namespace) for p in found if p.allowed}
     refused = {(p.feature, p.namespace) for p in found if not p.allowed}
     assert allowed == {("Review a change", ""), ("Review a change", "pay")}
@@ -231,10 +233,12 @@ def test_the_matrix_on_a_real_cluster_follows_a_role_in_one_namespace(
     }
     api.create(f"{group}/namespaces/{namespace}/rolebindings", binding)
     settings = acting.settings_of(tmp_path, control_plane.user("olga"), acting.ACTIONS)
-    desk = acting.Scene(made, settings).desk()
+    service = acting.Scene(made, settings).service()
 
     def allowed() -> set[tuple[str, str, str]]:
-        return {(p.verb, p.resource, p.namespace) for p in desk.permissions(ADMIN, [namespace, "default"]) if p.allowed}
+        return {
+            (p.verb, p.resource, p.namespace) for p in service.permissions(ADMIN, [namespace, "default"]) if p.allowed
+        }
 
     wanted = {("get", "deployments.apps", namespace), ("patch", "deployments.apps", namespace)}
     assert wait_for("the role to be in force", lambda: allowed() == wanted)
