@@ -104,12 +104,12 @@ def router(view: View, prefix: str) -> APIRouter:
 def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
-        service, who = in_cluster(view.given.plans), view.given.people()
+        service, who = _service(view), view.given.people()
         return json_answer([_plan_body(service, plan, days) for plan in service.plans(who)])
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
-        service, who = in_cluster(view.given.plans), view.given.people()
+        service, who = _service(view), view.given.people()
         plan_windows = [(plan, service.occurrences(plan, days)) for plan in service.plans(who)]
         headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
         text = calendar(plan_windows, view.now_seconds())
@@ -117,19 +117,19 @@ def _add_looks(api: APIRouter, view: View) -> None:
 
     @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
     def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
-        service, who, ref = in_cluster(view.given.plans), view.given.people(), PlanRef(namespace, name)
+        service, who, ref = _service(view), view.given.people(), PlanRef(namespace, name)
         return json_answer({**_plan_body(service, service.plan(who, ref), days), "history": service.history(who, ref)})
 
     @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
     def preview(namespace: str, name: str) -> Response:
-        return json_answer(in_cluster(view.given.plans).preview(view.given.people(), PlanRef(namespace, name)))
+        return json_answer(_service(view).preview(view.given.people(), PlanRef(namespace, name)))
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
     def make(body: JsonBody) -> Response:
         request = read_body(body, NewPlanBody)
-        service, who = in_cluster(view.given.plans), view.given.people()
+        service, who = _service(view), view.given.people()
         plan = service.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
         return json_answer(_plan_body(service, plan, CALENDAR_DAYS), 201)
 
@@ -139,11 +139,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(PlanDecisionBody),
     )
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = (
-            read_body(body, PlanDecisionBody),
-            in_cluster(view.given.plans),
-            PlanRef(namespace, name),
-        )
+        request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
         return json_answer(service.approve(view.given.people(), ref, request.scope, request.reason))
 
     @api.post(
@@ -152,20 +148,12 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(PlanDecisionBody),
     )
     def reject(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = (
-            read_body(body, PlanDecisionBody),
-            in_cluster(view.given.plans),
-            PlanRef(namespace, name),
-        )
+        request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
         return json_answer(service.reject(view.given.people(), ref, request.reason, request.scope))
 
     @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
     def skip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = (
-            read_body(body, SkipOccurrenceBody),
-            in_cluster(view.given.plans),
-            PlanRef(namespace, name),
-        )
+        request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)
         start = moment_of(request.start, "start") or 0.0
         return json_answer(service.skip(view.given.people(), ref, start, request.reason))
 
@@ -175,11 +163,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(SkipOccurrenceBody),
     )
     def unskip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = (
-            read_body(body, SkipOccurrenceBody),
-            in_cluster(view.given.plans),
-            PlanRef(namespace, name),
-        )
+        request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)
         return json_answer(service.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
 
     @api.put(
@@ -188,17 +172,17 @@ def _add_acts(api: APIRouter, view: View) -> None:
         **body_doc(EditPlanBody),
     )
     def edit(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = read_body(body, EditPlanBody), in_cluster(view.given.plans), PlanRef(namespace, name)
+        request, service, ref = read_body(body, EditPlanBody), _service(view), PlanRef(namespace, name)
         return json_answer(service.edit(view.given.people(), ref, request.terms(), request.generation))
 
     @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
     def policy(namespace: str, name: str, body: JsonBody) -> Response:
-        approval_policy, service, ref = (
-            read_body(body, ApprovalPolicy),
-            in_cluster(view.given.plans),
-            PlanRef(namespace, name),
-        )
+        approval_policy, service, ref = read_body(body, ApprovalPolicy), _service(view), PlanRef(namespace, name)
         return json_answer(service.set_policy(view.given.people(), ref, approval_policy))
+
+
+def _service(view: View) -> PlanService:
+    return in_cluster(view.given.plans)
 
 
 def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:
