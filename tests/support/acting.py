@@ -329,7 +329,7 @@ def _await_ready(scene: Scene) -> None:
     try:
         wait_for("every workload to be ready", ready)
     except AssertionError as error:
-        raise AssertionError(f"{error}: {missing}") from error
+        raise AssertionError(f"{error}: {missing}; {_pending(scene)}") from error
 
 
 def _unready(scene: Scene) -> list[str]:
@@ -338,6 +338,20 @@ def _unready(scene: Scene) -> list[str]:
     waiting = [str(w.ref) for w in scene.inventory.workloads if not _ready(client, w.ref)]
     client.close()
     return waiting
+
+
+def _pending(scene: Scene) -> list[str]:
+    """Pods that are not ready, where they are, and what the scheduler and the kubelet say of them."""
+    client = scene.client
+    pods = (client.get(f"/api/v1/namespaces/{scene.namespace}/pods") or {}).get("items", ())
+    client.close()
+    conditions_of = {pod["metadata"]["name"]: pod.get("status", {}).get("conditions", ()) for pod in pods}
+    nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "no node") for pod in pods}
+    return [
+        f"{name} on {nodes[name]}: " + "; ".join(f"{c['type']} {c.get('message', '')}" for c in wrong)
+        for name, conditions in conditions_of.items()
+        if (wrong := [c for c in conditions if c["status"] != "True"]) or not conditions
+    ]
 
 
 def _ready(client: KubeClient, ref: WorkloadRef) -> bool:
