@@ -175,7 +175,7 @@ def _sharding(settings: Settings) -> Sharding | None:
     from cotenant.core.settings.sections.pipeline import PipelineSettings
 
     untouched = settings.pipeline == PipelineSettings()
-    return Sharding(Processes()) if untouched and len(os.sched_getaffinity(0)) > 1 else None
+    return Sharding(Processes()) if untouched and (os.cpu_count() or 1) > 1 else None
 
 
 def _overview(store: Store) -> Overview:
