@@ -33,7 +33,7 @@ from cotenant.core.adapters.kube import KubeClient, connect, send_all
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
-from cotenant.core.model.cluster import Event, Inventory, Pod
+from cotenant.core.model.cluster import Event, Inventory, Node, Pod
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.intent import Apply, Intent
 from cotenant.core.model.progress import Silent
@@ -156,8 +156,7 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
     """
     name = f"act-{secrets.token_hex(4)}"
     scene = Scene(prepared(folder, name), settings_of(folder, plane.admin_kubeconfig, actions))
-    found = (replace(node, name=f"{name}-{node.name}") for node in scene.inventory.nodes)
-    nodes = list(objects.nodes(found, fake=True))
+    nodes = list(objects.nodes((_roomy(node, name) for node in scene.inventory.nodes), fake=True))
     try:
         _send_whole(scene, nodes)
         _place(scene, pods=False)
@@ -173,6 +172,13 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
         for path in (f"/api/v1/namespaces/{scene.namespace}", *(f"/api/v1/nodes/{i.address.name}" for i in nodes)):
             with suppress(ApiError):
                 client.delete(path)
+
+
+def _roomy(node: Node, prefix: str) -> Node:
+    """The node with twice its room: the scheduler places pods otherwise than the history has them, and where they just
+    fit, whichever of them comes last may fit nowhere for ever."""
+    twice = {resource: 2 * amount for resource, amount in node.allocatable.items()}
+    return replace(node, name=f"{prefix}-{node.name}", capacity=twice, allocatable=twice)
 
 
 def app_of(scene: Scene, people: Callable[[], Person] | None = None, **given: Any) -> Any:
