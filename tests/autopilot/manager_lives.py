@@ -41,7 +41,7 @@ from tests.cluster import faults
 from tests.cluster.accounts import certified
 
 PRELOADED: Final = ["cotenant.core.adapters.kube.auth", "tests.autopilot.manager_lives"]
-LEAPS_HOURS: Final = (-72.0, -1.0, 0.0, 0.1, 0.1, 0.5, 2.0, 7.0, 25.0, 49.0)
+LEAPS_HOURS: Final = (-30.0, -1.0, 0.0, 0.1, 0.1, 0.5, 2.0, 7.0, 25.0, 49.0)
 ROUNDS_A_LIFE: Final = 3
 WINDOW: Final = "daily 00:00-14:00 UTC"
 AT_ONCE: Final = 3
