@@ -136,7 +136,9 @@ def candidates_of(
             blocked = _blocked(candidate, under, body, live, since, allowed)
         is_left = blocked is not None or str(workload) in decisions.left_alone
         starts = None if is_left else _starts(workload, under, body, live, of_workload)
-        yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts)
+        factor = 1.0 if any(_untouched_classes(workload, under, body, live)) else under.limits.replica_floor_factor
+        limits = replace(candidate.limits, replica_floor_factor=factor)
+        yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts, limits=limits)
 
 
 def _starts(
@@ -229,16 +231,21 @@ def _untouched(
     allowed: Sequence[Recommendation],
 ) -> Iterator[str]:
     never = under.limits.never_touch
-    template = ((body.get("spec") or {}).get("template") or {}).get("metadata") or {}
-    classes = {qos_of(template.get("labels") or {}), *live.classes.get(candidate.workload, ())}
-    for qos in sorted(classes & {QosClass.LSE, QosClass.LSR}):
-        if Untouched(qos.value) in never:
-            yield f"its pods are {qos}"
+    yield from _untouched_classes(candidate.workload, under, body, live)
     if Untouched.SINGLE_REPLICA in never and _replicas(body) < 2:
         yield "it has a single replica"
     if Untouched.AUTOSCALED in never:
         along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
         yield from _autoscaled(candidate.workload, candidate.moved.keys() - along, live.autoscalers)
+
+
+def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, live: LiveNamespace) -> Iterator[str]:
+    """Classes of its pods, by the template or at admission, for which the policy leaves it alone altogether."""
+    template = ((body.get("spec") or {}).get("template") or {}).get("metadata") or {}
+    classes = {qos_of(template.get("labels") or {}), *live.classes.get(workload, ())}
+    for qos in sorted(classes & {QosClass.LSE, QosClass.LSR}):
+        if Untouched(qos.value) in under.limits.never_touch:
+            yield f"its pods are {qos}"
 
 
 def _autoscaled(workload: WorkloadRef, moved: Collection[Resource], autoscalers: Sequence[Json]) -> Iterator[str]:

@@ -89,7 +89,8 @@ class Decisions:
 
     approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when a
     person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
-    proposals: the last one, by workload; boosts: the last row about a pod that was given CPU for its start, by its uid.
+    proposals: the last one, by workload; boosts: the last row about a pod that was given CPU for its start, by its uid;
+    floors: the last row about an autoscaler that was lent a floor, by its uid.
     """
 
     approvals: Mapping[str, ActApproval] = field(default_factory=dict)
@@ -99,6 +100,7 @@ class Decisions:
     cleared_seconds: Mapping[str, float] = field(default_factory=dict)
     proposals: Mapping[str, LedgerNote] = field(default_factory=dict)
     boosts: Mapping[str, LedgerNote] = field(default_factory=dict)
+    floors: Mapping[str, LedgerNote] = field(default_factory=dict)
 
 
 def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
@@ -134,6 +136,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
     cleared: dict[str, float] = {}
     proposals: dict[str, LedgerNote] = {}
     boosts: dict[str, LedgerNote] = {}
+    floors: dict[str, LedgerNote] = {}
     stopped, resumed = "", 0.0
     for note in notes:
         if note.event is AutopilotEvent.ACT:
@@ -148,6 +151,8 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
             proposals[note.subject] = note
         elif note.event in (AutopilotEvent.BOOSTED, AutopilotEvent.BOOST_ENDED):
             boosts[note.details.get("uid", "")] = note
+        elif note.event in (AutopilotEvent.FLOOR_RAISED, AutopilotEvent.FLOOR_ENDED):
+            floors[note.details.get("uid", "")] = note
         elif note.event is AutopilotEvent.LEFT_ALONE:
             left_alone[note.subject] = note.details.get("words", "")
         elif note.event is AutopilotEvent.STOPPED:
@@ -157,7 +162,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
         elif note.event is AutopilotEvent.RESUMED:
             left_alone.pop(note.subject, None)
             cleared[note.subject] = note.seconds
-    return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals, boosts)
+    return Decisions(approvals, stopped, resumed, left_alone, cleared, proposals, boosts, floors)
 
 
 def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[PastAct]:

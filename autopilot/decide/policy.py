@@ -33,7 +33,7 @@ class PolicyLimits:
     largest_cut: share of a request that a day may cut, by resource; windows: groups of windows, of each of which one
     has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod;
     throttled_share: of the pods' time, from which CPU rises at once; start_up_factor: times its CPU request that a
-    starting container may have.
+    starting container may have; replica_floor_factor: times its own minReplicas that an autoscaler may be lent.
     """
 
     resources: frozenset[Resource]
@@ -49,6 +49,7 @@ class PolicyLimits:
     never_touch: frozenset[Untouched]
     throttled_share: float
     start_up_factor: float
+    replica_floor_factor: float = 1.0
 
 
 class _LargestCut(msgspec.Struct):
@@ -74,6 +75,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     never_touch: list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]] | None = None
     throttled_share: Annotated[float, msgspec.Meta(ge=0.001, le=1)] | None = None
     start_up_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
+    replica_floor_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
 
     @property
     def cuts(self) -> dict[Resource, float]:
@@ -191,6 +193,7 @@ def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
         frozenset(map(Untouched, settings.never_touch)),
         settings.throttled_share,
         settings.start_up_factor,
+        settings.replica_floor_factor,
     )
 
 
@@ -216,6 +219,7 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
         ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
         max(ceiling.throttled_share, _or(spec.throttled_share, 0.0)),
         min(ceiling.start_up_factor, _or(spec.start_up_factor, ceiling.start_up_factor)) if may_help else 1.0,
+        min(ceiling.replica_floor_factor, _or(spec.replica_floor_factor, ceiling.replica_floor_factor)),
     )
 
 
@@ -232,6 +236,7 @@ def narrowed(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
         "restartsPerWeek": _or(spec.restarts_per_week, 0) > limits.restarts_per_week,
         "minimumConfidence": _or(spec.minimum_confidence, 1.0) < limits.minimum_confidence,
         "startUpFactor": _or(spec.start_up_factor, 1.0) > limits.start_up_factor,
+        "replicaFloorFactor": _or(spec.replica_floor_factor, 1.0) > limits.replica_floor_factor,
         "throttledShare": _or(spec.throttled_share, 1.0) < limits.throttled_share,
     }
     return tuple(field for field, is_wider in wider.items() if is_wider)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from autopilot.decide.floors import LentFloor, lent_of
 from autopilot.decide.history import Decisions, LedgerNote, folded_notes
 from autopilot.decide.starts import PodBoost, boost_of
 from changes.ledger_cache import LedgerCache
@@ -16,6 +17,7 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.ledger import GENESIS, Ledger
 from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.identity import WorkloadRef
 
 _EVENTS = frozenset(event.value for event in AutopilotEvent)
 
@@ -37,6 +39,12 @@ class LedgerHistory:
         """What was given to starting pods and not taken back."""
         rows = (note for note in self.decisions.boosts.values() if note.event is AutopilotEvent.BOOSTED)
         return [boost for row in rows if (boost := boost_of(row.subject, row.seconds, row.details)) is not None]
+
+    @cached_property
+    def floors(self) -> Mapping[str, tuple[WorkloadRef, LentFloor]]:
+        """What was lent to autoscalers and not taken back, with the workload, by the autoscaler's uid."""
+        rows = ((u, n) for u, n in self.decisions.floors.items() if n.event is AutopilotEvent.FLOOR_RAISED)
+        return {uid: lent for uid, note in rows if (lent := lent_of(note)) is not None}
 
 
 class LedgerReader:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autopilot.decide.floors import FloorStep
 from autopilot.decide.records import rows_of
 from autopilot.decide.refusals import AcceptRefusal
 from autopilot.decide.starts import BoostStep
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
+from autopilot.rounds.floors import FloorForecasts, Floors
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
 from autopilot.rounds.starts import Starts
@@ -26,14 +28,15 @@ from cotenant.core.model.identity import WorkloadRef
 class Rounds:
     """Rounds of one cluster; for one thread."""
 
-    def __init__(self, config: ActConfig, recommended: Recommended) -> None:
-        """Nothing is read yet."""
+    def __init__(self, config: ActConfig, recommended: Recommended, forecasts: FloorForecasts = dict) -> None:
+        """Nothing is read yet. forecasts: replicas that the last scan's forecast asks for."""
         self._config, self._recommended = config, recommended
         self._reader = LedgerReader()
         self._acts = Acts(config)
         self._ledger = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._refusals: dict[WorkloadRef, AcceptRefusal] = {}
         self._starts = Starts(config, self._ledger, self._acts.paused)
+        self._floors = Floors(config, self._ledger, self._acts.paused, forecasts)
 
     def read(self, now_seconds: float) -> RoundReading:
         """What is decided now; writes nothing."""
@@ -59,6 +62,10 @@ class Rounds:
     def help_starts(self, reading: RoundReading) -> list[BoostStep]:
         """What starting pods are given, and what is taken back, by the last round; what was done."""
         return self._starts.step(reading, self._history())
+
+    def hold_floors(self, reading: RoundReading) -> list[FloorStep]:
+        """What autoscalers are lent ahead of peaks, and what is taken back, by this round; what was done."""
+        return self._floors.step(reading, self._history())
 
     def _forget(self, reading: RoundReading) -> None:
         """Refusals of workloads that are no candidates any more; what could not be read may be one still."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from autopilot.decide.floors import FloorStep
 from autopilot.decide.queue import helped_starts
 from autopilot.decide.starts import BoostStep, EndingRefusal, StartAim, beginnings, details_of, endings
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
@@ -21,6 +22,7 @@ from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.people import Person
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
 
+Step = TypeVar("Step", BoostStep, FloorStep)
 MOST_HELPED: Final = 50
 """Starts that one look helps at most: nobody else has the ledger meanwhile."""
 
@@ -48,14 +50,8 @@ class Starts:
                 return []
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
             with self._ledger.writing("the autopilot helps pods start", PATIENCE_SECONDS) as ledger:
-                return [self._done(ledger, actor, writer, step) for step in self._unpaused(steps)]
-
-    def _unpaused(self, steps: Iterable[BoostStep]) -> Iterator[BoostStep]:
-        """Endings first, which no pause holds up; what is given ends with the first pause."""
-        for step in steps:
-            if step.event is AutopilotEvent.BOOSTED and self._paused():
-                return
-            yield step
+                going = unpaused(steps, AutopilotEvent.BOOSTED, self._paused)
+                return [self._done(ledger, actor, writer, step) for step in going]
 
     def _due(self, client: KubeClient, aims: Sequence[StartAim], history: LedgerHistory) -> list[BoostStep]:
         now = self._config.clock.now_seconds()
@@ -106,6 +102,14 @@ class Starts:
     def _write(self, ledger: Ledger, actor: str, event: AutopilotEvent, step: BoostStep, words: str) -> None:
         body = {**details_of(step.boost), "words": words}
         append(ledger, self._config.clock, actor, [(event, str(step.boost.workload), body)])
+
+
+def unpaused(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[], str]) -> Iterator[Step]:
+    """Endings, which come first and no pause holds up; what is given ends with the first pause."""
+    for step in steps:
+        if step.event is giving and paused():
+            return
+        yield step
 
 
 def _resized(history: LedgerHistory) -> set[str]:

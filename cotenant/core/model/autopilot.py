@@ -108,6 +108,10 @@ class AutopilotEvent(StrEnum):
     """A starting pod of the workload is given more CPU; written before it is sent."""
     BOOST_ENDED = "autopilot-boost-ended"
     """That was taken back, or came to nothing."""
+    FLOOR_RAISED = "autopilot-floor-raised"
+    """An autoscaler of the workload is lent more minReplicas for a peak: written before it is sent, and once it is."""
+    FLOOR_ENDED = "autopilot-floor-ended"
+    """That was taken back, or somebody else has set the field."""
 
 
 class QueueVerdict(StrEnum):

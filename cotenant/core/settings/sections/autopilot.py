@@ -31,6 +31,15 @@ class CeilingSettings(Section, frozen=True):
             le=20,
         ),
     ] = 1.0
+    replica_floor_factor: Annotated[
+        float,
+        setting(
+            "Times its own minReplicas that an autoscaler may be lent ahead of a forecast peak; 1: none is. Its "
+            "maxReplicas is never passed.",
+            ge=1,
+            le=20,
+        ),
+    ] = 1.0
     throttled_share: Annotated[
         float,
         setting(
