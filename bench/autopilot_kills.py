@@ -4,7 +4,7 @@
 
 Real kube-apiserver, controllers and webhook; a test's kubelet plays the node, so that resizes are answered. Each life
 is a process of its own that goes on from the same ledger: three rounds over five workloads (two resized in place with
-canaries, three rolled out) with new advice, before each of which the clock leaps, thirty hours back or two days forwards
+canaries, three rolled out) with new advice, before which the clock leaps, thirty hours back or two days forwards
 at most. It is killed at a moment drawn evenly over the time that a whole life takes. In a third of the lives the API
 server is away for up to 24 requests in a row: cut before they arrive, or after, so that the answer is lost. In a tenth,
 what soaked did harm, and is rolled back. In the end calm lives settle what has no outcome, and the cluster is compared

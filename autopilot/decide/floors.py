@@ -47,11 +47,12 @@ class FloorForecast(msgspec.Struct, frozen=True):
 
 
 class LentFloor(msgspec.Struct, frozen=True):
-    """What was lent to one autoscaler: its name and uid, its own minReplicas, the floor of now, and the schedule.
+    """What was lent to the autoscaler of a workload: its name and uid, its own minReplicas, the floor of now, and the schedule.
 
     before: minReplicas that the last write finds; has_arrived: the server took that write; until then nobody knows.
     """
 
+    workload: WorkloadRef
     autoscaler: str
     uid: str
     own: int
@@ -66,7 +67,6 @@ class FloorStep:
     """One thing to write down, and to send where there is a patch. is_fought: somebody else has set the field."""
 
     event: AutopilotEvent
-    workload: WorkloadRef
     lent: LentFloor
     words: str
     patch: Patch | None = None
@@ -99,15 +99,15 @@ def floor_steps(
             yield from _begun(workload, autoscaler, factor, forecast, now_seconds)
     elif present != lent.floor and (lent.has_arrived or present != lent.before):
         words = f"somebody set minReplicas of {lent.autoscaler} to {present}; it had been lent {lent.floor}"
-        yield FloorStep(AutopilotEvent.FLOOR_ENDED, workload, lent, words, is_fought=True)
+        yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, words, is_fought=True)
     elif factor <= 1 or now_seconds >= lent.peak.end_seconds:
         words = "the peak is over" if factor > 1 else "no policy lends it any more"
-        patch = _patch(workload, lent, present, lent.own, words) if present != lent.own else None
-        yield FloorStep(AutopilotEvent.FLOOR_ENDED, workload, lent, words, patch)
+        patch = _patch(lent, present, lent.own, words) if present != lent.own else None
+        yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, words, patch)
     elif (due := _due(lent.peak, now_seconds)) > present:
-        yield _raise(workload, msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False))
+        yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False))
     elif not lent.has_arrived:
-        yield FloorStep(AutopilotEvent.FLOOR_RAISED, workload, lent, "it has arrived")
+        yield FloorStep(AutopilotEvent.FLOOR_RAISED, lent, "it has arrived")
 
 
 def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
@@ -128,14 +128,12 @@ def arrived(step: FloorStep) -> FloorStep:
     return replace(step, lent=msgspec.structs.replace(step.lent, has_arrived=True))
 
 
-def lent_of(note: LedgerNote) -> tuple[WorkloadRef, LentFloor] | None:
-    """What a row lent, and to which workload's autoscaler; None for a row that cannot be read."""
-    workload = WorkloadRef.parse(note.subject)
+def lent_of(note: LedgerNote) -> LentFloor | None:
+    """What a row lent; None for a row that cannot be read."""
     try:
-        lent = msgspec.json.decode(note.details.get("lent", ""), type=LentFloor)
+        return msgspec.json.decode(note.details.get("lent", ""), type=LentFloor)
     except msgspec.MsgspecError:
         return None
-    return None if workload is None else (workload, lent)
 
 
 def details_of(step: FloorStep) -> dict[str, str]:
@@ -158,7 +156,7 @@ def _begun(
     if not counts:
         return
     peak = FloorForecast(forecast.start_seconds + slot * SLOT_SECONDS, tuple(counts), own)
-    yield _raise(workload, LentFloor(str(meta.get("name")), str(meta.get("uid")), own, own, counts[0], peak))
+    yield _raise(LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, counts[0], peak))
 
 
 def _due(peak: FloorForecast, now_seconds: float) -> int:
@@ -166,18 +164,18 @@ def _due(peak: FloorForecast, now_seconds: float) -> int:
     return max(peak.counts[: max(peak.slot(now_seconds), 0) + 1])
 
 
-def _raise(workload: WorkloadRef, lent: LentFloor) -> FloorStep:
+def _raise(lent: LentFloor) -> FloorStep:
     words = f"at least {lent.floor} replicas instead of {lent.own} for the peak that the forecast has"
-    patch = _patch(workload, lent, lent.before, lent.floor, words)
-    return FloorStep(AutopilotEvent.FLOOR_RAISED, workload, lent, words, patch)
+    patch = _patch(lent, lent.before, lent.floor, words)
+    return FloorStep(AutopilotEvent.FLOOR_RAISED, lent, words, patch)
 
 
-def _patch(workload: WorkloadRef, lent: LentFloor, present: int, floor: int, why: str) -> Patch:
+def _patch(lent: LentFloor, present: int, floor: int, why: str) -> Patch:
     """Refused by the server where somebody has set the field, or made the object anew, in between."""
     operations = (
         {"op": "test", "path": "/metadata/uid", "value": lent.uid},
         {"op": "test", "path": "/spec/minReplicas", "value": present},
         {"op": "replace", "path": "/spec/minReplicas", "value": floor},
     )
-    address = Address("autoscaling/v2", "horizontalpodautoscalers", lent.autoscaler, workload.namespace)
+    address = Address("autoscaling/v2", "horizontalpodautoscalers", lent.autoscaler, lent.workload.namespace)
     return Patch(address, operations, why=why)

@@ -8,7 +8,6 @@ from typing import Any
 from autopilot.decide.floors import (
     FloorForecast,
     FloorStep,
-    LentFloor,
     arrived,
     details_of,
     floor_factors,
@@ -64,20 +63,22 @@ class Floors:
         self, client: KubeClient, factors: Mapping[WorkloadRef, float], reading: RoundReading, history: LedgerHistory
     ) -> Iterator[FloorStep]:
         now, forecasts = self._config.clock.now_seconds(), self._forecasts()
-        namespaces = {w.namespace for w in (*factors, *(w for w, _ in history.floors.values()))} - reading.unread
+        workloads = {*factors, *(lent.workload for lent in history.floors.values())}
+        namespaces = {workload.namespace for workload in workloads} - reading.unread
         for namespace in sorted(namespaces):
             path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
             live = {str(body["metadata"]["uid"]): body for body in client.list(path)}
-            for uid, (workload, lent) in history.floors.items():
-                if workload.namespace == namespace and uid not in live:
-                    yield FloorStep(AutopilotEvent.FLOOR_ENDED, workload, lent, "the autoscaler is gone")
+            for uid, lent in history.floors.items():
+                if lent.workload.namespace == namespace and uid not in live:
+                    yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, "the autoscaler is gone")
             for uid, body in live.items():
-                loan: tuple[WorkloadRef, LentFloor | None] = history.floors.get(uid) or (_target(namespace, body), None)
-                workload, lent = loan
-                refusal = self._refusals.get(uid)
+                present, refusal = history.floors.get(uid), self._refusals.get(uid)
+                workload = present.workload if present else _target(namespace, body)
                 if refusal is not None and refusal.left_seconds(now):
                     continue
-                for step in floor_steps(workload, body, factors.get(workload, 1.0), lent, forecasts.get(workload), now):
+                for step in floor_steps(
+                    workload, body, factors.get(workload, 1.0), present, forecasts.get(workload), now
+                ):
                     is_raise = step.event is AutopilotEvent.FLOOR_RAISED
                     if not (is_raise and (reading.halt or kept_by(body, self._config.settings.actions.guardrails))):
                         yield step
@@ -104,9 +105,11 @@ class Floors:
 
     def _write(self, ledger: Ledger, actor: str, step: FloorStep) -> None:
         """Its row; with that of the workload that is left alone from now on, where somebody else has set the field."""
-        rows: list[tuple[AutopilotEvent, str, dict[str, Any]]] = [(step.event, str(step.workload), details_of(step))]
+        rows: list[tuple[AutopilotEvent, str, dict[str, Any]]] = [
+            (step.event, str(step.lent.workload), details_of(step))
+        ]
         if step.is_fought:
-            rows.append((AutopilotEvent.LEFT_ALONE, str(step.workload), {"words": step.words}))
+            rows.append((AutopilotEvent.LEFT_ALONE, str(step.lent.workload), {"words": step.words}))
         append(ledger, self._config.clock, actor, rows)
 
 

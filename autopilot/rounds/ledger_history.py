@@ -17,7 +17,6 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.ledger import GENESIS, Ledger
 from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.identity import WorkloadRef
 
 _EVENTS = frozenset(event.value for event in AutopilotEvent)
 
@@ -41,8 +40,8 @@ class LedgerHistory:
         return [boost for row in rows if (boost := boost_of(row.subject, row.seconds, row.details)) is not None]
 
     @cached_property
-    def floors(self) -> Mapping[str, tuple[WorkloadRef, LentFloor]]:
-        """What was lent to autoscalers and not taken back, with the workload, by the autoscaler's uid."""
+    def floors(self) -> Mapping[str, LentFloor]:
+        """What was lent to autoscalers and not taken back, by the autoscaler's uid."""
         rows = ((u, n) for u, n in self.decisions.floors.items() if n.event is AutopilotEvent.FLOOR_RAISED)
         return {uid: lent for uid, note in rows if (lent := lent_of(note)) is not None}
 

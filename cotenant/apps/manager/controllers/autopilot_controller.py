@@ -94,7 +94,7 @@ class AutopilotController:
             ids = [standing.change.id for standing in act.changes]
             log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
         for floor in self._rounds.hold_floors(reading):
-            log.info("autopilot floor", step=floor.event, workload=str(floor.workload), words=floor.words)
+            log.info("autopilot floor", step=floor.event, workload=str(floor.lent.workload), words=floor.words)
         if self._metrics:
             self._metrics.acted(acts)
         before, self._before = self._before, reading  # news that cannot be told is not tried in each round
