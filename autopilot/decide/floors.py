@@ -47,7 +47,7 @@ class FloorForecast(msgspec.Struct, frozen=True):
 
 
 class LentFloor(msgspec.Struct, frozen=True):
-    """What was lent to the autoscaler of a workload: its name and uid, its own minReplicas, the floor of now, and the schedule.
+    """What was lent to a workload's autoscaler: its name and uid, its own minReplicas, the floor, and the schedule.
 
     before: minReplicas that the last write finds; has_arrived: the server took that write; until then nobody knows.
     """

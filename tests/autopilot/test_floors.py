@@ -1,0 +1,304 @@
+"""Replicas ahead of a forecast peak: when they are lent, how many, when they go back, and who stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from autopilot.decide.floors import (
+    FloorForecast,
+    FloorStep,
+    LentFloor,
+    arrived,
+    details_of,
+    floor_steps,
+    kept_by,
+    lent_of,
+)
+from autopilot.decide.halt import Halt
+from autopilot.decide.history import LedgerNote, folded_notes
+from autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from autopilot.decide.queue import QueueCandidate, QueueEntry
+from autopilot.rounds.acts import ActConfig, Acts
+from autopilot.rounds.floors import Floors
+from autopilot.rounds.ledger_history import LedgerReader
+from autopilot.rounds.reading import RoundReading
+from changes.audited_acts import AuditedActs
+from cotenant.apps.cli.changes.change_service import kubeconfig_door
+from cotenant.apps.manager.autopilot import floor_forecasts
+from cotenant.apps.pipeline.tables import replicas
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.autopilot import AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.core.settings.sections.autopilot import CeilingSettings
+from recommender.replicas import ReplicaFloor
+from tests.cluster.api import Json
+from tests.support.autopilot import APPROVER, NAMESPACE, NOW, EmbeddedAutopilot, embedded
+
+HALF_HOUR = 1800
+SLOT = int(NOW // HALF_HOUR) * HALF_HOUR
+WEB = WorkloadRef(NAMESPACE, "Deployment", "web")
+OWN, MOST, FACTOR = 2, 9, 4.0
+SCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+
+
+def scaler(least: int = OWN, **meta: Any) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"minReplicas": least, "maxReplicas": MOST, "scaleTargetRef": target}
+    return {"metadata": {"name": "web", "uid": "h", **meta}, "spec": spec}
+
+
+def peak(*counts: int, least: int = OWN, start_seconds: int = SLOT) -> FloorForecast:
+    return FloorForecast(start_seconds, counts, least)
+
+
+def step_of(
+    body: Json, forecast: FloorForecast | None, lent: LentFloor | None = None, after_seconds: float = 0.0
+) -> FloorStep | None:
+    steps = list(floor_steps(WEB, body, FACTOR, lent, forecast, SLOT + after_seconds))
+    return steps[0] if steps else None
+
+
+@pytest.mark.parametrize(
+    ("counts", "floor", "half_hours"),
+    [
+        ((3, 5, 4, 2, 9), 3, 3),  # the peak ends with the first half hour that asks for no more than 2
+        ((30, 3), 8, 2),  # 4 x 2 is less than maxReplicas
+        ((2, 9), None, 0),  # it begins later
+        ((1, 1), None, 0),
+    ],
+)
+def test_a_peak_lends_what_its_first_half_hour_asks_for(
+    counts: tuple[int, ...], floor: int | None, half_hours: int
+) -> None:
+    step = step_of(scaler(), peak(*counts))
+    assert (step.lent.floor if step else None) == floor
+    assert (len(step.lent.peak.counts) if step else 0) == half_hours
+
+
+def test_a_floor_rises_with_its_schedule_and_goes_back_at_its_end_alone() -> None:
+    first = step_of(scaler(), peak(3, 5, 4, 2))
+    assert first is not None
+    lent = arrived(first).lent
+    assert step_of(scaler(3), None, lent, 1000.0) is None
+    second = step_of(scaler(3), None, lent, 1800.0)
+    assert second is not None and (second.lent.before, second.lent.floor) == (3, 5)
+    lent = arrived(second).lent
+    # the third half hour asks for 4 of 5: nothing falls before the end, three half hours after the beginning
+    assert step_of(scaler(5), None, lent, 5399.0) is None
+    end = step_of(scaler(5), None, lent, 5400.0)
+    assert end is not None and end.event is AutopilotEvent.FLOOR_ENDED
+    assert end.patch is not None and end.patch.operations[-1]["value"] == OWN
+
+
+def test_a_forecast_of_another_floor_than_that_of_now_lends_nothing() -> None:
+    # the scan was made while 5 were lent: its floor is never below that
+    assert step_of(scaler(), peak(5, 5, 5, least=5)) is None
+    # and one that is over, or has not begun, says nothing of now
+    assert step_of(scaler(), peak(5, start_seconds=SLOT - HALF_HOUR)) is None
+    assert step_of(scaler(), peak(5, start_seconds=SLOT + HALF_HOUR)) is None
+
+
+def test_an_autoscaler_that_somebody_else_keeps_is_known() -> None:
+    guardrails = GuardrailSettings()
+    keda = [{"kind": "ScaledObject", "name": "web", "controller": True}]
+    fields = {"f:spec": {"f:minReplicas": {}}}
+    flux = [{"manager": "kustomize-controller", "fieldsV1": fields}]
+    assert kept_by(scaler(ownerReferences=keda), guardrails) == "ScaledObject web"
+    assert kept_by(scaler(managedFields=flux), guardrails) == "kustomize-controller"
+    assert kept_by(scaler(labels={"argocd.argoproj.io/instance": "shop"}), guardrails) == "argocd.argoproj.io/instance"
+    others = [{"manager": "kubectl-edit", "fieldsV1": fields}, {"manager": "helm-controller", "fieldsV1": {}}]
+    assert kept_by(scaler(managedFields=others), guardrails) == ""
+
+
+def test_a_plan_that_holds_the_autoscaler_is_waited_for() -> None:
+    note = '{"plan": "p", "original": 2, "floor": 6}'
+    assert step_of(scaler(6, annotations={"cotenant.dev/plan-floor": note}), peak(9, 9, least=6)) is None
+
+
+def test_the_floors_of_a_scan_are_read_from_its_store(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "demo")
+    assert floor_forecasts(store) == {}
+    worker = replace(WEB, name="worker")
+    scanned = ReplicaFloor(
+        WEB, 2, OWN, MOST, Reason.OK, SLOT, HALF_HOUR, (2, 5), 5, Resource.CPU, {Resource.CPU: 60}, 90
+    )
+    alone = replace(scanned, workload=worker, most=None)  # it has no autoscaler
+    store.write_table(replicas([scanned, alone, replace(scanned, workload=replace(WEB, name="new"), floor=())]))
+    assert floor_forecasts(store) == {WEB: peak(2, 5)}
+
+
+class LentWorld(RuleBasedStateMachine):
+    """One autoscaler, an autopilot whose process may end at any point, a person, and scans that come at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = float(SLOT)
+        self.own = self.least = OWN
+        self.forecast: FloorForecast | None = None
+        self.notes: list[LedgerNote] = []
+        self.raises_after_person = 0
+        self.person_took = False
+
+    def history(self) -> tuple[LentFloor | None, bool]:
+        decisions = folded_notes(self.notes)
+        note = decisions.floors.get("h")
+        lent = lent_of(note) if note is not None and note.event is AutopilotEvent.FLOOR_RAISED else None
+        return lent, bool(decisions.left_alone)
+
+    @rule(counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
+    def scan(self, counts: list[int]) -> None:
+        start = int(self.now // HALF_HOUR) * HALF_HOUR
+        floors = tuple(min(max(count, self.least), MOST) for count in counts)
+        self.forecast = FloorForecast(start, floors, self.least)
+
+    @rule(
+        dies=st.sampled_from(["never", "never", "before the write", "after the write"]), factor=st.sampled_from([4, 1])
+    )
+    def look(self, dies: str, factor: int) -> None:
+        lent, is_left = self.history()
+        factor = 1 if is_left else factor
+        for step in floor_steps(WEB, scaler(self.least), factor, lent, self.forecast, self.now):
+            is_raise = step.event is AutopilotEvent.FLOOR_RAISED
+            self.raises_after_person += is_raise and self.person_took
+            if is_raise and step.patch is not None:
+                self.note(step)
+            if dies == "before the write":
+                return
+            if step.patch is not None:
+                assert step.patch.operations[1]["value"] == self.least  # the server would refuse it
+                self.least = step.patch.operations[2]["value"]
+            if dies == "after the write":
+                return
+            self.note(arrived(step) if is_raise else step)
+            if step.is_fought:
+                self.notes.append(LedgerNote(AutopilotEvent.LEFT_ALONE, str(WEB), self.now, "m", {"words": "x"}))
+
+    def note(self, step: FloorStep) -> None:
+        self.notes.append(LedgerNote(step.event, str(WEB), self.now, "m", details_of(step)))
+
+    @rule(least=st.integers(1, MOST))
+    def person_sets(self, least: int) -> None:
+        lent, is_left = self.history()
+        if lent is not None and lent.has_arrived and least != lent.floor and not is_left:
+            self.person_took = True
+        if lent is None or self.person_took:
+            self.own = least
+        elif least != self.least:
+            return  # in the moment in which nobody knows what has arrived, the one retry is allowed
+        self.least = least
+
+    @rule(half_hours=st.integers(0, 4))
+    def time_passes(self, half_hours: int) -> None:
+        self.now += half_hours * HALF_HOUR + 1
+
+    @invariant()
+    def it_never_passes_the_policy_or_the_autoscaler(self) -> None:
+        assert self.least <= max(min(int(self.own * FACTOR), MOST), self.own)
+
+    @invariant()
+    def nothing_is_set_again_after_a_person(self) -> None:
+        assert self.raises_after_person == 0
+
+    def teardown(self) -> None:
+        self.now += 24 * 3600
+        self.forecast = None
+        for _ in range(2):
+            self.look("never", 4)
+        assert self.least == self.own
+
+
+def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
+    run_state_machine_as_test(LentWorld, settings=settings(max_examples=150, stateful_step_count=20))
+
+
+@dataclass
+class FloorLooks:
+    """Looks at the autoscaler of `web` on an embedded API server, each of a process that has just started."""
+
+    scene: EmbeddedAutopilot
+    forecast: FloorForecast
+    folder: Path
+    factor: float = FACTOR
+    halt: Halt | None = None
+    reader: LedgerReader = field(default_factory=LedgerReader)
+
+    def step(self) -> Sequence[FloorStep]:
+        config = ActConfig(
+            kubeconfig_door(self.scene.settings.kube), self.folder / "ledger.db", self.scene.settings, self.scene.clock
+        )
+        ledger = AuditedActs(config.access, config.ledger, "")
+        limits = effective(ceiling_of(CeilingSettings(replica_floor_factor=self.factor)), PolicySpec())
+        candidate = QueueCandidate(WEB, f"{NAMESPACE}/nightly", AutopilotMode.ACT, limits)
+        reading = RoundReading(NOW, queue=(QueueEntry(candidate, QueueVerdict.WAIT),), halt=self.halt)
+        with ledger.reading() as rows:
+            history = self.reader.read(rows)
+        return Floors(config, ledger, Acts(config).paused, lambda: {WEB: self.forecast}).step(reading, history)
+
+    def least(self) -> int:
+        return int(self.scene.api.get(f"{SCALERS}/web")["spec"]["minReplicas"])
+
+    def set_least(self, least: int) -> None:
+        patch = [{"op": "replace", "path": "/spec/minReplicas", "value": least}]
+        self.scene.api.patch(f"{SCALERS}/web", patch, kind="json")
+
+
+def scaled(scene: EmbeddedAutopilot, folder: Path, *counts: int) -> FloorLooks:
+    body = scaler()
+    del body["metadata"]["uid"]
+    scene.api.create(SCALERS, body)
+    start = int(scene.clock.now_seconds() // HALF_HOUR) * HALF_HOUR
+    return FloorLooks(scene, FloorForecast(start, counts, OWN), folder)
+
+
+def test_a_floor_is_in_the_ledger_before_the_autoscaler_has_it_and_goes_back_also_while_all_is_paused(
+    tmp_path: Path,
+) -> None:
+    with embedded(tmp_path) as scene:
+        looks = scaled(scene, tmp_path, 4, 6, 2)
+        assert [step.event for step in looks.step()] == ["autopilot-floor-raised"] and looks.least() == 4
+        assert looks.step() == []
+        # once before the write, once when it has arrived
+        assert [event for event, _ in scene.events()] == ["autopilot-floor-raised"] * 2
+        scene.service().pause(APPROVER, "incident")
+        scene.clock.seconds += HALF_HOUR
+        assert looks.step() == [] and looks.least() == 4
+        scene.clock.seconds += HALF_HOUR
+        assert [step.words for step in looks.step()] == ["the peak is over"] and looks.least() == OWN
+
+
+def test_who_sets_the_field_is_not_fought_and_a_halt_lends_nothing(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        looks = scaled(scene, tmp_path, 4, 6, 6, 6)
+        looks.halt = Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, "nodes are away")
+        assert looks.step() == [] and looks.least() == OWN
+        looks.halt = None
+        assert len(looks.step()) == 1
+        looks.set_least(1)
+        (stopped,) = looks.step()
+        assert stopped.words == "somebody set minReplicas of web to 1; it had been lent 4"
+        looks.set_least(OWN)
+        for _ in range(2):
+            scene.clock.seconds += HALF_HOUR
+            assert looks.step() == [] and looks.least() == OWN
+        assert ("autopilot-left-alone", str(WEB)) in scene.events()
+        scene.service().resume(APPROVER, WEB, "it was me")
+        assert [step.lent.floor for step in looks.step()] == [6]
+
+
+def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        looks = scaled(scene, tmp_path, 4, 6, 6, 6)
+        assert len(looks.step()) == 1
+        looks.factor = 1.0
+        assert [step.words for step in looks.step()] == ["no policy lends it any more"] and looks.least() == OWN
