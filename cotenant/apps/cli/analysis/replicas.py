@@ -40,7 +40,8 @@ def replicas(
     """Show how many replicas workloads with an autoscaler, or with many replicas, will need in the next 24 hours.
 
     An autoscaler answers to what it measures, late by a pod's start. As its minReplicas the floor is there in time; a
-    ReservationPlan with realisation ReplicaFloor, or an AutopilotPolicy with replicaFloorFactor, sets it and takes it back.
+    ReservationPlan with realisation ReplicaFloor or an AutopilotPolicy with replicaFloorFactor sets it and takes it
+    back.
     """
     from cotenant.core.model.views import REPLICAS
 
