@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,7 @@ from dashboard.changes import review as reviewing
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_review import NEXT, shown
+from tests.support.extent import full
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -183,10 +186,12 @@ def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through
     expect(coach).to_have_count(0)
 
 
-def test_five_are_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_back_as_it_was(
-    demo: Demo, open_page: Open, tmp_path: Path
+@pytest.mark.parametrize("verified", [False, *full(True)])
+def test_of_what_is_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_back_as_it_was(
+    demo: Demo, open_page: Open, tmp_path: Path, verified: bool
 ) -> None:
     bad, warm, good = five(demo)
+    good = good if verified else good[:1]
     client = demo.client()
     before = {ref: template(client, ref) for ref in (bad, warm, *good)}
     page = open_page(demo.at("/"))
@@ -204,16 +209,17 @@ def test_five_are_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_bac
     assert {ref: template(client, ref) for ref in before} == before, "a dry run keeps nothing"
     page.locator("#review-accept").click()
     shown(page, "Result")
-    expect(page.locator("#review-outcome-words")).to_contain_text("4 applied", timeout=PATIENCE)
+    expect(page.locator("#review-outcome-words")).to_contain_text(f"{1 + len(good)} applied", timeout=PATIENCE)
     changed = [ref for ref in before if template(client, ref) != before[ref]]
     assert changed == [warm, *good]
     assert rolled_out(client, good[0])
-    begun = minutes(page)
-    for _ in range(3):  # 45 minutes: longer than changes soak
-        page.locator("#steer-quarter").click()
-    until("the soak", lambda: minutes(page) - begun >= 44)
-    page.get_by_role("button", name="Verify now").first.click()
-    expect(page.locator("#review-outcome")).to_contain_text("verified", timeout=PATIENCE)
+    if verified:
+        begun = minutes(page)
+        for _ in range(3):  # 45 minutes: longer than changes soak
+            page.locator("#steer-quarter").click()
+        until("the soak", lambda: minutes(page) - begun >= 44)
+        page.get_by_role("button", name="Verify now").first.click()
+        expect(page.locator("#review-outcome")).to_contain_text("verified", timeout=PATIENCE)
     page.get_by_role("button", name="Roll back all").click()
     expect(page.locator("#review-outcome")).to_contain_text("rolled-back", timeout=PATIENCE)
     until("all to be taken back", lambda: {ref: template(client, ref) for ref in before} == before)
@@ -302,9 +308,15 @@ def test_a_second_terminal_does_the_same_with_the_commands_that_are_printed(demo
     assert "deployment-rank" in demo.run("reservations", "list")
 
 
-def test_ctrl_c_ends_it_with_0_and_leaves_nothing_behind(
+def test_only_its_token_opens_it_and_ctrl_c_ends_it_with_0_and_leaves_nothing_behind(
     demo: Demo, record_property: Callable[[str, object], None]
 ) -> None:
+    with urllib.request.urlopen(f"{demo.url}/readyz", timeout=30) as answer:
+        assert answer.status == 200
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{demo.url}/api/v1/overview", timeout=30)
+    with urllib.request.urlopen(demo.at("/api/v1/overview"), timeout=30) as answer:
+        assert answer.status == 200
     status = Path(f"/proc/{demo.process.pid}/status").read_text()
     resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
     record_property("resident bytes", resident)

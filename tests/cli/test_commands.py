@@ -5,12 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -154,25 +151,6 @@ def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: P
         done = command_line.cotenant("demo", "--no-browser", "--port", port, variables={"HOME": str(tmp_path)})
     assert done.returncode != 0 and "cannot listen on" in done.stderr and "--port" in done.stderr
     assert "Demo cluster" not in done.stderr
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    environment = {**LEAN, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    words = ["demo", "--no-browser", "--port", "0", *SMALL_DEMO]
-    demo = subprocess.Popen([COTENANT, *words], stderr=subprocess.PIPE, text=True, env=environment)
-    assert demo.stderr is not None
-    url = next(line.split()[1] for line in demo.stderr if line.startswith("open http://"))
-    base, token = url.split("/?token=")
-    with urllib.request.urlopen(f"{base}/readyz", timeout=30) as answer:
-        assert answer.status == 200
-    with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"{base}/api/v1/overview", timeout=30)
-    with urllib.request.urlopen(f"{base}/api/v1/overview?token={token}", timeout=30) as answer:
-        assert answer.status == 200
-    demo.send_signal(signal.SIGINT)
-    assert demo.wait(timeout=30) == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.process import free_port
 from tests.cluster.shell import Shell, environment_of
 from tests.cluster.waiting import wait_for
+from tests.support.extent import full
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "first-hour.md"
@@ -176,7 +177,8 @@ def nothing_left(terminal: Terminal) -> list[str]:
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_the_first_hour_goes_as_the_page_says(terminal: Terminal) -> None:
+@pytest.mark.parametrize("with_second_scheduler", [False, *full(True)])
+def test_the_first_hour_goes_as_the_page_says(terminal: Terminal, with_second_scheduler: bool) -> None:
     capacity = [node["status"]["capacity"] for node in terminal.api.items("/api/v1/nodes")]
     with ExitStack() as running:
         terminal.type("install")
@@ -211,7 +213,8 @@ def test_the_first_hour_goes_as_the_page_says(terminal: Terminal) -> None:
         assert [f"{kind}/node-{i}" for kind in kinds for i in range(NODES) if f"{kind}/node-{i}" not in read] == []
         assert "colocation: '{" in read
 
-        placed_by_second_scheduler(terminal)
+        if with_second_scheduler:
+            placed_by_second_scheduler(terminal)
 
         terminal.type("shrink")
         wait_for("nothing is lent", lambda: manager() and set(terminal.nodes()) == {0})

@@ -142,10 +142,15 @@ def addressed(page: str) -> Values:
 
 
 def drawn(house: House, browser: Browser, targets: list[sweep.Target]) -> Iterator[tuple[str, sweep.Target, Any]]:
-    """Each of the callbacks on each page."""
+    """Each of the callbacks: on each page if it is sent the page's address, else once, for it is sent the same."""
     for page in pages.ALL:
         for target in targets:
-            yield page.path, target, sweep.press(browser, target, addressed(page.path))
+            if page is pages.ALL[0] or asks_for_the_page(target):
+                yield page.path, target, sweep.press(browser, target, addressed(page.path))
+
+
+def asks_for_the_page(target: sweep.Target) -> bool:
+    return any((one["id"], one["property"]) == ("url", "pathname") for one in (*target.inputs, *target.state))
 
 
 def showing(house: House) -> list[sweep.Target]:
