@@ -1,24 +1,29 @@
-"""Ten random moments at which the process that accepts, applies and verifies is killed; the bench has hundreds."""
+"""Random moments at which the process that accepts, applies and verifies is killed; the bench has hundreds."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
+import pytest
+
 from bench.actions_kills import METHODS, QUIET_SECONDS, kill_all, lengths, points, wrong
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
+from tests.support.extent import full
 
 
+@pytest.mark.parametrize("kills", [len(METHODS), *full(10)])
 def test_a_kill_at_random_moments_loses_and_doubles_nothing(
-    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, tmp_path: Path
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, tmp_path: Path, kills: int
 ) -> None:
     fake_nodes(1, cpu="100", memory="400Gi")
     (tmp_path / "whole").mkdir()
-    found = points(control_plane, namespace, tmp_path, 16, METHODS)
-    spans = lengths(control_plane, found[:6])
-    killed = kill_all(control_plane, found[6:], spans, seed=11)
+    whole = 2 * len(METHODS)  # each method without and with a roll back
+    found = points(control_plane, namespace, tmp_path, whole + kills, METHODS)
+    spans = lengths(control_plane, found[:whole])
+    killed = kill_all(control_plane, found[whole:], spans, seed=11)
     time.sleep(QUIET_SECONDS)  # a request of the dead may still be on its way; settling would wait for each of them
     problems = {one.point.workload.name: list(wrong(one, control_plane)) for one in killed}
     assert {name: bad for name, bad in problems.items() if bad} == {}
-    assert len(problems) == 10
+    assert len(problems) == kills

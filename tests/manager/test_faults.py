@@ -19,6 +19,7 @@ from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
+from tests.support.extent import full
 
 FEATURES = ("colocation", "node-slo", "recommendations", "forecasts", "load-taints", "status")
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,14 +28,15 @@ Start = Callable[..., Manager]
 Nodes = Callable[..., list[str]]
 
 
+@pytest.mark.parametrize("count", [120, *full(250)])
 def test_it_converges_after_the_api_server_was_killed_during_its_writes(
-    scene: Scene, started: Start, fake_nodes: Nodes
+    scene: Scene, started: Start, fake_nodes: Nodes, count: int
 ) -> None:
-    nodes = fake_nodes(250, cpu="16")
+    nodes = fake_nodes(count, cpu="16")
     scene.report(nodes)
     scene.configure(colocation_config={"enable": True})
     written = scene.plane.requests("APPLY", "nodes")
-    manager = started()  # 250 nodes and 250 NodeSLOs are due
+    manager = started()  # as many nodes and NodeSLOs are due
     wait_for("the first writes", lambda: scene.plane.requests("APPLY", "nodes") > written + 5)
     scene.plane.restart_apiserver()
     scene.api = scene.plane.api()

@@ -22,18 +22,22 @@ from tests.scheduler_ext.reservations.disturbed import (
     second_scheduler,
 )
 from tests.scheduler_ext.reservations.scene import Scene, install
+from tests.support.extent import full
 
 Nodes = Callable[..., list[str]]
 
 
-def test_killed_managers_and_schedulers_lose_no_room(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, *full(2)])
+def test_killed_managers_and_schedulers_lose_no_room(
+    scene: Scene, fake_nodes: Nodes, tmp_path: Path, times: int
+) -> None:
     nodes = fake_nodes(4, cpu="4")
     tally, seed = Tally(), random.Random(7)
     with manager_process(scene, tmp_path) as manager:
-        for _ in range(2):
+        for _ in range(times):
             rounds(scene, nodes, tally, killing(scene.plane, manager, seed))
     assert scene.plane.servers[SCHEDULER].running
-    assert (tally.landed, tally.robbed, tally.overbooked) == (8, 0, 0)
+    assert (tally.landed, tally.robbed, tally.overbooked) == (len(nodes) * times, 0, 0)
 
 
 @pytest.mark.soak
