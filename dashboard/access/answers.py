@@ -26,9 +26,29 @@ NAMES: Final = {
 }
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title} - cotenant</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem;
-color-scheme: light dark }}</style></head>
-<body><main><h1>{title}</h1><p>{words}</p><p>{fix}</p>{rest}</main></body></html>"""
+<style>
+:root {{ color-scheme: light dark; --ground: #f5f6f8; --panel: #fff; --line: #e3e6ea; --ink: #1b2330; --dim: #5a6472;
+--link: #3547c4 }}
+@media (prefers-color-scheme: dark) {{
+:root {{ --ground: #14171c; --panel: #1c2027; --line: #2e343d; --ink: #e3e7ed; --dim: #a0a9b6;
+--link: #9db4ff }} }}
+body {{ font: 14px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--ink); margin: 0;
+padding: 12vh 16px 0 }}
+main {{ max-width: 30rem; margin: 0 auto; padding: 24px 28px; background: var(--panel); border: 1px solid var(--line);
+border-radius: 8px }}
+.brand {{ font-weight: 700; margin: 0 }} .brand svg {{ width: 22px; vertical-align: -5px; margin-right: 8px }}
+h1 {{ font-size: 20px; margin: 16px 0 4px }} p {{ margin: 4px 0; color: var(--dim) }}
+label {{ display: block; margin: 12px 0 8px }}
+a, button {{ display: inline-block; margin-top: 12px; padding: 5px 14px; border: 1px solid var(--line);
+border-radius: 6px; color: var(--link); background: none; font: inherit; font-weight: 600; text-decoration: none;
+cursor: pointer }}
+input {{ font: inherit; padding: 4px 8px; margin-left: 6px }}
+</style></head>
+<body><main><p class="brand"><svg viewBox="0 0 32 32" aria-hidden="true">
+<rect width="32" height="32" rx="7" fill="#4263eb"/>
+<path d="M4 21c4 0 4-11 9-11s5 11 9 11 4-5 6-5" fill="none" stroke="#fff" stroke-width="2.6"/>
+<path d="M4 25h24" stroke="#96f2d7" stroke-width="2.6"/></svg>cotenant</p>
+<h1>{title}</h1><p>{words}</p><p>{fix}</p>{rest}</main></body></html>"""
 
 
 _LAUNCH_FORM: Final = """<form method="get"><label>Launch token

@@ -76,13 +76,21 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       default: return digits(value);
     }
   }
+  // In a column whose heading says "cores"; small parts keep three digits.
+  function inCores(m) {
+    const value = m / 1000, places = Math.abs(value) < 1 ? 3 : 2;
+    return Math.abs(value) >= 10 ? digits(value) : value.toLocaleString("en-US", { maximumFractionDigits: places });
+  }
+  const withUnit = (value, kind) => amount(value, kind) + (kind === "millicores" && !milli() && value >= 1000 ? " cores" : "");
+  const cell = (value, kind) => (kind === "millicores" && !milli() && value !== null && value !== undefined ? inCores(value) : amount(value, kind));
+  functions.cotenantHeading = (params, title) => (milli() ? title : title + ", cores");
   const BY_RESOURCE = { memory: "bytes", "gpu-core": "gpus" };
   window.cotenant.amount = amount;
   // A row that is still on its way is blank: a dash says that a value is missing.
   const loaded = (draw) => (params, ...rest) => (params.data === undefined ? "" : draw(params, ...rest));
-  functions.cotenantAmount = loaded((params, kind) => amount(params.value, kind));
+  functions.cotenantAmount = loaded((params, kind) => cell(params.value, kind));
   functions.cotenantText = (params) => (params.value === null || params.value === undefined ? "" : visible(params.value));
-  functions.cotenantByResource = loaded((params) => amount(params.value, BY_RESOURCE[params.data.resource] || "millicores"));
+  functions.cotenantByResource = loaded((params) => withUnit(params.value, BY_RESOURCE[params.data.resource] || "millicores"));
   functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
   // A moment to the second, in the zone that is shown: "19 Nov 18:00:05".
   functions.cotenantStamp = loaded((params) => {
@@ -105,6 +113,19 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   components.CotenantMode = (props) =>
     props.value === "dry-run" ? h("span", { className: "chip dry", title: "A dry run: nothing was done" }, "dry-run") : h("span", { className: "dim" }, props.value);
 
+  // A name, and where it is below: "checkout / pay · app".
+  components.CotenantSubject = loaded((props) => {
+    const place = (name) => h("span", { key: name, "data-part": name, className: "subject-place" }, visible(props.data[name] || ""));
+    const places = props.parts.filter((name) => props.data[name]).flatMap((name, i) => (i ? [" · ", place(name)] : [place(name)]));
+    const whole = [props.value, ...props.parts.map((name) => props.data[name])].filter(Boolean).map(visible).join(" · ");
+    return h("span", { className: "subject", title: whole },
+      h("span", { className: "subject-name", "data-part": props.colDef.field }, visible(props.value)), h("span", { className: "subject-places" }, ...places));
+  });
+
+  // The CPU above, the memory below.
+  components.CotenantPair = loaded((props) => h("span", { className: "subject pair" },
+    ...[[props.parts[0], "millicores"], [props.colDef.field, "bytes"]].map(([name, kind]) => h("span", { key: name }, withUnit(props.data[name], kind)))));
+
   components.CotenantRatio = loaded((props) => {
     if (props.value === null || props.value === undefined) return MISSING;
     const share = Math.max(0, Math.min(1, props.value));
@@ -117,16 +138,16 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     if (props.value === null || props.value === undefined) return MISSING;
     if (!props.value) return "0";
     const down = props.value < 0;
-    return h("span", { className: down ? "delta-down" : "delta-up" }, (down ? "−" : "+") + amount(Math.abs(props.value), props.unit));
+    return h("span", { className: down ? "delta-down" : "delta-up" }, (down ? "−" : "+") + cell(Math.abs(props.value), props.unit));
   });
 
   components.CotenantChange = (props) => {
     if (!props.data) return null;
     const kind = kindOf(props.colDef.field), action = props.data[props.action];
-    const now = props.data[props.now] === null ? "not set" : amount(props.data[props.now], kind);
+    const now = props.data[props.now] === null ? "not set" : cell(props.data[props.now], kind);
     if (action === "withheld") return h("span", { className: "dim" }, now + "  · withheld");
     if (action === "set" && props.value === null) return h("span", { className: "dim" }, now + "  · not now");
-    const next = action === "unset" ? "remove" : amount(props.value, kind);
+    const next = action === "unset" ? "remove" : cell(props.value, kind);
     if (next === now) return h("span", { className: "dim" }, now + "  · keep");
     return h("span", null, h("span", { className: "dim" }, now), h("span", { className: "arrow" }, "→"), h("strong", null, next));
   };
@@ -165,6 +186,13 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // Columns of the table in sight, without the one of the boxes.
   window.cotenant.columnsOf = (api) => api.getAllDisplayedColumns().filter((c) => !c.getColId().startsWith("ag-Grid-"));
   const idsOf = (api) => window.cotenant.columnsOf(api).map((c) => c.getColId()).join();
+
+  // Columns in sight, and those that are drawn below a name: an export writes them apart.
+  function withPlaces(api) {
+    const shown = window.cotenant.columnsOf(api), ids = shown.map((c) => c.getColId());
+    const below = (c) => ((c.getColDef().cellRendererParams || {}).parts || []).filter((part) => !ids.includes(part));
+    return shown.flatMap((c) => [...below(c), c.getColId()]).join();
+  }
 
   function tell(name, message) {
     const box = document.getElementById("trouble-" + name);
@@ -245,7 +273,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const api = link && window.cotenant.apiOf(link.dataset.grid);
     if (!api) return;
     const url = new URL(link.href);
-    url.searchParams.set("columns", idsOf(api));
+    url.searchParams.set("columns", withPlaces(api));
     url.searchParams.delete("row");
     pickedRows(api, link.dataset.grid).forEach((row) => url.searchParams.append("row", row));
     link.href = url;
@@ -253,7 +281,9 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   window.cotenant.redraw = () => document.querySelectorAll(".grid-frame").forEach((frame) => {
     const api = window.cotenant.apiOf(frame.id.slice("frame-".length));
-    if (api) api.refreshCells({ force: true });
+    if (!api) return;
+    api.refreshHeader();
+    api.refreshCells({ force: true });
   });
 
   function wire(api, name) {

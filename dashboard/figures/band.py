@@ -18,8 +18,16 @@ from dashboard.tables import display
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 
 
-def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:
-    """One resource's band over so much of its past, and the next day."""
+def chart(
+    series: BandSeries,
+    resource: Resource,
+    back_seconds: float = USUAL_SECONDS,
+    lent: npt.NDArray[np.float64] | None = None,
+) -> Chart:
+    """One resource's band over so much of its past, and the next day.
+
+    lent: what batch pods may take in the next day's half hours, 95 % sure, in the resource's unit; None = not known.
+    """
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
     batch = _padded(series.batch, len(usage)) / scale
@@ -31,6 +39,7 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
     traces = [
         *lines.fan({level: np.asarray(path) / scale for level, path in series.quantiles.items()}, ahead),
         *_reclaimable(past, usage[shown], batch[shown], unit),
+        *_lent_ahead(series, scale, lent, unit),
         lines.line(past, usage[shown], "Usage", base.BLUE, width=2),
         lines.line(past, request[shown], "Requested", base.ORANGE, dash="dash"),
         lines.level([*past, *ahead], series.allocatable / scale, "Allocatable"),
@@ -57,6 +66,18 @@ def _reclaimable(
         "hovertemplate": f"%{{customdata:,.1f}} {unit}",
     }
     return [low | lines.HIDDEN, top | fill | height]
+
+
+def _lent_ahead(
+    series: BandSeries, scale: float, lent: npt.NDArray[np.float64] | None, unit: str
+) -> list[dict[str, Any]]:
+    """The same over the next day, above the median of the forecast; it is less than now, because it is 95 % sure."""
+    median = np.asarray(series.quantiles.get("0.5", ()), dtype=np.float64)
+    if lent is None or not len(median) or len(lent) != len(median):
+        return []
+    drawn = _reclaimable(base.milliseconds(series.ahead), median / scale, lent / scale, unit)
+    own = {"name": "Batch, 95 % sure"}
+    return [trace | own | {"line": trace["line"] | {"dash": "dot"}} if trace.get("name") else trace for trace in drawn]
 
 
 def _padded(values: list[float], size: int) -> npt.NDArray[np.float64]:

@@ -336,7 +336,7 @@ def pods(plan_pods: Pods) -> Chart:
     steps = [plan_pods.base + np.append(path, path[-1:]) for path in (plan_pods.wanted, plan_pods.median)]
     usual = lines.level(x, plan_pods.base, "Baseline pods", base.BLUE, width=2, dash="solid")
     filled = {"fill": "tonexty", "fillpattern": _hatch(base.VIOLET, "/")}
-    name = f"Reserved pods, {plan_pods.quantile:.0%}"
+    name = f"Reserved pods, {display.percent(plan_pods.quantile)}"
     traces = [
         usual,
         lines.line(x, steps[0], name, base.VIOLET, width=1.5, shape="hv") | filled,

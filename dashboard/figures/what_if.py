@@ -62,7 +62,8 @@ def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     first, last = risks[0], risks[-1]
     text = (
         f"From {first.risk_percent:g} to {last.risk_percent:g} % risk batch does {first.batch_core_hours:,.0f} to "
-        f"{last.batch_core_hours:,.0f} core-hours, with {first.short:.2%} to {last.short:.2%} of node-time short."
+        f"{last.batch_core_hours:,.0f} core-hours, "
+        f"with {100 * first.short:.2f} to {100 * last.short:.2f} % of node-time short."
     )
     return Chart({"data": traces, "layout": layout}, text)
 

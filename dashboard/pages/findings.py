@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from dash import Dash, html
 from dash.development.base_component import Component
@@ -13,18 +14,28 @@ from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import list_page
 from dashboard.tables.list_page import Listing
 
-WIDTHS: Final = {"severity": 118, "saving_month": 140, "proposal": 560}
+WIDTHS: Final = {"severity": 118, "saving_month": 108, "evidence": 440, "proposal": 460}
 """Of headers that are sorted by, or longer than what they head; and of what is copied from a cell."""
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    """Sentences go on in a second line."""
+    for column_def in definitions:
+        if column_def["field"] in ("evidence", "proposal"):
+            column_def["cellClass"] = "wrapped"
 
 
 LIST: Final = Listing(
     schema=FINDINGS,
     path="findings",
     noun="finding",
-    shown=("severity", "finding", "namespace", "kind", "workload", "container", "saving_month", "evidence", "proposal"),
+    shown=("severity", "finding", "workload", "saving_month", "evidence", "proposal", "kind"),
     facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-severity",
     widths=WIDTHS,
+    shape=_shape,
+    subject=("workload", "namespace", "container"),
+    pinned=("severity", "finding", "workload"),
 )
 
 

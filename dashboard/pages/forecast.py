@@ -78,9 +78,8 @@ LIST: Final = Listing(
     path=PATH,
     noun="forecast",
     shown=(
-        "scope",
-        "namespace",
         "name",
+        "scope",
         "resource",
         "peak",
         "peak_time",
@@ -102,6 +101,8 @@ LIST: Final = Listing(
     opens="?open={scope}/{namespace}/{kind}/{name}/{resource}",
     widths=WIDTHS,
     shape=_shape,
+    subject=("name", "namespace"),
+    pinned=("name",),
 )
 
 

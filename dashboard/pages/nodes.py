@@ -50,6 +50,7 @@ LIST: Final = Listing(
     facets=(("reason", "Reason"),),
     order="-cpu_usage",
     opens="nodes/{node}",
+    pinned=("node",),
 )
 SCATTER_HEIGHT: Final = 300
 HOURS_HEIGHT: Final = 330
@@ -175,7 +176,7 @@ def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     ahead = row_of(snapshot.tables[FORECASTS.name], key)
     height = panels.amount(row["cpu_peak"], Resource.CPU)
     if ahead is None or ahead["peak_time"] is None:
-        return panels.stat("Next peak", "none", ["No window stands out; the highest value expected is ", height, "."])
+        return panels.stat("Next peak", ["up to ", height], "No pronounced peak in the next 24 h; the 95 % quantile.")
     window = [panels.window(ahead["peak_time"], ahead["peak_end"])] if ahead["peak_end"] else []
     return panels.stat("Next peak", panels.clock(ahead["peak_time"]), [height, " at the 95 % quantile; ", *window])
 

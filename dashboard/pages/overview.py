@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
+import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -23,12 +24,14 @@ from dashboard.figures import band, heat, waste
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import policy_offer
+from dashboard.nodes import batch, policy_offer
+from dashboard.nodes.batch import Room
 from dashboard.pages import recommendations
 from dashboard.sources.namespace_filter import OF_THESE, overview_of
 from dashboard.tables import carried, display, queries, select_bar, time_span
 from dashboard.tables import selection as choosing
 from dashboard.tables.filters import Query
+from dashboard.tables.queries import RowCondition
 from dashboard.tables.selection import ReadyNow
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
@@ -36,6 +39,8 @@ BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
 READY: Final = f"ready={','.join(choosing.READY)}"
 """The filter of what can be applied now."""
+ABOVE_REQUEST: Final = RowCondition("memory_observed_max > memory_request_now")
+"""Containers that the kubelet evicts first when a node runs out of memory."""
 OF_CHOSEN: Final = "of the chosen namespaces"
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
@@ -115,18 +120,30 @@ def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
     overview, view = page.overview, page.view
     lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
-            panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now; "]  # fmt: skip
+            panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now",
+            *_lent_ahead(view.source.batch_room()), "; "]  # fmt: skip
     saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
              f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
     counts = dict(queries.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
     critical = counts.get(Severity.CRITICAL.value, 0)
     href = page.href("findings", f"severity={Severity.CRITICAL.value}")
-    risk = (
-        [dcc.Link(display.counted(critical, "critical finding"), href=href), " at risk."]
-        if critical
-        else ["no critical finding."]
-    )
+    findings = [dcc.Link(display.counted(critical, "critical finding"), href=href), " and "] if critical else []
+    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    short = advice.count(queries.condition(advice, page.query) & ABOVE_REQUEST)
+    rows = dcc.Link(display.counted(short, "container"), href=page.href("recommendations", "sort=-memory_delta_total"))
+    risk = ["at risk: ", *findings, rows, " that used more memory than requested."]
+    if not short:
+        risk = ["at risk: ", *findings[:1], "."] if findings else ["nothing is at risk."]
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
+
+
+def _lent_ahead(room: Room | None) -> list[Any]:
+    """The least and the most of the next day's lendable CPU; nothing without forecasts of nodes."""
+    sure = np.array([]) if room is None else batch.totals(room, Resource.CPU)[batch.SURE]
+    if not np.isfinite(sure).any():
+        return []
+    low, high = (panels.amount(float(bound(sure)), Resource.CPU) for bound in (np.nanmin, np.nanmax))
+    return [", ", low, " to ", high, " over the next 24 hours (95 % sure)"]
 
 
 def _ready(page: OverviewPage) -> ReadyNow:
@@ -173,7 +190,7 @@ def _present(page: OverviewPage, ready: ReadyNow) -> Component:
                 "Mid reclaimable now",
                 overview.cpu.mid_now,
                 overview.memory.mid_now,
-                "from what prod pods will not use for long",
+                "from what prod pods request and will not use soon",
             ),
             _peak(overview),
             _worth(page, ready),
@@ -208,7 +225,7 @@ def _peak(overview: Overview) -> Component:
     peak = overview.peak
     if peak is None:
         return panels.stat("Next peak", "unknown", overview.peak_reason)
-    rise = f", {peak.above_mean:+.0%} over the day's mean" + ("" if peak.pronounced else " (mild)")
+    rise = f", {100 * peak.above_mean:+.0f} % over the day's mean" + ("" if peak.pronounced else " (mild)")
     led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
     height = panels.amount(peak.height_millicores, Resource.CPU)
     detail = html.Span([panels.window(peak.start_seconds, peak.end_seconds), rise, led])
@@ -248,7 +265,9 @@ def _band(page: OverviewPage, resource: Resource) -> Component:
             why="The source had no samples in the window.",
             command="cotenant doctor",
         )
-    drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS))
+    room = page.view.source.batch_room()
+    lent = None if room is None else batch.totals(room, resource)[batch.SURE]
+    drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS), lent)
     return panels.figure(drawn, "band-figure", BAND_HEIGHT)
 
 

@@ -18,11 +18,8 @@ LIST: Final = Listing(
     path="pods",
     noun="pod",
     shown=(
-        "namespace",
         "pod",
         "node",
-        "workload",
-        "kind",
         "qos",
         "priority",
         "cpu_request",
@@ -31,9 +28,14 @@ LIST: Final = Listing(
         "memory_request",
         "memory_usage",
         "memory_used_ratio",
+        "workload",
+        "kind",
     ),
     facets=(("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace"), ("node", "Node")),
     order="-cpu_usage",
+    widths={"pod": 284, "node": 96},
+    subject=("pod", "namespace"),
+    pinned=("pod",),
 )
 
 

@@ -91,8 +91,13 @@ def _total(label: str, sums: Sequence[Any], resource: Resource) -> Component:
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    """Draw proposed columns as "now -> proposed", with the action where there is no number."""
+    """Draw proposed columns as "now -> proposed", with the action where there is no number; what was seen as a pair."""
     grid.now_and_proposed(definitions, PROPOSED, ACTIONS)
+    for column_def in definitions:
+        if column_def["field"] == "memory_observed_max":
+            pair = {"parts": ["cpu_observed_max"]}
+            heading = {"headerName": "Highest seen", "headerTooltip": "Highest CPU and memory seen in one pod."}
+            column_def |= {**heading, "cellRenderer": "CotenantPair", "cellRendererParams": pair, "width": 96}
 
 
 LIST: Final = Listing(
@@ -101,10 +106,11 @@ LIST: Final = Listing(
     noun="recommendation",
     shown=(
         "severity",
-        "namespace",
         "workload",
-        "container",
         "ready",
+        "saving_month",
+        "memory_observed_max",
+        "confidence",
         "cpu_step",
         "cpu_step_total",
         "memory_step",
@@ -113,9 +119,6 @@ LIST: Final = Listing(
         "cpu_delta_total",
         "memory_request",
         "memory_delta_total",
-        "memory_observed_max",
-        "confidence",
-        "saving_month",
         "replicas",
         "cpu_reason",
         "memory_reason",
@@ -128,8 +131,11 @@ LIST: Final = Listing(
         ("ns", "Namespace"),
     ),
     order="cpu_step_total",
+    widths={"workload": 174},
     totals=totals,
     shape=_shape,
+    subject=("workload", "namespace", "container"),
+    pinned=("severity", "workload", "ready", "saving_month", "memory_observed_max", "confidence"),
     patches=True,
     hidden=postponing.HIDDEN,
     revealed=(postponing.STATE, postponing.WHY),

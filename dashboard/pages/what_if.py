@@ -90,10 +90,12 @@ def outcome(replay: WhatIf, place: int) -> Component:
 def _stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     share = chosen.lent_cores / replay.capacity_cores if replay.capacity_cores else 0.0
     return [
-        panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {share:.0%} of capacity"),
+        panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
         panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _beside(replay, chosen)),
         panels.stat(
-            "Node-time short", f"{chosen.short:.2%}", f"evicted: {display.counted(chosen.evictions, 'batch pod')}"
+            "Node-time short",
+            f"{100 * chosen.short:.2f} %",
+            f"evicted: {display.counted(chosen.evictions, 'batch pod')}",
         ),
         panels.stat("p99 of services", f"{chosen.latency_ratio:.3f} x", "of p99 without batch"),
     ]
@@ -102,7 +104,7 @@ def _stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
 def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
     """How that compares with lending by present use."""
     if replay.by_use is None or replay.by_use.batch_core_hours <= 0:
-        return f"utilisation {chosen.utilisation:.0%}"
+        return f"utilisation {display.percent(chosen.utilisation)}"
     return f"{chosen.batch_core_hours / replay.by_use.batch_core_hours:.2f} x lending by present use"
 
 

@@ -18,7 +18,6 @@ LIST: Final = Listing(
     path="workloads",
     noun="workload",
     shown=(
-        "namespace",
         "workload",
         "kind",
         "pattern",
@@ -39,6 +38,8 @@ LIST: Final = Listing(
     ),
     facets=(("pattern", "Pattern"), ("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace")),
     order="-cpu_request",
+    subject=("workload", "namespace"),
+    pinned=("workload",),
 )
 
 

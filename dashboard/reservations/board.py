@@ -81,7 +81,6 @@ LIST: Final = Listing(
     path=PATH,
     noun="plan",
     shown=(
-        "namespace",
         "workload",
         "reason",
         "start",
@@ -102,6 +101,8 @@ LIST: Final = Listing(
     totals=totals,
     widths=WIDTHS,
     shape=_shape,
+    subject=("workload", "namespace"),
+    pinned=("workload",),
 )
 
 

@@ -175,7 +175,7 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
     return [
         ("Capacity", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
-        ("Quantile", f"{float(row['quantile'] or 0):.0%} of the demand"),
+        ("Quantile", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
         ("Hits", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Coverage", f"{display.percent(row['coverage'])} of the needed pod-time"),
         ("Would stay idle", per_day + money),

@@ -25,7 +25,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "kind": 104,
     "pattern": 88,
     "qos": 70,
-    "priority": 104,
+    "priority": 114,
     "severity": 96,
     "ready": 104,
     "replicas": 84,
@@ -33,9 +33,12 @@ WIDTHS: Final[Mapping[str, int]] = {
     "node": 150,
     "pod": 220,
     "finding": 150,
+    "saving_month": 104,
+    "confidence": 98,
     "evidence": 620,
     "cpu_request": 110,
     "cpu_delta_total": 108,
+    "cpu_step_total": 118,
     "memory_delta_total": 124,
     "cpu_used_ratio": 118,
     "memory_used_ratio": 132,
@@ -48,7 +51,7 @@ WIDTHS: Final[Mapping[str, int]] = {
 OPTIONS: Final[Mapping[str, Any]] = {
     "theme": {"function": "cotenantTheme(themeQuartz)"},
     "rowHeight": 34,
-    "headerHeight": 44,
+    "headerHeight": 48,
     "maxConcurrentDatasourceRequests": 2,
     "blockLoadDebounceMillis": 40,
     "infiniteInitialRowCount": 30,
@@ -71,6 +74,9 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "wrapHeaderText": True,
 }
 """Of every column. Headings break into lines rather than lose their ends."""
+
+TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 42}
+"""Options of a list whose names are drawn with their places below."""
 
 BOXES: Final[Mapping[str, Any]] = {
     "rowSelection": {**OPTIONS["rowSelection"], "checkboxes": True},
@@ -104,9 +110,11 @@ def sentences() -> dict[str, str]:
 
 def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:
     """An AG Grid column definition by the column's kind; `sort` is (descending, place among the sorted columns)."""
+    heading = {"function": f"cotenantHeading(params, {column.title!r})"}
     column_def: dict[str, Any] = {
         "field": column.name,
         "headerName": column.title,
+        **({"headerValueGetter": heading} if column.kind is Kind.MILLICORES else {}),
         "headerTooltip": column.doc,
         "hide": hidden,
         "width": WIDTHS.get(column.name, 104),
@@ -140,6 +148,20 @@ def _look(column: Column) -> dict[str, Any]:
 def _number(column: Column) -> dict[str, Any]:
     formatter = {"function": f"cotenantAmount(params, '{column.kind.value}')"}
     return {"type": "rightAligned", "valueFormatter": formatter, "sortingOrder": ["desc", "asc", None]}
+
+
+def subject(definitions: Sequence[dict[str, Any]], name: str, places: Sequence[str]) -> None:
+    """Draw the name with its places (namespace, container) below it, in one column; exports write them apart."""
+    for column_def in definitions:
+        if column_def["field"] == name:
+            column_def |= {"cellRenderer": "CotenantSubject", "cellRendererParams": {"parts": [*places]}, "width": 186}
+
+
+def pin(definitions: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """Keep columns in sight while the others scroll; a window too narrow for them lets them scroll too."""
+    for column_def in definitions:
+        if column_def["field"] in names:
+            column_def["pinned"] = "left"
 
 
 def now_and_proposed(

@@ -28,6 +28,7 @@ FACET_VALUES: Final = 40
 FACET_FIRST: Final = 8
 """Values of a facet that are in sight before "more" is opened."""
 REVEALED_AT: Final = 4
+MONEY: Final = ("saving_month", "cost")
 PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
 
 
@@ -62,6 +63,10 @@ class Listing:
     """A condition that holds unless the URL says another of its key; only of tables that have its column."""
     revealed: tuple[str, ...] = ()
     """Columns that come into sight when the URL says another."""
+    subject: tuple[str, ...] = ()
+    """Column of the name, then those of its places: one column of two lines."""
+    pinned: tuple[str, ...] = ()
+    """Columns that stay in sight while the others scroll; the first of `shown`."""
     bar: Callable[[], Sequence[Component]] = tuple
     """What stands between the tools and the grid."""
 
@@ -95,8 +100,15 @@ def body(listing: Listing, view: View, search: str) -> Component:
         query = listing.query("", schema)
     shown = _columns(listing, schema, search)
     table = grid.component(schema, shown, query, view.settings.page_rows)
+    if listing.subject:
+        name_column, *places = listing.subject
+        grid.subject(table.columnDefs, name_column, places)
+        table.dashGridOptions = {**table.dashGridOptions, **grid.TWO_LINES}
     for column_def in table.columnDefs:
         column_def["width"] = listing.widths.get(column_def["field"], column_def["width"])
+        if column_def["field"] in MONEY:
+            column_def["headerName"] = column_def["headerName"].replace("/", f", {view.currency}/")
+    grid.pin(table.columnDefs, listing.pinned)
     listing.shape(table.columnDefs)
     table.columnDefs = _placed(listing, table.columnDefs)
     if listing.bar():

@@ -50,8 +50,9 @@ class PlanAccount:
     def words(self, cores_per_pod: float) -> str:
         """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
         return (
-            f"would have held {self.held * cores_per_pod:,.0f} core-hours, {self.hit_ratio:.0%} used; "
-            f"{self.missed_peaks} of {self.peaks} peaks missed, {self.coverage:.1%} of the needed core-time covered"
+            f"would have held {self.held * cores_per_pod:,.0f} core-hours, {100 * self.hit_ratio:.0f} % used; "
+            f"{self.missed_peaks} of {self.peaks} peaks missed, "
+            f"{100 * self.coverage:.1f} % of the needed core-time covered"
         )
 
 

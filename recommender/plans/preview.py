@@ -124,5 +124,5 @@ def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
     text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:
         peaks = f"{expected.occurrences} past {'peak' if expected.occurrences == 1 else 'peaks'}"
-        text += f" In {peaks} {expected.hit_ratio:.0%} of the reserved capacity would have been used."
+        text += f" In {peaks} {100 * expected.hit_ratio:.0f} % of the reserved capacity would have been used."
     return text

@@ -37,7 +37,7 @@ HOSTILE = {
 }
 ROUNDS = 12
 HEAP_GROWTH_MB = 20
-ROWS = """() => [...document.querySelectorAll('.ag-center-cols-container .ag-row')]
+ROWS = """() => [...document.querySelectorAll('.grid .ag-row')]
     .sort((a, b) => a.getAttribute('row-index') - b.getAttribute('row-index'))
     .map(r => [...r.querySelectorAll('.ag-cell')].map(c => c.getAttribute('col-id') + '=' + c.textContent).join('|'))"""
 

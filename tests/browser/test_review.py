@@ -65,7 +65,7 @@ def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
 def box(page: Page, ref: WorkloadRef) -> Locator:
     """The box of the workload's first row in the grid."""
     exactly = re.compile(f"^{re.escape(ref.name)}$")
-    cell = page.locator(".ag-center-cols-container .ag-cell[col-id=workload]", has_text=exactly).first
+    cell = page.locator(".ag-row [data-part=workload]", has_text=exactly).first
     number = cell.locator("xpath=ancestor::*[@row-index]").get_attribute("row-index")
     return page.locator(f".ag-pinned-left-cols-container .ag-row[row-index='{number}'] input")
 
@@ -264,7 +264,7 @@ def test_what_is_snoozed_leaves_the_list_and_comes_back_with_its_reason(
     page.locator("#show-postponed").click()
     cell = page.locator(".ag-row[row-index='0'] .ag-cell[col-id=postponed_why]")
     expect(cell).to_contain_text("<b>after</b> the release")
-    page.locator(".ag-center-cols-container .ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
+    page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
     page.get_by_role("button", name="Show again").click()
     expect(page.locator("#said")).to_contain_text("is shown again")
     assert scene.service().postponed() == {}

@@ -53,7 +53,8 @@ def enter(page: Page, cell: str, address: str) -> None:
     raise AssertionError(f"Enter on {cell} does not lead to {address}")
 
 
-TEXTS = """name => [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${name}"]`)]
+TEXTS = """name => [...document.querySelectorAll(
+    `.ag-row :is(.ag-cell[col-id=${name}]:not(:has([data-part])), [data-part=${name}])`)]
     .map(c => [parseInt(c.closest('.ag-row').getAttribute('row-index')), c.textContent])
     .sort((a, b) => a[0] - b[0]).map(p => p[1])"""
 

@@ -312,7 +312,10 @@ def test_a_value_can_be_told_from_its_formula_to_its_last_clamp() -> None:
     assert peer.amount == 100 * MIB
     assert not peer.clamps
     ours = value(case.one("cotenant"), MEMORY)
-    assert ours.formula == "highest ever seen x 1.15"
+    # 12 MiB x 1.15 = 13.8 MiB
+    assert ours.formula == "highest ever seen 12.0 MiB x 1.15 = 13.8 MiB"
+    # 2 m steadily, and the square root of 2 m x 2 m of the profile "balanced": 2 + 2 = 4
+    assert value(case.one("cotenant"), CPU).formula == "p95 of demand 2 m + margin 2 m = 4 m"
     assert ours.inputs["observed_max"] == 12 * MIB
     (floor,) = ours.clamps
     assert (floor.before, floor.after) == (14 * MIB, 64 * MIB)  # 12 x 1.15 = 13.8, up to whole MiB

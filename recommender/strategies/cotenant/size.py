@@ -10,6 +10,7 @@ import numpy as np
 
 from cotenant.core.model.cluster import Container, ContainerRole, Workload
 from cotenant.core.model.kubernetes.qos import QosClass
+from cotenant.core.model.kubernetes.quantity import human_bytes
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import MIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.settings.sections.recommender import CotenantSettings
@@ -110,7 +111,8 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
     in_ratio = proportional_limit(now, place.container.requests.get(CPU), request_draft.amount) or 0
     least, terms = (in_ratio, "limit x request / present request, ") if place.policy.lower_limits else (0, "")
     reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
-    formula = f"max({terms}highest demand x {margin:g}, request)"
+    seen_millicores = float(np.nan_to_num(demand.highest[place.index]))
+    formula = f"max({terms}highest demand {_amount(CPU, seen_millicores)} x {margin:g}, request)"
     draft = Draft(
         now, max(least, highest, request_draft.amount), reason, formula, must_raise=demand.highest[place.index] > now
     )
@@ -186,37 +188,48 @@ def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draf
 def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason, str]:
     """(reason, formula) of the demand itself."""
     i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
+    highest = _amount(demand.resource, float(demand.highest[i]))
+    result = _amount(demand.resource, float((demand.reserved if place.guaranteed else demand.wanted)[i]))
     if demand.resource is MEMORY:
         if np.isfinite(demand.urgent[i]):
             won = demand.urgent[i] == demand.wanted[i]
-            formula = f"max(highest ever seen x {margin:g}, limit at an OOM kill + bump)"
-            return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, formula
-        return Reason.OBSERVED_MAXIMUM, f"highest ever seen x {margin:g}"
+            terms = f"highest ever seen {highest} x {margin:g}, limit at an OOM kill + bump"
+            return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, f"max({terms}) = {result}"
+        return Reason.OBSERVED_MAXIMUM, f"highest ever seen {highest} x {margin:g} = {result}"
     if np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i]):
         terms = "(highest of 14 days + of 7) / 2 + margin for the day's risk x provided x (highest / mean) ^ 0.75"
-        return Reason.QOS_CLASS if place.guaranteed else Reason.OK, f"min({terms}, 1.1 x provided or 1.5 x highest)"
-    terms = f"p{100 * place.policy.cpu_fraction:g} of demand"
-    if np.isfinite(demand.columns["daily_peak"][i]):
-        terms += ", half hour busy on most days"
-    if np.isfinite(demand.columns["weekly_peak"][i]):
-        terms += ", hour busy every week"
-    if place.workload.ref.kind == "DaemonSet":
-        terms += ", neediest node group"
-    if np.isfinite(demand.columns["highest_pod_p95"][i]):
-        terms += ", p95 of the highest pod"
+        least = f"min({terms}, 1.1 x provided or 1.5 x highest) = {result}"
+        return Reason.QOS_CLASS if place.guaranteed else Reason.OK, least
+    amounts = _cpu_terms(place, demand)
+    terms = ", ".join(f"{name} {_amount(CPU, amount)}" for name, amount in amounts)
     reason = Reason.TREND if np.isfinite(demand.columns["growth_per_week"][i]) else Reason.OK
     if place.guaranteed:
-        return (
-            Reason.QOS_CLASS,
-            f"max({terms}, p{100 * place.own.guaranteed_fraction:g} because limit = request){_margin_of(place)}",
-        )
-    return reason, f"max({terms}){_margin_of(place)}"
+        terms += f", p{100 * place.own.guaranteed_fraction:g} because limit = request"
+        return Reason.QOS_CLASS, f"max({terms}) + margin = {result}"
+    largest = max(amount for _, amount in amounts)
+    base = terms if len(amounts) == 1 else f"max({terms})"
+    # Runs of one job share the demand of the neediest: its parts are not this run's.
+    margin_text = "" if demand.runs[i] else f" {_amount(CPU, round(float(demand.wanted[i])) - round(largest))}"
+    return reason, f"{base} + margin{margin_text} = {result}"
 
 
-def _margin_of(place: ContainerContext) -> str:
-    """The CPU margin in words."""
-    share, root = 1 + place.policy.cpu_margin_fraction, place.policy.cpu_root_margin_millicores
-    return f" x {share:g}" * (share > 1) + f" + sqrt(demand x {root:g} m)" * (root > 0)
+def _cpu_terms(place: ContainerContext, demand: ResourceDemand) -> list[tuple[str, float]]:
+    """What the CPU demand is the largest of: (name, millicores)."""
+    names = {
+        "demand_quantile": f"p{100 * place.policy.cpu_fraction:g} of demand",
+        "daily_peak": "half hour busy on most days",
+        "weekly_peak": "hour busy every week",
+        "neediest_node_group": "neediest node group",
+        "highest_pod_p95": "p95 of the highest pod",
+    }
+    amounts = [(name, float(demand.columns[column][place.index])) for column, name in names.items()]
+    startup = ("most during start-up", float(np.nan_to_num(demand.startup[place.index])))
+    return [(name, amount) for name, amount in amounts if np.isfinite(amount)] or [startup]
+
+
+def _amount(resource: Resource, amount: float) -> str:
+    """An amount of a formula, for the eye: "594 m", "4.6 GiB"."""
+    return f"{amount:,.0f} m" if resource is CPU else human_bytes(amount)
 
 
 def _without_requests(container: Container) -> Container:
