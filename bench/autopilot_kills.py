@@ -60,7 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="autopilot-kills-") as text:
         folder = Path(text)
-        with ControlPlane(folder / "cluster", Options()) as plane:
+        with ControlPlane(folder / "cluster", Options(heartbeats=False)) as plane:
             scene = AutopilotScene(plane, create_namespace(plane.api(), "kills"), folder)
             with (
                 running(plane),
