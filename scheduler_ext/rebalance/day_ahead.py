@@ -39,6 +39,11 @@ SURPRISE_KEPT: Final = 0.75
 LEVEL_RANGE: Final = (0.25, 4.0)
 LEAST_SPARED_SECONDS: Final = 2700.0
 """A node that is expected above its threshold for less in a day is left alone, and so is a pod that spares it less."""
+NEAR_STEPS: Final = 5
+"""The present half hour and the four after it. An overload that lies further ahead waits: forecasts get better until
+then, and a move that turns out to be needless is one too many."""
+LEAST_NEAR_SECONDS: Final = 1800.0
+"""A node that is expected above its threshold for less in those half hours waits."""
 
 
 @dataclass(slots=True)
@@ -79,15 +84,21 @@ class DayAhead:
         path[0] = usage
         return path
 
-    def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0) -> Floats:
+    def overloaded(self, high: Floats) -> Flags:
+        """Nodes that are expected above `high` for long in the next day, some of it near, (nodes,)."""
+        near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
+        return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
+
+    def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0, steps: int | None = None) -> Floats:
         """Expected seconds above `high` of nodes in the next day with `more` load, (rows,).
 
-        high: (nodes, 2); more: broadcasts to (steps, rows, 2). A node above it in one resource is above it.
+        high: (nodes, 2); more: broadcasts to (steps, rows, 2); steps: only the first of the day. A node above it in one
+        resource is above it.
         """
         capacity = self.capacity[rows]
-        distance = (high[rows] - self.loads[:, rows] - more) / np.where(capacity > 0, capacity, np.inf)
+        distance = (high[rows] - self.loads[:steps, rows] - more) / np.where(capacity > 0, capacity, np.inf)
         chance = 1 / (1 + np.exp(np.clip(distance / (SPREAD * math.sqrt(3) / math.pi), -50.0, 50.0)))
-        seconds: Floats = self.seconds @ np.maximum(chance[:, :, 0], chance[:, :, 1])
+        seconds: Floats = self.seconds[:steps] @ np.maximum(chance[:, :, 0], chance[:, :, 1])
         return seconds
 
     def move(self, pod: RebalancePod, source: int, target: int) -> None:

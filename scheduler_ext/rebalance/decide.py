@@ -29,7 +29,7 @@ from scheduler_ext.rebalance.classification import (
     state_of,
     table_of,
 )
-from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, day_of
+from scheduler_ext.rebalance.day_ahead import day_of
 from scheduler_ext.rebalance.eligibility import Eligibility, ordered
 from scheduler_ext.rebalance.limits import MoveLimits
 from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
@@ -99,8 +99,7 @@ def decide(
 def _expected(work: RebalanceRound, pool: PoolThresholds) -> Flags | None:
     """Nodes that are high because a forecast expects it, (nodes,); None without forecasts."""
     if work.day is not None:
-        is_expected: Flags = work.day.above(pool.high, slice(None)) > LEAST_SPARED_SECONDS
-        return is_expected & work.table.judged
+        return work.day.overloaded(pool.high) & work.table.judged
     return forecast_high(work.table, pool.high) if work.with_forecast else None
 
 

@@ -21,7 +21,8 @@ from scheduler_ext.rebalance.load import RebalanceInputs, WorkloadOutlook
 from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, foreseen, node, pod
 
 HIGH = np.array([[0.7 * CPU, 0.8 * MEMORY]])
-DAY, NIGHT = (10.0,) * 24 + (50.0,) * 24, (50.0,) * 24 + (10.0,) * 24
+DAY = (10.0,) * 3 + (50.0,) * 24 + (10.0,) * 21
+NIGHT = tuple(60.0 - one for one in DAY)
 
 
 def day(cluster: RebalanceInputs) -> DayAhead:
@@ -42,7 +43,7 @@ def test_a_nodes_load_is_that_of_its_system_and_of_the_pods_it_has_now() -> None
     # b has no forecast and stays at 5 %
     loads = day(cluster).loads[:, :, 0] / CPU
     assert loads[0].tolist() == pytest.approx([0.18, 0.10])
-    assert loads[30].tolist() == pytest.approx([0.33, 0.25])
+    assert loads[20].tolist() == pytest.approx([0.33, 0.25])
     # the half hour after the forecast's end is its first one again
     assert loads[48].tolist() == pytest.approx([0.18, 0.10])
 
@@ -145,6 +146,17 @@ def test_a_pod_leaves_before_its_peak_meets_another_and_goes_where_it_meets_none
     # 24 half hours at 100 % become none
     assert plan.moves[0].price.overload_seconds == pytest.approx(24 * 1800, rel=0.01)
     assert decide(cluster, arguments(), with_forecast=False).moves == ()
+
+
+@pytest.mark.parametrize(("ahead", "moved"), [(3, True), (4, False), (24, False)])
+def test_an_overload_that_is_hours_away_waits_for_better_forecasts(ahead: int, moved: bool) -> None:
+    # 20 % now, 100 % from the half hour `ahead` on; of the present one and the four after it more than one must be above
+    cluster = foreseen(
+        node("hot", pod("a-1", 10), pod("b-1", 10)),
+        node("free", pod("c-1", 1)),
+        forecasts=dict.fromkeys("ab", ((10.0,) * ahead + (50.0,) * 24 + (10.0,) * 24)[:48]),
+    )
+    assert bool(decide(cluster, arguments(), with_forecast=True).moves) == moved
 
 
 def test_an_overload_that_no_single_pod_ends_is_relieved_too() -> None:
