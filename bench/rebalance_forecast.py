@@ -9,8 +9,9 @@ rule: what is left then is not for want of a better forecast. Bursty and schedul
 has no daily peak.
 
 SPREAD, LEVEL_WEIGHT and LEAST_SPARED_SECONDS were chosen on seeds 1 and 2, SURPRISE_KEPT and the order of the passes on
-seeds 1 to 6, NEAR_STEPS and LEAST_NEAR_SECONDS on seeds 2, 4 and 12; of those that are measured 12 was thus looked at. Detectors confirm an overload in its sixth round: minutes before that are counted
-apart, because no rule of reaction can spare them.
+seeds 1 to 6, NEAR_STEPS and LEAST_NEAR_SECONDS on seeds 2, 4 and 12; of those that are measured 12 was thus looked
+at. Detectors confirm an overload in its sixth round: minutes before that are counted apart, because no rule of reaction
+can spare them.
 """
 
 from __future__ import annotations

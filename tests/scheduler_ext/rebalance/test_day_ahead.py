@@ -150,7 +150,7 @@ def test_a_pod_leaves_before_its_peak_meets_another_and_goes_where_it_meets_none
 
 @pytest.mark.parametrize(("ahead", "moved"), [(3, True), (4, False), (24, False)])
 def test_an_overload_that_is_hours_away_waits_for_better_forecasts(ahead: int, moved: bool) -> None:
-    # 20 % now, 100 % from the half hour `ahead` on; of the present one and the four after it more than one must be above
+    # 20 % now, 100 % from the half hour `ahead` on: more than one of the first five must be above
     cluster = foreseen(
         node("hot", pod("a-1", 10), pod("b-1", 10)),
         node("free", pod("c-1", 1)),
