@@ -35,8 +35,13 @@ GRANTED = (
 
 
 @contextmanager
-def second_scheduler(plane: ControlPlane, environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """Both run until the end, the extender with a complete view; gives the URL of the extender's health server."""
+def second_scheduler(
+    plane: ControlPlane, environment: Mapping[str, str], folder: Path, fields: str = ""
+) -> Iterator[str]:
+    """Both run until the end, the extender with a complete view; gives the URL of the extender's health server.
+
+    fields: YAML of further fields of the scheduler's configuration.
+    """
     port, health_port = free_port(), free_port()
     url, pki = f"https://127.0.0.1:{port}", folder / "pki"
     steps = {name: text.replace(DOCUMENTED_URL, url).replace("./pki", str(pki)) for name, text in _steps().items()}
@@ -44,7 +49,7 @@ def second_scheduler(plane: ControlPlane, environment: Mapping[str, str], folder
     _type(steps["second-scheduler-rights"], environment)
     own = f"--scheduler-certs {pki}/scheduler --scheduler-kubeconfig {plane.user(USER, _GROUPS)}"
     file = folder / "second-scheduler.yaml"
-    file.write_text(_type(f"{steps['second-scheduler'].rstrip()} {own}", environment))
+    file.write_text(_type(f"{steps['second-scheduler'].rstrip()} {own}", environment) + fields)
     words = ["--set", f"telemetry.health_port={health_port}", "serve", "extender", "--port", str(port)]
     words += ["--cert-dir", str(pki / "server"), "--kubeconfig", str(account(plane, "cotenant-extender"))]
     extender = Server("extender", [str(Path(sys.executable).with_name("cotenant")), *words], folder / "extender.log")

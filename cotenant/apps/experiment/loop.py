@@ -210,6 +210,12 @@ class SharingLoop:
         self.running = running.take(~leaves)
 
 
+def jobs_of(world: World) -> BatchJobs:
+    """Arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch."""
+    free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
+    return arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
     """A world, what was forecast in it at the risks that are to be run, and how batch work slows others down."""
@@ -221,12 +227,10 @@ class Experiment:
     def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
         """One way of sharing at one setting of its knob; progress advances once a simulated hour.
 
-        Jobs arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch.
         settings: of agents and extender; those of an install when None.
         """
         world = self.world
-        free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
-        jobs = arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
+        jobs = jobs_of(world)
         accounts = Accounts(world, jobs, self.model)
         progress.stage(f"{sharing} {knob:g}", len(world.steps) // HOUR_STEPS)
         in_force = settings or thresholds_of(sharing, knob)

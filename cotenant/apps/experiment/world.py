@@ -26,7 +26,7 @@ from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 from forecasting.node_peaks.peak_records import RECORD_DAYS
-from profiler.synthetic import SyntheticSpec, generate
+from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from profiler.synthetic.cluster import system_level
 from profiler.synthetic.spec import DEFAULT_END_SECONDS
 
@@ -87,7 +87,7 @@ def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
     progress.stage("Pods of the cluster", len(cells))
     parts: list[Mapping[Resource, NodesPast]] = []
     for number, nodes in enumerate(cells):
-        parts.append(_cell(scenario, number, nodes))
+        parts.append(_cell(cell_cluster(scenario, number, nodes)))
         progress.advance()
     return world_of(scenario, {r: joined([part[r] for part in parts]) for r in Resource})
 
@@ -162,7 +162,7 @@ def _cells(nodes: int) -> Iterator[int]:
     yield from (nodes // count + (1 if number < nodes % count else 0) for number in range(count))
 
 
-def _cell(scenario: SharingScenario, number: int, nodes: int) -> Mapping[Resource, NodesPast]:
+def cell_cluster(scenario: SharingScenario, number: int, nodes: int) -> SyntheticCluster:
     """One synthetic cluster; a workload has a few pods, so that their number comes out near the scenario's."""
     pods = max(1, scenario.pods * nodes // scenario.nodes)
     end = DEFAULT_END_SECONDS // DAY_SECONDS * DAY_SECONDS
@@ -173,11 +173,15 @@ def _cell(scenario: SharingScenario, number: int, nodes: int) -> Mapping[Resourc
         seed=scenario.seed * 1000 + number,
         end_seconds=end,
     )
-    cluster = generate(spec)
+    return generate(spec)
+
+
+def _cell(cluster: SyntheticCluster) -> Mapping[Resource, NodesPast]:
     usage = {signal: of for signal, of in cluster.usage.items() if not signal.spec.per_node}
     of_nodes = {signal: of for signal, of in cluster.usage.items() if signal.spec.per_node}
-    history = History(cluster.inventory, spec.grid, usage, of_nodes, None)
-    unknown = NodeMaxima((), spec.grid.start_seconds, np.empty((nodes, 0), dtype=np.float32))
+    grid = cluster.spec.grid
+    history = History(cluster.inventory, grid, usage, of_nodes, None)
+    unknown = NodeMaxima((), grid.start_seconds, np.empty((len(cluster.inventory.nodes), 0), dtype=np.float32))
     return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
 
 

@@ -1,0 +1,150 @@
+"""The closed loop on a live cluster beside the simulated one: the same world and jobs, decided twice.
+
+.venv/bin/python -m bench.closed_loop_live                            # 12 nodes, a day in 24 minutes
+.venv/bin/python -m bench.closed_loop_live --minutes 3 --nodes 5      # tries it; records nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.live_cluster import LiveWorld, live_cluster, live_world
+from bench.live_play import LivePlay, LoopRecord
+from bench.record import Row, below, record
+from cotenant.apps.experiment.accounts import STEP_HOURS, Accounts
+from cotenant.apps.experiment.batch_jobs import BatchJobs
+from cotenant.apps.experiment.install import install_of
+from cotenant.apps.experiment.interference import Interference
+from cotenant.apps.experiment.lenders import lender
+from cotenant.apps.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
+from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
+from cotenant.apps.experiment.placement import BatchPlacement
+from cotenant.apps.experiment.world import SLOTS_PER_DAY, SYNTHETIC, World
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+
+Floats = npt.NDArray[np.float64]
+
+NAME: Final = "closed_loop_live"
+NODES, PODS_A_NODE, MINUTES, SPEED, SEED = 12, 15, 24.0, 60.0, 1
+POLICY: Final = "usage"
+WITHIN: Final = 0.1
+SHORT: Final = 0.01
+DRAWS: Final = 5
+
+
+class RecordedAccounts(Accounts):
+    """Keeps what the simulated loop did on each node."""
+
+    def __init__(self, world: World, jobs: BatchJobs, steps: int) -> None:
+        """Nothing is entered yet; later steps are not kept."""
+        super().__init__(world, jobs, Interference())
+        self.record = LoopRecord.empty(len(world.cores), steps)
+        self._steps = steps
+
+    def ended(self, jobs: npt.NDArray[np.intp], step: int) -> None:
+        """See Accounts."""
+        super().ended(jobs, step)
+        self.record.ended += len(jobs) * (step < self._steps)
+
+    def step(self, step: int, needed: Floats, batch: Floats, amounts: dict[str, Floats], evicted: int) -> None:
+        """See Accounts."""
+        super().step(step, needed, batch, amounts, evicted)
+        if step < self._steps:
+            columns = {"lent": amounts["offered"], "bound": amounts["bound"], "short": amounts["short"]}
+            for name, values in {**columns, "used": batch[0]}.items():
+                getattr(self.record, name)[:, step] = values
+            self.record.evicted += evicted
+
+
+def simulated(world: World, jobs: BatchJobs, steps: int, draw: int) -> LoopRecord:
+    """The first steps of the loop under Koordinator's formulas; draw: of the scheduler's choices among equal nodes."""
+    install = install_of(POLICY)
+    lending = lender(world, Sharing.KOORDINATOR, float(install.strategy.cpu_reclaim_percent), {})
+    loop, accounts = SharingLoop(world, jobs, lending, install), RecordedAccounts(world, jobs, steps)
+    loop.placing = BatchPlacement(len(world.cores), install, np.random.default_rng([world.scenario.seed, 3, draw]))
+    loop.run(accounts, Silent())
+    return accounts.record
+
+
+def core_hours(millicores: Floats) -> float:
+    """Of columns by step."""
+    return float(millicores.sum()) * STEP_HOURS / MILLICORES_PER_CORE
+
+
+def measures(one: LoopRecord) -> dict[str, tuple[float, str]]:
+    """What is compared, with units."""
+    return {
+        "batch-cpu lent": (core_hours(one.lent), "core-hours"),
+        "batch-cpu of the pods that run": (core_hours(one.bound), "core-hours"),
+        "batch work": (core_hours(one.used), "core-hours"),
+        "batch jobs done": (one.ended, "jobs"),
+    }
+
+
+def rows(live: LoopRecord, draws: Sequence[LoopRecord], note: str) -> Iterator[Row]:
+    """The live run by the mean of the simulated ones; what those differ among themselves stands in the notes."""
+    apart = np.abs(live.lent - draws[0].lent).sum() / draws[0].lent.sum()  # what is lent does not depend on the draw
+    yield below("batch-cpu by node and step, mean difference / mean", round(float(apart), 4), "ratio", WITHIN, note)
+    of_draws = [measures(draw) for draw in draws]
+    for name, (value, unit) in measures(live).items():
+        values = [draw[name][0] for draw in of_draws]
+        mean = float(np.mean(values))
+        words = f"live {value:.4g} {unit}, simulated {mean:.4g} ({min(values):.4g} to {max(values):.4g})"
+        yield below(f"{name}, difference / simulated", round(abs(value / mean - 1), 4), "ratio", WITHIN, words)
+    shorts = [float(draw.short.mean()) for draw in draws]
+    short = float(live.short.mean())
+    words = f"live {short:.4f}, simulated {np.mean(shorts):.4f} ({min(shorts):.4f} to {max(shorts):.4f})"
+    yield below("node-time short, difference", round(abs(short - np.mean(shorts)), 4), "of node-time", SHORT, words)
+    words = f"live {live.evicted}, simulated {min(d.evicted for d in draws)} to {max(d.evicted for d in draws)}"
+    yield Row("batch pods evicted for memory", live.evicted, "pods", note=words)
+    yield Row("steps that took longer than their wall time", live.late, "steps", note=f"of {live.lent.shape[1]}")
+
+
+def played(live: LiveWorld, folder: Path, steps: int, speed: float) -> LoopRecord:
+    """The live run."""
+    with live_cluster(live, folder, POLICY, speed) as plane:
+        return LivePlay(live, jobs_of(live.world), plane.api()).run(steps, STEP_SECONDS / speed, tell)
+
+
+def tell(step: int, so_far: LoopRecord) -> None:
+    """One line a simulated hour."""
+    if step % HOUR_STEPS == HOUR_STEPS - 1:
+        lent, bound, used = (getattr(so_far, n)[:, step].sum() / MILLICORES_PER_CORE for n in ("lent", "bound", "used"))
+        print(f"hour {step // HOUR_STEPS + 1}: {lent:.1f} cores lent, {bound:.1f} bound, {used:.1f} used", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of wall time; fewer record nothing")
+    parser.add_argument("--speed", type=float, default=SPEED, help="simulated seconds a second")
+    parser.add_argument("--nodes", type=int, default=NODES, help="at most 50; fewer record nothing")
+    parser.add_argument("--logs", type=Path, help="a folder that keeps what all processes wrote")
+    options = parser.parse_args()
+    steps = int(options.minutes * 60 * options.speed / STEP_SECONDS)
+    days = -(-steps // SLOTS_PER_DAY)
+    live = live_world(SharingScenario(SYNTHETIC, options.nodes, options.nodes * PODS_A_NODE, days, SEED))
+    with tempfile.TemporaryDirectory() as folder:
+        of_live = played(live, options.logs or Path(folder), steps, options.speed)
+    draws = [simulated(live.world, jobs_of(live.world), steps, draw) for draw in range(DRAWS)]
+    note = f"{options.nodes} nodes, {steps} steps at {options.speed:g}x; load of the machine {os.getloadavg()[1]:.1f}"
+    measured = list(rows(of_live, draws, note))
+    if options.minutes >= MINUTES and options.nodes >= NODES:
+        record(NAME, f".venv/bin/python -m bench.{NAME}", measured)
+    else:
+        for row in measured:
+            print(row)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
