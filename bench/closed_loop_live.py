@@ -10,7 +10,9 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,21 +24,23 @@ from bench.live_play import LivePlay, LoopRecord
 from bench.record import Row, below, record
 from cotenant.apps.experiment.accounts import STEP_HOURS, Accounts
 from cotenant.apps.experiment.batch_jobs import BatchJobs
-from cotenant.apps.experiment.install import install_of
+from cotenant.apps.experiment.install import FORECAST, USAGE, install_of
 from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.lenders import lender
+from cotenant.apps.experiment.lenders import Lender, foreseen, lender
 from cotenant.apps.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
 from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
 from cotenant.apps.experiment.placement import BatchPlacement
 from cotenant.apps.experiment.world import SLOTS_PER_DAY, SYNTHETIC, World
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import MILLICORES_PER_CORE
+from cotenant.core.settings.sections.forecasts import NodePeakSettings
 
 Floats = npt.NDArray[np.float64]
 
 NAME: Final = "closed_loop_live"
 NODES, PODS_A_NODE, MINUTES, SPEED, SEED = 12, 15, 24.0, 60.0, 1
-POLICY: Final = "usage"
+FORECASTS: Final = f"/apis/{OWN_GROUP}/usageforecasts"
 WITHIN: Final = 0.1
 SHORT: Final = 0.01
 DRAWS: Final = 5
@@ -66,11 +70,27 @@ class RecordedAccounts(Accounts):
             self.record.evicted += evicted
 
 
-def simulated(world: World, jobs: BatchJobs, steps: int, draw: int) -> LoopRecord:
-    """The first steps of the loop under Koordinator's formulas; draw: of the scheduler's choices among equal nodes."""
-    install = install_of(POLICY)
-    lending = lender(world, Sharing.KOORDINATOR, float(install.strategy.cpu_reclaim_percent), {})
-    loop, accounts = SharingLoop(world, jobs, lending, install), RecordedAccounts(world, jobs, steps)
+def lending_of(world: World, policy: str) -> Lender:
+    """What the live manager lends by: present usage, or the peaks that its analysis forecasts at the first step.
+
+    The manager analyses once an hour of wall time, so that the day has one decision on peaks.
+    """
+    install = install_of(policy)
+    if policy == USAGE:
+        return lender(world, Sharing.KOORDINATOR, float(install.strategy.cpu_reclaim_percent), {})
+    settings = NodePeakSettings()
+    decided = foreseen(world, [settings.risk_percent], settings, Silent())
+    first = {
+        r: {risk: {k: np.repeat(v[:, :1], v.shape[1], axis=1) for k, v in of.items()} for risk, of in risks.items()}
+        for r, risks in decided.items()
+    }
+    return lender(world, Sharing.COTENANT, settings.risk_percent, first)
+
+
+def simulated(world: World, jobs: BatchJobs, steps: int, policy: str, draw: int) -> LoopRecord:
+    """The first steps of the loop; draw: of the scheduler's choices among equal nodes."""
+    install = install_of(policy)
+    loop, accounts = SharingLoop(world, jobs, lending_of(world, policy), install), RecordedAccounts(world, jobs, steps)
     loop.placing = BatchPlacement(len(world.cores), install, np.random.default_rng([world.scenario.seed, 3, draw]))
     loop.run(accounts, Silent())
     return accounts.record
@@ -104,16 +124,37 @@ def rows(live: LoopRecord, draws: Sequence[LoopRecord], note: str) -> Iterator[R
     shorts = [float(draw.short.mean()) for draw in draws]
     short = float(live.short.mean())
     words = f"live {short:.4f}, simulated {np.mean(shorts):.4f} ({min(shorts):.4f} to {max(shorts):.4f})"
-    yield below("node-time short, difference", round(abs(short - np.mean(shorts)), 4), "of node-time", SHORT, words)
+    yield below(
+        "node-time short, difference", round(abs(short - float(np.mean(shorts))), 4), "of node-time", SHORT, words
+    )
     words = f"live {live.evicted}, simulated {min(d.evicted for d in draws)} to {max(d.evicted for d in draws)}"
     yield Row("batch pods evicted for memory", live.evicted, "pods", note=words)
     yield Row("steps that took longer than their wall time", live.late, "steps", note=f"of {live.lent.shape[1]}")
 
 
-def played(live: LiveWorld, folder: Path, steps: int, speed: float) -> LoopRecord:
-    """The live run."""
-    with live_cluster(live, folder, POLICY, speed) as plane:
-        return LivePlay(live, jobs_of(live.world), plane.api()).run(steps, STEP_SECONDS / speed, tell)
+@dataclass(slots=True)
+class WallPace:
+    """Ends each step when its share of wall time is over; counts the steps that took longer."""
+
+    step_seconds: float
+    begun_seconds: float | None = None
+
+    def __call__(self, step: int, so_far: LoopRecord) -> None:
+        """Sleeps until the step's end."""
+        if self.begun_seconds is None:
+            self.begun_seconds = time.monotonic()
+        remaining = self.begun_seconds + (step + 1) * self.step_seconds - time.monotonic()
+        so_far.late += remaining < 0
+        time.sleep(max(remaining, 0.0))
+
+
+def played(live: LiveWorld, folder: Path, steps: int, policy: str, speed: float) -> LoopRecord:
+    """The live run. Under policy `forecast` it begins when the manager has analysed the history."""
+    with live_cluster(live, folder, policy, speed) as plane:
+        api = plane.api()
+        play = LivePlay(live, jobs_of(live.world), api)
+        play.begin(lambda: policy == USAGE or len(api.items(FORECASTS)) == len(live.nodes))
+        return play.run(steps, WallPace(STEP_SECONDS / speed), tell)
 
 
 def tell(step: int, so_far: LoopRecord) -> None:
@@ -127,6 +168,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of wall time; fewer record nothing")
     parser.add_argument("--speed", type=float, default=SPEED, help="simulated seconds a second")
+    parser.add_argument("--policy", choices=(USAGE, FORECAST), default=USAGE, help="of CPU and memory")
     parser.add_argument("--nodes", type=int, default=NODES, help="at most 50; fewer record nothing")
     parser.add_argument("--logs", type=Path, help="a folder that keeps what all processes wrote")
     options = parser.parse_args()
@@ -134,12 +176,14 @@ def main() -> int:
     days = -(-steps // SLOTS_PER_DAY)
     live = live_world(SharingScenario(SYNTHETIC, options.nodes, options.nodes * PODS_A_NODE, days, SEED))
     with tempfile.TemporaryDirectory() as folder:
-        of_live = played(live, options.logs or Path(folder), steps, options.speed)
-    draws = [simulated(live.world, jobs_of(live.world), steps, draw) for draw in range(DRAWS)]
+        of_live = played(live, options.logs or Path(folder), steps, options.policy, options.speed)
+    draws = [simulated(live.world, jobs_of(live.world), steps, options.policy, draw) for draw in range(DRAWS)]
     note = f"{options.nodes} nodes, {steps} steps at {options.speed:g}x; load of the machine {os.getloadavg()[1]:.1f}"
     measured = list(rows(of_live, draws, note))
     if options.minutes >= MINUTES and options.nodes >= NODES:
-        record(NAME, f".venv/bin/python -m bench.{NAME}", measured)
+        name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"
+        words = "" if options.policy == USAGE else f" --policy {options.policy}"
+        record(name, f".venv/bin/python -m bench.{NAME}{words}", measured)
     else:
         for row in measured:
             print(row)

@@ -12,27 +12,34 @@ import contextlib
 import json
 import shlex
 import sys
+import time
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cotenant.apps.experiment.install import switched_on
 from cotenant.apps.experiment.outcome import SharingScenario
 from cotenant.apps.experiment.world import World, cell_cluster, synthetic_world
+from cotenant.apps.simulation.cluster_population import as_it_stands
+from cotenant.apps.simulation.demo import write
+from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Pod
 from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.slo_forms import SloKey
+from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
 from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
-from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.admission import AdmissionSettings
 from profiler.synthetic import SyntheticCluster
 from tests.cluster import second_scheduler as second
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, each
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server, free_port
@@ -43,8 +50,14 @@ from tests.cluster.webhook import register
 ROOT: Final = Path(__file__).resolve().parents[1]
 NAMESPACE: Final = "batch"
 """Of the batch jobs' pods."""
+CLUSTER: Final = "live"
+"""Its name in the store."""
 LOOK_SECONDS: Final = 120.0
 """In which everything is up on a busy machine."""
+HASH: Final = "6c8f"
+"""Of the template of every Deployment's pods."""
+ORPHANS: Final = "--controllers=*,-garbage-collector-controller"
+"""Of kube-controller-manager: pods stay although their workload is a name only."""
 BACKOFF_SECONDS: Final = 10.0
 """kube-scheduler's longest pause before it tries a pod again."""
 PROFILE: Final[dict[str, Any]] = {
@@ -63,44 +76,71 @@ PROFILE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveWorld:
-    """A simulated world and what a cluster needs to be it. pods: of each node, by the name that both know it by."""
+    """A simulated world and what a cluster needs to be it. pods: of each node, by the name that both know it by.
+
+    past: the cluster's history, as it stands when the first judged step begins.
+    """
 
     world: World
     nodes: tuple[str, ...]
     pods: Mapping[str, tuple[Pod, ...]]
+    past: SyntheticCluster
 
 
 def live_world(scenario: SharingScenario) -> LiveWorld:
     """The world of `cotenant simulate`, of one cell, with the pods that run as its first judged step begins."""
     world, cluster = synthetic_world(scenario, Silent()), cell_cluster(scenario, 0, scenario.nodes)
-    nodes = tuple(node.name for node in cluster.inventory.nodes)
     grid = world.past[Resource.CPU].grid
-    pods = _running(cluster, grid.start_seconds + world.first_slot * grid.step_seconds)
-    return LiveWorld(world, nodes, {name: tuple(pod for pod in pods if pod.node == name) for name in nodes})
+    past = as_it_stands(cluster, CLUSTER, grid.start_seconds + world.first_slot * grid.step_seconds)
+    nodes = tuple(node.name for node in cluster.inventory.nodes)
+    pods = [pod for pod in past.inventory.pods if pod.running and pod.priority is not PriorityClass.BATCH]
+    of_node = {name: tuple(pod for pod in pods if pod.node == name and not pod.best_effort) for name in nodes}
+    return LiveWorld(world, nodes, of_node, past)
 
 
-def _running(cluster: SyntheticCluster, at_seconds: float) -> list[Pod]:
-    """Without the cluster's own batch pods, as in the world."""
-    return [
-        pod
-        for pod in cluster.inventory.pods
-        if pod.start_seconds <= at_seconds < (pod.end_seconds or float("inf"))
-        and pod.priority is not PriorityClass.BATCH
-        and not pod.best_effort
-    ]
+def moved(past: SyntheticCluster, by_seconds: int) -> SyntheticCluster:
+    """The same history at another time; by_seconds: whole hours, on which signals have their slots."""
+    inventory = past.inventory
+    pods = (
+        replace(
+            pod,
+            start_seconds=pod.start_seconds + by_seconds,
+            end_seconds=None if pod.end_seconds is None else pod.end_seconds + by_seconds,
+        )
+        for pod in inventory.pods
+    )
+    usage = {
+        signal: replace(of, grid=replace(of.grid, start_seconds=of.grid.start_seconds + by_seconds))
+        for signal, of in past.usage.items()
+    }
+    now = replace(
+        inventory,
+        time_seconds=inventory.time_seconds + by_seconds,
+        pods=tuple(pods),
+        events=tuple(replace(event, time_seconds=event.time_seconds + by_seconds) for event in inventory.events),
+    )
+    return replace(past, inventory=now, usage=usage)
+
+
+def _store_past(live: LiveWorld, url: str) -> None:
+    """The history, as if it ended within this hour."""
+    age = int(time.time()) - live.past.inventory.time_seconds
+    write(Store(url, CLUSTER), moved(live.past, age // HOUR_SECONDS * HOUR_SECONDS), Silent())
 
 
 @contextlib.contextmanager
 def live_cluster(live: LiveWorld, folder: Path, policy: str, speed: float) -> Iterator[ControlPlane]:
     """Everything up: nodes and the world's pods, rights installed, colocation on, manager, webhook and extender."""
     with contextlib.ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane(folder / "cluster"))
+        plane = stack.enter_context(ControlPlane(folder / "cluster", Options(extra={CONTROLLER_MANAGER: [ORPHANS]})))
         environment = {**environment_of(plane, folder), "COTENANT_TELEMETRY__HEALTH_PORT": "0"}
         shell = Shell(environment, ROOT, folder)
         _typed(shell, f"{_cotenant()} install --apply")
         _create_objects(plane, live)
         _configure(plane, policy, speed)
-        _serve(stack, plane, folder, "manager", "--write", "--store", (folder / "store").as_uri())
+        store = (folder / "store").as_uri()
+        _store_past(live, store)
+        _serve(stack, plane, folder, "manager", "--write", "--store", store, "--cluster", CLUSTER)
         port = free_port()
         url = f"https://127.0.0.1:{port}"
         register(plane.admin_client(), AdmissionSettings(), url)  # by whoever installs: the account may not
@@ -166,19 +206,24 @@ def quantities(amounts: Mapping[Resource, float]) -> dict[str, str]:
 
 
 def _service(pod: Pod) -> dict[str, Any]:
-    """A pod of the world, as prod."""
-    container = {"name": "main", "image": "example.invalid/app:1"}
-    container |= {"resources": {"requests": quantities(pod.requests)}}
-    labels = {"koordinator.sh/qosClass": "LS"}
-    spec = {"nodeName": pod.node, "priorityClassName": "koord-prod", "containers": [container]}
-    return {"metadata": {"name": pod.name, "labels": labels}, "spec": spec}
+    """A pod of the world. Its workload is a name only: that is what the manager knows pods of its history by."""
+    requests = {"requests": quantities(pod.requests)}
+    container: dict[str, Any] = {"name": "main", "image": "example.invalid/app:1", "resources": requests}
+    kind, name, labels = pod.workload.kind, pod.workload.name, {QOS_LABEL: QosClass.LS.value}
+    if kind == "Deployment":  # its pods name their ReplicaSet, which is named by the hash of the template
+        kind, name, labels = "ReplicaSet", f"{name}-{HASH}", labels | {TEMPLATE_HASH_LABEL: HASH}
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": str(uuid.uuid4()), "controller": True}
+    spec: dict[str, Any] = {"nodeName": pod.node, "containers": [container]}
+    if pod.priority is not PriorityClass.NONE:
+        spec["priorityClassName"] = pod.priority.value
+    return {"metadata": {"name": pod.name, "labels": labels, "ownerReferences": [owner]}, "spec": spec}
 
 
 def batch_pod(name: str, millicores: float, size_bytes: float) -> dict[str, Any]:
     """A job's pod as its author writes it: plain CPU and memory."""
     amounts = quantities({Resource.CPU: millicores, Resource.MEMORY: size_bytes})
-    container = {"name": "job", "image": "example.invalid/job:1"}
-    container |= {"resources": {"requests": amounts, "limits": amounts}}
+    resources = {"requests": amounts, "limits": amounts}
+    container = {"name": "job", "image": "example.invalid/job:1", "resources": resources}
     return {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
 
 
@@ -198,4 +243,4 @@ def _translates(api: Api) -> bool:
         pod = api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", batch_pod("probe", 1000, 1e9), dryRun="All")
     except ApiError:
         return False
-    return pod["metadata"].get("labels", {}).get("koordinator.sh/qosClass") == "BE"
+    return bool(pod["metadata"].get("labels", {}).get(QOS_LABEL) == QosClass.BE.value)

@@ -72,7 +72,8 @@ class LoopRecord:
     @classmethod
     def empty(cls, nodes: int, steps: int) -> LoopRecord:
         """Nothing happened yet."""
-        return cls(*(np.zeros((nodes, steps)) for _ in range(4)))
+        lent, bound, used, short = np.zeros((4, nodes, steps))
+        return cls(lent, bound, used, short)
 
 
 @dataclass(eq=False)
@@ -94,23 +95,26 @@ class LivePlay:
         self._suppressed = np.zeros(self._nodes)
         self._arrived = 0
 
-    def run(self, steps: int, step_seconds: float, tell: Callable[[int, LoopRecord], None]) -> LoopRecord:
-        """Begins when every node lends by its first report and has its policy."""
+    def run(
+        self, steps: int, pace: Callable[[int, LoopRecord], None], tell: Callable[[int, LoopRecord], None]
+    ) -> LoopRecord:
+        """After `begin`. pace: returns when a step is over, tell: is called after it."""
+        record = LoopRecord.empty(self._nodes, steps)
+        for step in range(steps):
+            self._report(self._world.first_slot + step - 1)
+            self._arrive(step)
+            pace(step, record)
+            self._look(step, record)
+            tell(step, record)
+        return record
+
+    def begin(self, lends: Callable[[], bool]) -> None:
+        """First reports; returns when every node lends by them and has its policy. lends: whether amounts are meant."""
         for name in self.live.nodes:
             body = {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": name}, "spec": {}}
             self.api.patch(f"{METRICS}/{name}", body, "apply", fieldManager=FIELD_MANAGER)
         self._report(self._world.first_slot - 1)
-        wait_for("batch-cpu and policies on every node", self._ready, LOOK_SECONDS)
-        record, begun = LoopRecord.empty(self._nodes, steps), time.monotonic()
-        for step in range(steps):
-            self._report(self._world.first_slot + step - 1)
-            self._arrive(step)
-            remaining = begun + (step + 1) * step_seconds - time.monotonic()
-            record.late += remaining < 0
-            time.sleep(max(remaining, 0.0))
-            self._look(step, record)
-            tell(step, record)
-        return record
+        wait_for("batch-cpu and policies on every node", lambda: self._ready() and lends(), LOOK_SECONDS)
 
     def _ready(self) -> bool:
         policies = {body["metadata"]["name"] for body in self.api.items(POLICIES)}
@@ -188,7 +192,7 @@ class LivePlay:
     def _look(self, step: int, record: LoopRecord) -> None:
         """Where pods are and what nodes lend, then one step of work."""
         slot, world = self._world.first_slot + step, self._world
-        nodes = {body["metadata"]["name"]: body for body in self.api.items("/api/v1/nodes")}
+        nodes = self._objects()
         for pod in self.api.items(PODS):
             number = int(pod["metadata"]["name"].split("-")[1])
             job = self.active.get(number)
@@ -209,6 +213,13 @@ class LivePlay:
         specs = {body["metadata"]["name"]: body["spec"] for body in self.api.items(POLICIES)}
         return [decode(specs[name]).thresholds for name in self.live.nodes]
 
+    def lent(self) -> Floats:
+        """batch-cpu of each node now, (n,) millicores."""
+        return self._lent(self._objects())
+
+    def _objects(self) -> dict[str, Json]:
+        return {body["metadata"]["name"]: body for body in self.api.items("/api/v1/nodes")}
+
     def _lent(self, nodes: dict[str, Json]) -> Floats:
         texts = [nodes[name]["status"]["allocatable"].get(LENT[CPU], "0") for name in self.live.nodes]
         return np.array([parse_bytes(text, LENT[CPU]) for text in texts], dtype=np.float64)
@@ -227,7 +238,8 @@ class LivePlay:
         self, slot: int, bound: Floats, policies: Sequence[Thresholds], nodes: dict[str, Json], record: LoopRecord
     ) -> Floats:
         """One step of every job that runs, as far as agents and other pods leave CPU; millicores used, (n,)."""
-        capacity, needed = self._world.past[CPU].capacity.astype(np.float64), self._need[CPU][:, slot]
+        capacity = self._world.past[CPU].capacity.astype(np.float64)
+        needed = self._need[CPU][:, slot].astype(np.float64)
         room = np.array([agents.batch_room(capacity[[n]], needed[[n]], policies[n])[0] for n in range(self._nodes)])
         room = np.minimum(room, capacity - needed)
         speed = np.divide(room, bound, out=np.ones(self._nodes), where=bound > room)
