@@ -1,7 +1,17 @@
-"""The closed loop on a live cluster beside the simulated one: the same world and jobs, decided twice.
+"""The closed loop on a live cluster beside the simulated one: the same world and the same jobs, decided twice.
 
-.venv/bin/python -m bench.closed_loop_live                            # 12 nodes, a day in 24 minutes
-.venv/bin/python -m bench.closed_loop_live --minutes 3 --nodes 5      # tries it; records nothing
+    .venv/bin/python -m bench.closed_loop_live                            # 12 nodes, a day in 24 minutes
+    .venv/bin/python -m bench.closed_loop_live --policy forecast          # the same by the manager's own analysis
+    .venv/bin/python -m bench.closed_loop_live --minutes 3 --nodes 5      # tries it; records nothing
+
+A step of five minutes takes STEP_SECONDS / speed of wall time. Live are the control plane, kwok's nodes, manager,
+webhook, extender and a stock scheduler with its configuration, as `live_cluster` says; what pods use and what node
+agents do is the simulation's (`live_play`). Clocks of processes are the machine's: what they count in seconds does not
+pass faster, but for two waits that are set (the renewal of amounts, the scheduler's longest pause). So the manager
+analyses history once in the day, and the simulated loop is given one decision on peaks.
+
+The scheduler takes one of the best nodes by chance. The live run is compared with the mean of DRAWS simulated ones; the
+notes have their range, which is what two runs of the same cluster differ by.
 """
 
 from __future__ import annotations
