@@ -1,6 +1,6 @@
 """The closed loop on a live cluster beside the simulated one: the same world and the same jobs, decided twice.
 
-    .venv/bin/python -m bench.closed_loop_live                            # 12 nodes, a day in 24 minutes
+    .venv/bin/python -m bench.closed_loop_live                            # 12 nodes, half a day in 12 minutes
     .venv/bin/python -m bench.closed_loop_live --policy forecast          # the same by the manager's own analysis
     .venv/bin/python -m bench.closed_loop_live --minutes 3 --nodes 5      # tries it; records nothing
 
@@ -49,7 +49,7 @@ from cotenant.core.settings.sections.forecasts import NodePeakSettings
 Floats = npt.NDArray[np.float64]
 
 NAME: Final = "closed_loop_live"
-NODES, PODS_A_NODE, MINUTES, SPEED, SEED = 12, 15, 24.0, 60.0, 1
+NODES, PODS_A_NODE, MINUTES, SPEED, SEED = 12, 15, 12.0, 60.0, 1
 FORECASTS: Final = f"/apis/{OWN_GROUP}/usageforecasts"
 WITHIN: Final = 0.1
 SHORT: Final = 0.01
@@ -192,8 +192,7 @@ def main() -> int:
     measured = list(rows(of_live, draws, note))
     if options.minutes >= MINUTES and options.nodes >= NODES:
         name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"
-        words = "" if options.policy == USAGE else f" --policy {options.policy}"
-        record(name, f".venv/bin/python -m bench.{NAME}{words}", measured)
+        record(name, " ".join([f".venv/bin/python -m bench.{NAME}", *sys.argv[1:]]), measured)
     else:
         for row in measured:
             print(row)
