@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.closed_loop_live import WITHIN, WallPace, lending_of, measures, rows, simulated
+from bench.closed_loop_live import WITHIN, WallPace, decided, lending_of, measures, rows, simulated
 from bench.live_cluster import LiveWorld, live_cluster, live_world, moved
 from bench.live_play import PODS, LivePlay, LoopRecord
 from cotenant.apps.experiment.batch_jobs import BatchJobs, arriving
@@ -105,7 +105,7 @@ def test_a_live_cluster_lends_what_the_simulated_one_does_and_runs_the_jobs_as_b
     with live_cluster(live, tmp_path, policy, speed=60.0) as plane:
         api = plane.api()
         play = LivePlay(live, jobs, api)
-        play.begin(lambda: True)
+        play.begin(lambda: decided(api, live, policy))
 
         def settled(step: int) -> bool:
             """Whether nodes lend what they do in the simulated loop, but for the manager's dead band, and jobs run."""

@@ -85,6 +85,10 @@ class BatchQueue:
         for one in ids.tolist():
             self._again[int(self._jobs.kind[one])].append(one)
 
+    def order(self, step: int) -> list[int]:
+        """Kinds by their oldest job that waits and can still meet its deadline: kube-scheduler takes the oldest pod."""
+        return sorted(range(len(KINDS)), key=lambda kind: self._oldest(kind, step))
+
     def take(self, kind: int, most: int, step: int) -> Indices:
         """At most so many jobs of a kind that have arrived and can still meet their deadline; the others are gone."""
         chosen = [one for one in self._again[kind] if self._in_time(np.array([one]), step)[0]]
@@ -98,6 +102,15 @@ class BatchQueue:
             full = len(chosen) == most and len(valid)
             self._heads[kind] += int(valid[-1]) + 1 if full else len(part)
         return np.array(chosen, dtype=np.intp)
+
+    def _oldest(self, kind: int, step: int) -> float:
+        """Arrival of the job that `take` would give, infinity for none; before all others where it was put back."""
+        if self._in_time(np.array(self._again[kind], dtype=np.intp), step).any():
+            return -1.0
+        end = int(np.searchsorted(self._arrivals[kind], step, side="right"))
+        waiting = slice(self._heads[kind], end)
+        valid = np.flatnonzero(self._in_time(self._ids[kind][waiting], step))
+        return float(self._arrivals[kind][waiting][valid[0]]) if len(valid) else float("inf")
 
     def _in_time(self, ids: Indices, step: int) -> npt.NDArray[Any]:
         return np.asarray(step + self._jobs.work_steps[ids] <= self._jobs.deadline[ids])

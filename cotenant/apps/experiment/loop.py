@@ -145,12 +145,17 @@ class SharingLoop:
         return np.stack(rows).astype(np.float64)
 
     def _place(self, offered: Floats, slot: int, step: int) -> None:
-        """Pods that wait, kind by kind; what is placed counts as used by the extender's estimate at once."""
+        """Pods that wait, kind by kind; what is placed counts as used by the extender's estimate at once.
+
+        The kind of the oldest comes first: small pods that always came first would keep large ones waiting, whose
+        requests hold less memory a core.
+        """
         capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
         used = self._needed(max(slot - 1, 0)) + self.batch_used
         bound = self._bound()
         now = float(slot * STEP_SECONDS)
-        for kind, request in enumerate(KINDS):
+        for kind in self.queue.order(step):
+            request = KINDS[kind]
             estimate = np.array(self.placing.estimate(kind))
             for _ in range(ROUNDS):
                 load = PlacementLoad(capacity, used, offered, bound, self.suppressed)

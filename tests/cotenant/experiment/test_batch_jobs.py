@@ -45,3 +45,27 @@ def test_an_evicted_job_comes_first_again() -> None:
     first = queue.take(0, 1, 50)
     queue.put_back(first)
     assert queue.take(0, 1, 50).tolist() == first.tolist()
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), portions=st.lists(st.integers(0, 3), min_size=1, max_size=20))
+def test_the_kind_whose_job_waits_longest_comes_first(seed: int, portions: list[int]) -> None:
+    jobs = arriving(100_000.0, 300, seed)
+    queue = BatchQueue(jobs)
+    for step, most in enumerate(portions):
+        order = queue.order(10 * step)
+        assert sorted(order) == list(range(len(KINDS)))
+        oldest = [queue.take(kind, 1, 10 * step) for kind in order]
+        arrivals = [int(jobs.arrival[one[0]]) for one in oldest if len(one)]
+        assert arrivals == sorted(arrivals)
+        assert [len(one) for one in oldest] == sorted((len(one) for one in oldest), reverse=True)
+        for kind in order[:most]:
+            queue.take(kind, most, 10 * step)
+
+
+def test_the_kind_of_an_evicted_job_comes_before_all_others() -> None:
+    jobs = arriving(100_000.0, 300, 1)
+    queue = BatchQueue(jobs)
+    last = queue.order(50)[-1]
+    queue.put_back(queue.take(last, 1, 50))
+    assert queue.order(50)[0] == last
