@@ -5,13 +5,17 @@
 
 The clock is turned a minute before each round, so that an hour takes as long as its rounds: requests are counted, and
 divided by the simulated time. The account, its rights, the accept path, roll-outs by the controller-manager and pods by
-kwok are real; metrics are not asked. Change windows are open for the first half of the time.
+kwok are real; metrics are not asked. Change windows are open for the first half of the time. In the first round, which
+has as many acts as may soak at once, a person pauses everything when the first write has left: how long it takes until
+the last one leaves is real time.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -51,30 +55,37 @@ ROLES: Final = {
 
 
 class CountingClient(LedClient):
-    """A client under the Lease that says each request to `count`."""
+    """A client under the Lease that says each request to `count`, its method and path."""
 
-    count: Callable[[str], None]
+    count: Callable[[str, str], None]
 
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
         """As of every client."""
-        self.count(request.method)
+        self.count(request.method, request.path)
         return super().request(verb, request, repeatable=repeatable, before=before)
 
 
 @dataclass
 class ScaleScene(AutopilotScene):
-    """The scene's account over several namespaces; requests are counted by method."""
+    """The scene's account over several namespaces; requests are counted by method, writes of workloads timed."""
 
     requests: Counter[str] = field(default_factory=Counter)
+    writes: list[float] = field(default_factory=list)
+
+    def count(self, method: str, path: str) -> None:
+        """A request is about to leave."""
+        self.requests.update((method,))
+        if method == "PATCH" and path.startswith("/apis/apps/") and "dryRun" not in path:
+            self.writes.append(time.monotonic())
 
     @contextmanager
     def access(self, _who: Person) -> Iterator[KubeClient]:
         """See AutopilotScene."""
         with closing(self.plane.client(self.kubeconfig)) as client:
             counting = CountingClient.of(client, self._guard)
-            counting.count = lambda method: self.requests.update((method,))
+            counting.count = self.count
             with closing(counting):
                 yield counting
 
@@ -109,7 +120,10 @@ class ScaleScene(AutopilotScene):
 
 @dataclass
 class ScaleStory:
-    """What an hour showed. soaking: changes after each round, in all and in the fullest namespace."""
+    """What an hour showed. soaking: changes after each round, in all and in the fullest namespace.
+
+    paused_seconds: from the switch to the last write of a workload in the round that was paused; late: writes after it.
+    """
 
     simulated_seconds: float
     requests: Counter[str]
@@ -117,6 +131,8 @@ class ScaleStory:
     standings: list[ChangeStatus]
     open_until_seconds: float
     closed_rounds: int
+    paused_seconds: float = 0.0
+    late: int = 0
 
     @property
     def outside(self) -> int:
@@ -153,30 +169,55 @@ def hour(scene: ScaleScene, namespaces: list[str], rounds: int) -> ScaleStory:
     for namespace in namespaces:
         scene.enrol(namespace, [f"mon-sun {first:%H:%M}-{last:%H:%M} UTC"])
     scene.requests.clear()
-    running, soaking, closed = scene.rounds(), list[tuple[int, int]](), 0
+    running, soaking, closed, late = scene.rounds(), list[tuple[int, int]](), 0, list[float]()
     until = last.replace(second=0, microsecond=0).timestamp()
     for number in range(rounds):
         scene.ahead_seconds = max(0.0, begun + number * ROUND_SECONDS - ShiftedClock(0.0).now_seconds())
         reading = running.read(scene.now_seconds())
-        running.carry_out(reading)
+        if number:
+            running.carry_out(reading)
+        else:
+            late = paused_amid(scene, lambda now=reading: running.carry_out(now))
         under_way = [one.change for one in scene.standings() if one.state in SOAKING]
         by_namespace = Counter(change.namespace for change in under_way)
         soaking.append((len(under_way), max(by_namespace.values(), default=0)))
         closed += reading.now_seconds > until
     simulated_seconds = max(rounds * ROUND_SECONDS, scene.now_seconds() - begun)
-    return ScaleStory(simulated_seconds, scene.requests, soaking, list(scene.standings()), until, closed)
+    standings = list(scene.standings())
+    return ScaleStory(
+        simulated_seconds, scene.requests, soaking, standings, until, closed, max(late, default=0.0), len(late)
+    )
+
+
+def paused_amid(scene: ScaleScene, carry_out: Callable[[], object]) -> list[float]:
+    """Seconds after a person's pause at which writes of workloads left still; it is resumed in the end."""
+    switched: list[float] = []
+
+    def pause() -> None:
+        wait_for("the first write", lambda: scene.writes)
+        scene.service().pause(APPROVER, "in the middle of acts")
+        switched.append(time.monotonic())
+
+    person = threading.Thread(target=pause)
+    person.start()
+    carry_out()
+    person.join()
+    scene.service().resume(APPROVER)
+    return [moment - switched[0] for moment in scene.writes if moment > switched[0]]
 
 
 def rows(story: ScaleStory, workloads: int) -> list[Row]:
     """With the goals of the autopilot."""
     rate = sum(story.requests.values()) / story.simulated_seconds
     counts = ", ".join(f"{count} {method}" for method, count in sorted(story.requests.items()))
+    late = f"{story.late} writes of workloads left after it"
     return [
         below("requests to the API server, mean", round(rate, 3), "/s", MOST_REQUESTS_PER_SECOND, counts),
         below("changes that soaked at once", max(all_ for all_, _ in story.soaking), "", AT_ONCE),
         below("changes of one policy that soaked at once", max(most for _, most in story.soaking), "", OF_A_POLICY),
         below("changes accepted outside of the change windows", story.outside, "", 0, f"{story.closed_rounds} rounds"),
         below("roll-outs of one workload", story.restarts, "", 1),
+        below("from a pause in the middle of acts to the last write", round(story.paused_seconds, 2), "s", 10, late),
         above("workloads changed", len(story.standings), "", min(workloads, AT_ONCE), f"of {workloads}"),
     ]
 
