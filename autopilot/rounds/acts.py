@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 
 from autopilot.decide.candidates import PolicyInForce
+from autopilot.decide.policy import read_policy
 from autopilot.decide.queue import QueueCandidate, QueueEntry, ended_rests, withheld
-from autopilot.rounds.cluster_state import read_switch
+from autopilot.rounds.cluster_state import policy_address, read_switch
 from autopilot.rounds.reading import RoundReading
 from changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
 from changes.api_advice import told
@@ -128,7 +129,8 @@ class Acts:
     def guard(self, reading: RoundReading) -> Guard:
         """What accepting asks before each write of a round's changes; it raises ActWithheld.
 
-        The switch counts also between two writes of a change; windows and the policy before the first.
+        The switch counts also between two writes of a change; windows and the policy, which is read anew, before the
+        first.
         """
         candidates = {str(entry.candidate.workload): entry.candidate for entry in reading.queue}
         actions, clock = self._config.settings.actions, self._config.clock
@@ -136,11 +138,25 @@ class Acts:
         def guarded(workload: str, done: int) -> None:
             why = self.paused()
             if not why and not done:
-                why = withheld(candidates.get(workload), actions, clock.now_seconds())
+                candidate = candidates.get(workload)
+                why = withheld(candidate, actions, clock.now_seconds()) or self._edited(reading, candidate)
             if why:
                 raise ActWithheld(why)
 
         return guarded
+
+    def _edited(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
+        """Why the policy of the round is no longer that of the cluster, "" while it is; not to know is a reason."""
+        if candidate is None:
+            return "no policy acts on it any more"
+        policy = reading.force[candidate.policy].policy
+        try:
+            with self._config.access(Person("")) as client:
+                live = client.get(policy_address(policy).path)
+        except CotenantError as error:
+            return f"policy {policy} could not be read again: {error.message}"
+        is_same = live is not None and read_policy(live).digest == policy.digest
+        return "" if is_same else f"policy {policy} was changed since the round was decided"
 
     def watch(self, reading: RoundReading) -> list[ChangeStatus]:
         """Settle, judge, continue and roll back what is due of earlier acts; the changes that moved.

@@ -351,6 +351,19 @@ def test_what_was_decided_in_a_window_is_not_begun_after_it(scene: AutopilotScen
     assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"
 
 
+def test_what_was_decided_under_a_policy_is_not_begun_once_that_is_edited(
+    scene: AutopilotScene, web: WorkloadRef
+) -> None:
+    acting(scene)
+    rounds = scene.rounds()
+    reading = rounds.read(SystemClock().now_seconds())
+    assert [e.verdict for e in reading.queue] == [QueueVerdict.ACT]
+    scene.plane.api().patch(f"{scene.policies}/nightly", {"spec": {"atOnce": 4}})
+    _, (held,) = rounds.carry_out(reading)
+    assert held.paused and "was changed since the round was decided" in held.words
+    assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"
+
+
 def test_a_right_that_is_missing_is_shown_and_rests_until_a_person_resumes(
     scene: AutopilotScene, web: WorkloadRef
 ) -> None:
