@@ -22,6 +22,7 @@ from fastapi.responses import HTMLResponse
 
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.adapters.memory import few_heaps
+from cotenant.core.adapters.store.parquet import arrow_alone
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.settings.sections.dashboard import AccessMode, DashboardSettings
 from dashboard import pages
@@ -192,6 +193,7 @@ def serve(
     listener: a socket that `bound` gave before, when there was much to do until now.
     """
     few_heaps()
+    arrow_alone()
     listener = listener or bound(host, port)
     listener.listen(128)
     shown = f"[{host}]" if ":" in host else host

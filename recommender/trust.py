@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from math import isfinite, isnan
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -190,7 +190,8 @@ def _tried(backtest: Backtest, grounds: Grounds, index: int) -> TrustFactor:
 
 def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: int) -> float:
     """Smallest of the resources' values, 0 where one is unknown."""
-    return min((float(np.nan_to_num(columns[r][index])) for r in about if r in columns), default=0.0)
+    values = (float(columns[r][index]) for r in about if r in columns)
+    return min((0.0 if isnan(value) else value for value in values), default=0.0)
 
 
 def _mean(days: Floats) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,6 +143,17 @@ def test_wide_adds_the_wide_columns() -> None:
 def test_no_headers_leaves_out_exactly_the_first_line(output: Format) -> None:
     with_headers, without = text(TABLE, output).splitlines(), text(TABLE, output, headers=False).splitlines()
     assert [line.split() for line in without] == [line.split() for line in with_headers[1:]]
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+DOCUMENTS = st.recursive(LEAVES | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(DOCUMENTS)
+def test_json_is_indented_as_python_would_indent_it(document: Any) -> None:
+    with redirect_stdout(io.StringIO()) as stream:
+        print_document(document, DocumentFormat.JSON)
+    assert stream.getvalue() == json.dumps(document, indent=2) + "\n"
 
 
 def test_json_has_exact_numbers_and_nulls() -> None:

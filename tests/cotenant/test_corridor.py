@@ -20,6 +20,7 @@ from cotenant.apps.pipeline.nodes import peak_forecasts
 from cotenant.apps.pipeline.overview import overview as summarised
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.tables import rows_of
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.progress import Silent
@@ -136,7 +137,7 @@ def test_every_recommendation_can_be_explained_from_the_store(store: Store, anal
 
 
 def forecast_rows(analysis: Analysis) -> list[dict[str, Any]]:
-    return [row for part in tables.forecast_parts(analysis) for row in part.rows()]
+    return [row for part in tables.forecast_parts(analysis) for row in rows_of(part, FORECASTS).rows()]
 
 
 def test_the_same_history_gives_the_same_results(store: Store, analysis: Analysis) -> None:

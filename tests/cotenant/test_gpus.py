@@ -12,12 +12,14 @@ from cotenant.apps.pipeline import corridor, gpus, stored_history, tables
 from cotenant.apps.pipeline.analysis import History
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.tables import rows_of
 from cotenant.core.model.finding import FindingKind
 from cotenant.core.model.identity import ClusterRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import DeviceResource
 from cotenant.core.model.table import Kind
 from cotenant.core.model.usage.usage import Signal, Usage
+from cotenant.core.model.views import FORECASTS
 from cotenant.core.settings.root import Settings
 from dashboard.figures import story
 from dashboard.nodes.workload_story import ForecastDetail
@@ -55,7 +57,7 @@ def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(sto
     forecasts = analysis.cluster_forecasts[DeviceResource.GPU_CORE]
     # its peak is no lower than what is computed now
     assert float(forecasts.peak_level(0.95)[0]) >= float(np.nanmax(total_of(history).values[0, -12:]))
-    rows = (row for part in tables.forecast_parts(analysis) for row in part.rows())
+    rows = (row for part in tables.forecast_parts(analysis) for row in rows_of(part, FORECASTS).rows())
     (row,) = (row for row in rows if row["resource"] == "gpu-core")
     assert (row["scope"], len(row["q50"])) == ("cluster", 48)
     assert [c.kind for c in path(row, DeviceResource.GPU_CORE).schema.columns[1:]] == [Kind.INTEGER] * 4

@@ -51,3 +51,26 @@ def test_memory_is_given_back_while_another_thread_imports_arrow(monkeypatch: py
     monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))  # as it stands while its first lines run
     give_back()
     assert sys.modules["pyarrow"].__dict__.get("default_memory_pool") is None
+
+
+ARROW_ALONE = """
+import sys
+from cotenant.core.adapters.store.parquet import arrow_alone
+arrow_alone()
+import pyarrow as pa
+table = pa.table({"amount": pa.array([1.0, 2.0])})
+assert table["amount"].to_numpy().tolist() == [1.0, 2.0]
+assert "pandas" not in sys.modules
+assert table.to_pandas()["amount"].sum() == 3.0
+import pandas
+assert pa.array(pandas.Series([1, 2])).to_pylist() == [1, 2]
+arrow_alone()
+assert sys.modules["pandas"] is pandas
+"""
+
+
+def test_arrow_makes_arrays_without_pandas_and_frames_for_whoever_asks() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", ARROW_ALONE]
+    ended = subprocess.run(command, check=False, capture_output=True, timeout=120, cwd=root, env={"PYTHONPATH": "."})
+    assert ended.returncode == 0, ended.stderr.decode()

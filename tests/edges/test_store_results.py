@@ -211,6 +211,28 @@ def test_a_document_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.parametrize("published", [True, False])
+def test_parts_may_be_files_of_their_rows(published: bool, tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    rows = [{"name": f"thing-{n}", "amount": n, "line": (0.5,) * n} for n in range(5)]
+    parts = [Table.from_rows(SCHEMA, some) for some in (rows[:2], [], rows[2:])]
+    mixed = [tables.encode(parts[0]), tables.encode(parts[1]), parts[2]]
+    if published:
+        with store.publishing() as run:
+            run.write_parts(SCHEMA, mixed)
+    else:
+        store.write_parts(SCHEMA, mixed)
+    of_parts = store.read_table(SCHEMA)
+    assert list(of_parts.rows()) == list(Table.from_rows(SCHEMA, rows).rows())
+
+
+def test_a_part_that_is_another_tables_file_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    other = replace(SCHEMA, name="others")
+    with pytest.raises(ValueError, match="others"), store.publishing() as run:
+        run.write_parts(SCHEMA, [tables.encode(Table.from_rows(other, []))])
+
+
 def test_a_run_becomes_visible_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "prod")
     store.write_document("left", 0)  # of a version without runs

@@ -206,6 +206,10 @@ class TableParts:
     def __iter__(self) -> Iterator[Table]:
         return (part.unpacked() if isinstance(part, PackedTable) else part for part in self.parts)
 
+    def stored(self) -> Iterator[stored_tables.Part]:
+        """The same as the store takes them: what is packed stays so."""
+        return (part.content if isinstance(part, PackedTable) else part for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:

@@ -22,6 +22,7 @@ from cotenant.core.model.usage.histogram import HistogramBatch
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
 from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
+from profiler.group_reduce import reduce_rows
 from profiler.pool import by_workload
 
 LADDER: Final = (0.5, 0.9, 0.95, 0.98, 0.99)
@@ -99,11 +100,10 @@ def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) 
     """Sum of requests over the pods of each workload and hour, (n, hours); NaN where nothing was recorded."""
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
-    sums = np.zeros((len(analysis.workloads), stored.grid.size))
-    some = np.zeros_like(sums, dtype=bool)
-    in_group = members.rows >= 0
-    np.add.at(sums, members.rows[in_group], np.nan_to_num(stored.values[in_group]))
-    np.logical_or.at(some, members.rows[in_group], np.isfinite(stored.values[in_group]))
+    in_group, size = members.rows >= 0, len(analysis.workloads)
+    values, rows = stored.values[in_group], members.rows[in_group]
+    sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)
+    some = reduce_rows(np.logical_or, np.isfinite(values), rows, size, False)
     index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
     inside = (index >= 0) & (index < stored.grid.size)
     picked = np.where(some, sums, np.nan)[:, np.clip(index, 0, max(stored.grid.size - 1, 0))]

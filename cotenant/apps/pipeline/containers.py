@@ -103,8 +103,9 @@ def evidences(
     rows = _rows_by_signal(history)
     counts = {w.ref: max((len(of[w.ref]) for of in rows.values()), default=0) for w in history.inventory.workloads}
     pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
+    daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
     for workloads in _groups(history.inventory.workloads, counts, series_at_once):
-        refs = [w.ref for w in workloads]
+        refs = {w.ref: None for w in workloads}
         part = replace(
             history.inventory,
             workloads=tuple(workloads),
@@ -115,7 +116,10 @@ def evidences(
             signal: history.usage[signal].select(np.array(sorted(i for r in refs for i in of[r]), dtype=np.intp))
             for signal, of in rows.items()
         }
-        yield _evidence(history, part, usage, settings, server)
+        evidence = _evidence(history, part, usage, settings, server)
+        others = tuple(pod for pod in daemons if pod.workload not in refs)
+        # nothing looks at pods of other groups; each group would go through all of them
+        yield replace(evidence, inventory=replace(part, pods=part.pods + others))
 
 
 def _evidence(
@@ -129,13 +133,14 @@ def _evidence(
     cpu_demand = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
     of_pods = {Resource.CPU: cpu_demand, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
     portraits: dict[Resource, Portraits[ContainerRef]] = {}
+    members = by_container(cpu_demand.refs, part)
     for resource, series in of_pods.items():
-        members = by_container(series.refs, part)
+        if series.refs != cpu_demand.refs:
+            members = by_container(series.refs, part)
         portraits[resource] = portrait.build(
             members.refs, members.rows, series, settings.portrait, members.start_seconds
         )
-    evidence = assemble(part, history.window, usage, portraits, server=server)
-    return replace(evidence, inventory=history.inventory)
+    return assemble(part, history.window, usage, portraits, server=server)
 
 
 def _groups(workloads: Sequence[Workload], counts: Mapping[WorkloadRef, int], most: int) -> Iterator[list[Workload]]:

@@ -254,7 +254,7 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     store.write_document(DIVISION, analysis.division)
     for name, parts_of_table in analysis.rows.items():
         if name != FORECASTS.name:
-            store.write_parts(parts_of_table.schema, parts_of_table)
+            store.write_parts(parts_of_table.schema, parts_of_table.stored())
     store.write_parts(FORECASTS, tables.forecast_parts(analysis))
     for table in _result_tables(analysis, settings):
         store.write_table(table)

@@ -12,6 +12,7 @@ from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, newest
+from cotenant.core.adapters.store import tables as stored_tables
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
@@ -228,12 +229,12 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
     return {ref.name: float(v) for ref, v in zip(forecast.refs, forecast.peak_level(0.95), strict=True)}
 
 
-def forecast_parts(analysis: Analysis) -> Iterator[Table]:
+def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
     """One row per cluster, node and workload, and resource; of GPUs one for the cluster. Of workloads by shard."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
     yield from (forecast_table(series) for series in above)
-    yield from analysis.rows[FORECASTS.name]
+    yield from analysis.rows[FORECASTS.name].stored()
 
 
 def forecast_table(series: Forecasts[Any]) -> Table:

@@ -87,9 +87,13 @@ class SparseUsage(Generic[RefT]):
         values = np.full((len(positions), self.grid.size - from_slot), np.nan, dtype=np.float32)
         begins, ends = self.bounds[positions], self.bounds[positions + 1]
         places = self.first[positions] - from_slot
-        for row, begin, end, place in zip(values, begins.tolist(), ends.tolist(), places.tolist(), strict=True):
-            skip = min(max(-place, 0), end - begin)
-            row[place + skip : place + end - begin] = self.cells[begin + skip : end]
+        # of series that begin before the slot, what comes after it
+        begins = begins + np.minimum(np.maximum(-places, 0), ends - begins)
+        lasts = places + ends - self.bounds[positions]
+        firsts = lasts - (ends - begins)
+        columns = (column.tolist() for column in (firsts, lasts, begins, ends))
+        for row, first, last, begin, end in zip(values, *columns, strict=True):
+            row[first:last] = self.cells[begin:end]
         return values
 
 

@@ -200,6 +200,9 @@ def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, st
 
 def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
     """Where the history is, pulled anew unless the job is offline, and whom it was asked of."""
+    from cotenant.core.adapters.store.parquet import arrow_alone
+
+    arrow_alone()
     if job.offline:
         return open_store(job.settings, job.cluster), None
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)

@@ -311,11 +311,11 @@ class Store:
         """Replace a result table."""
         self._replace_result(table.schema.name, "parquet", tables.encode(table))
 
-    def write_parts(self, schema: Schema, parts: Iterable[Table]) -> None:
+    def write_parts(self, schema: Schema, parts: Iterable[tables.Part]) -> None:
         """Replace a result table by the rows of at least one table; they need not be in memory together."""
         file = f"{_checked(schema.name, 'result')}.parquet"
         if self._draft is None:
-            self.write_table(Table.joined(schema, list(parts)))
+            self.write_table(Table.joined(schema, [tables.rows_of(part, schema) for part in parts]))
             return
         self._draft.files.add(file)
         with self._folder.replacing(f"{self.cluster}/results/{RUNS}/{self._draft.run}/{file}") as sink:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +16,34 @@ GROUP_ROWS: Final = 4096
 GROUP_NUMBERS: Final = 2**20
 """At most so many rows, and about so many numbers of lists, are decoded together: what a reader of one row pays."""
 
+Part: TypeAlias = Table | bytes
+"""Rows of a table, or its file."""
+
 
 def encode(table: Table) -> bytes:
     """The table's file."""
     return parquet.encode(to_arrow(table), {"table": table.schema.name}, _texts_of(table.schema), _group_rows(table))
 
 
-def write(schema: Schema, parts: Iterable[Table], sink: Any) -> None:
+def write(schema: Schema, parts: Iterable[Part], sink: Any) -> None:
     """The file of all rows of at least one table, one table after another."""
-    parquet.write(
-        ((to_arrow(part), _group_rows(part)) for part in parts), {"table": schema.name}, _texts_of(schema), sink
-    )
+    parquet.write((_groups_of(part, schema) for part in parts), {"table": schema.name}, _texts_of(schema), sink)
+
+
+def rows_of(part: Part, schema: Schema) -> Table:
+    """The part as a table."""
+    return part if isinstance(part, Table) else decode(part, schema)
+
+
+def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
+    """Columns as they are stored, and the rows of a group; cells of a file need not become objects in between."""
+    if isinstance(part, Table):
+        return to_arrow(part), _group_rows(part)
+    file = parquet.opened(pa.BufferReader(part))
+    group_rows = max(1, file.metadata.row_group(0).num_rows) if file.num_row_groups else GROUP_ROWS
+    stored, stamp = parquet.decode(part)
+    _require_name(stamp, schema)
+    return stored, group_rows
 
 
 def to_arrow(table: Table) -> pa.Table:
