@@ -286,7 +286,20 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     api.refreshCells({ force: true });
   });
 
+  // Columns that stay in sight, where as much again as one column is left beside them.
+  const BESIDE = 140;
+  function pinFitting(api, name) {
+    const frame = document.getElementById("frame-" + name);
+    const pinned = ((frame && frame.dataset.pinned) || "").split(",").filter((column) => column && api.getColumn(column));
+    if (!pinned.length || api.isDestroyed()) return;
+    const shown = pinned.filter((column) => api.getColumn(column).isVisible());
+    const width = shown.reduce((sum, column) => sum + api.getColumn(column).getActualWidth(), 0);
+    api.setColumnsPinned(pinned, frame.clientWidth - width >= BESIDE ? "left" : null);
+  }
+
   function wire(api, name) {
+    pinFitting(api, name);
+    api.addEventListener("gridSizeChanged", () => pinFitting(api, name));
     api.addEventListener("columnMoved", (event) => { if (event.finished) columnsToUrl(api, name); });
     api.addEventListener("selectionChanged", (event) => {
       const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,8 @@ from cotenant.core.model.resource import (
 )
 from dashboard.figures import base
 
+DAY_MILLISECONDS: Final = 86_400_000
+MOST_DAY_TICKS: Final = 9
 Floats = npt.NDArray[np.float64]
 Trace = dict[str, Any]
 
@@ -81,6 +84,12 @@ def vertical(x: float, **style: Any) -> dict[str, Any]:
     }
 
 
+def _days_a_tick(ordered: Sequence[float]) -> int:
+    """Whole days between two marks, so that their words have space in a narrow drawer."""
+    days = (ordered[-1] - ordered[0]) / DAY_MILLISECONDS if ordered else 0.0
+    return max(1, ceil(days / MOST_DAY_TICKS))
+
+
 def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     """Layout of a chart over days: one hover box, legend above, days on the axis."""
     both = sorted(x)
@@ -100,7 +109,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
         "xaxis": {
             "type": "date",
             "tickformat": "%a %d",
-            "dtick": 86_400_000,
+            "dtick": DAY_MILLISECONDS * _days_a_tick(both),
             "automargin": True,
             "range": [both[0], both[-1]] if both else None,
             "hoverformat": "%a %d %b %H:%M UTC",

@@ -157,13 +157,6 @@ def subject(definitions: Sequence[dict[str, Any]], name: str, places: Sequence[s
             column_def |= {"cellRenderer": "CotenantSubject", "cellRendererParams": {"parts": [*places]}, "width": 186}
 
 
-def pin(definitions: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
-    """Keep columns in sight while the others scroll; a window too narrow for them lets them scroll too."""
-    for column_def in definitions:
-        if column_def["field"] in names:
-            column_def["pinned"] = "left"
-
-
 def now_and_proposed(
     definitions: Sequence[dict[str, Any]], pairs: Mapping[str, str], actions: Mapping[str, str]
 ) -> None:

@@ -66,7 +66,7 @@ class Listing:
     subject: tuple[str, ...] = ()
     """Column of the name, then those of its places: one column of two lines."""
     pinned: tuple[str, ...] = ()
-    """Columns that stay in sight while the others scroll; the first of `shown`."""
+    """Columns that stay in sight while the others scroll, where the window is wide enough; the first of `shown`."""
     bar: Callable[[], Sequence[Component]] = tuple
     """What stands between the tools and the grid."""
 
@@ -108,7 +108,6 @@ def body(listing: Listing, view: View, search: str) -> Component:
         column_def["width"] = listing.widths.get(column_def["field"], column_def["width"])
         if column_def["field"] in MONEY:
             column_def["headerName"] = column_def["headerName"].replace("/", f", {view.currency}/")
-    grid.pin(table.columnDefs, listing.pinned)
     listing.shape(table.columnDefs)
     table.columnDefs = _placed(listing, table.columnDefs)
     if listing.bar():
@@ -123,6 +122,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
             "data-columns": ",".join(listing.shown),
             "data-key": ",".join(listing.schema.key),
             "data-opens": listing.opens,
+            "data-pinned": ",".join(listing.pinned),
             "data-hidden": listing.hidden if listing.hiding("", schema) else "",
             "data-revealed": ",".join(listing.revealed),
             "data-idle": ",".join(key for key in carried.KEYS if key not in filters.keys_of(schema)),

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.views import BandSeries, NamespaceWaste
-from dashboard.figures import band, base, heat, waste
+from dashboard.figures import band, base, heat, lines, waste
 from dashboard.figures.base import Chart
 
 HOUR = 3600
@@ -125,3 +125,9 @@ def test_a_namespace_is_text_in_a_chart_whatever_it_is_called() -> None:
 
 def test_no_waste_is_said() -> None:
     assert waste.chart([], Resource.CPU, 5).summary == "Nothing is requested and left unused."
+
+
+def test_days_on_an_axis_keep_space_for_their_words() -> None:
+    day = lines.DAY_MILLISECONDS
+    # 8 days: a mark each; 29 days: 29 / 9 = 3.2, a mark every fourth day
+    assert [lines.over_time("cores", [0, days * day])["xaxis"]["dtick"] / day for days in (8, 29)] == [1, 4]

@@ -182,7 +182,7 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
     given_pods = proposed_plans.pods(ROWS[0])
     assert given_pods is not None
     chart = gantt.pods(given_pods)
-    room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90%")
+    room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90 %")
     # 3 pods run anyway and 6 more are wanted; the room is hatched down to what usually runs.
     assert max(room.y) == 9 and min(room.y) == 3 and room.fillpattern.shape == "/"
     assert "3 pods run anyway; capacity for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
