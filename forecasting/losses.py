@@ -18,7 +18,9 @@ Floats = npt.NDArray[np.floating[Any]]
 def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:
     """Mean quantile loss over slots and levels: max(q (y - f), (q - 1) (y - f)) (Koenker and Bassett 1978)."""
     error = actual[..., None] - quantiles
-    return _mean(np.maximum(levels * error, (levels - 1) * error).mean(axis=-1))
+    # max(q e, (q - 1) e) = q e + max(-e, 0)
+    slots = (error @ levels.astype(error.dtype) - np.minimum(error, 0).sum(axis=-1)) / len(levels)
+    return _mean(slots)
 
 
 def mase(actual: Floats, point: Floats, history: Floats, season: int) -> Floats:

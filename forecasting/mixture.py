@@ -21,7 +21,7 @@ MOST: Final = 5
 _BORDERS: Final = (LEVEL_ARRAY[1:] + LEVEL_ARRAY[:-1]) / 2
 _SHARES: Final = np.diff(_BORDERS, prepend=0.0, append=1.0).astype(np.float32)
 """Share of a forecast's distribution that each of its quantiles stands for."""
-_SERIES_PER_BLOCK: Final = 128
+_SERIES_PER_BLOCK: Final = 32
 
 
 def mixture(forecasts: Array, weights: Floats) -> Array:
@@ -34,9 +34,9 @@ def mixture(forecasts: Array, weights: Floats) -> Array:
 
 
 def _mixed(forecasts: Array, order: npt.NDArray[np.intp], heaviest: Array) -> Array:
-    used = np.moveaxis(np.take_along_axis(forecasts, order[:, :, None, None], axis=0), 0, 2)
+    used = np.moveaxis(forecasts[order, np.arange(forecasts.shape[1])], 0, 2)
     size, horizon, many, levels = used.shape
-    shares = (heaviest[:, None, :, None] * _SHARES).reshape(size, 1, -1).repeat(horizon, axis=1)
+    shares = np.broadcast_to(heaviest[:, None, :, None] * _SHARES, used.shape)
     flat = smooth_quantiles(
         used.reshape(size * horizon, many * levels), shares.reshape(size * horizon, -1), LEVEL_ARRAY
     )

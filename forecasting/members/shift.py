@@ -65,12 +65,12 @@ class ShiftedProfile:
         usual = profile[:, (np.arange(history.shape[1] + horizon) - history.shape[1]) % day]
         residual = (history - usual[:, : history.shape[1]]).astype(np.float32)
         level = decayed(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
-        answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan)
+        answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=history.dtype)
         for first, after in _bands(horizon):
             middle = (first + after - 1) // 2 + 1
             fade = 0.5 ** (middle * grid.step_seconds / HOUR_SECONDS / self.fade_hours)
             spread = row_quantiles(_errors(residual, level, middle, fade), LEVEL_ARRAY)
-            now = fade * level[:, -1:] if history.shape[1] else np.full((len(history), 1), np.nan)
+            now = np.float32(fade) * level[:, -1:] if history.shape[1] else np.full((len(history), 1), np.nan)
             centre = usual[:, history.shape[1] + first : history.shape[1] + after] + now
             answer[:, first:after] = centre[:, :, None] + spread[:, None, :]
         return answer
@@ -95,20 +95,24 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     The mid-mean (mean of the middle half, Tukey) has the efficiency of a mean and shrugs off single days.
     """
     day_count = min(days, -(-history.shape[1] // day))
-    tail = history[:, max(0, history.shape[1] - day_count * day) :].astype(np.float64)
+    tail = history[:, max(0, history.shape[1] - day_count * day) :]
     padded = np.pad(tail, ((0, 0), (day_count * day - tail.shape[1], 0)), constant_values=np.nan)
-    ordered = np.sort(padded.reshape(len(history), day_count, day), axis=1)
-    count = (~np.isnan(ordered)).sum(axis=1, keepdims=True)
-    rank = np.arange(day_count)[None, :, None]
-    weight = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
-    total, mass = (np.nan_to_num(ordered) * weight).sum(axis=1), weight.sum(axis=1)
-    middle = np.divide(total, mass, out=np.full(mass.shape, np.nan), where=mass > 0)
+    # a day a row of memory: whole columns are added, NaN goes last
+    ordered = np.sort(padded.reshape(len(history), day_count, day).transpose(0, 2, 1), axis=2).transpose(2, 0, 1)
+    present = ~np.isnan(ordered)
+    count = present.sum(axis=0, dtype=history.dtype)
+    total, mass = np.zeros((2, len(history), day), dtype=history.dtype)
+    for rank, (values, some) in enumerate(zip(ordered, present, strict=True)):
+        weight = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
+        total += np.where(some, values, 0) * weight
+        mass += weight
+    middle = np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0)
     around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
     present = ~np.isnan(around)
     smooth: Floats = np.divide(
-        np.nan_to_num(around).sum(axis=0),
-        present.sum(axis=0),
-        out=np.full(middle.shape, np.nan),
+        np.where(present, around, 0).sum(axis=0),
+        present.sum(axis=0, dtype=history.dtype),
+        out=np.full_like(middle, np.nan),
         where=present.any(axis=0),
     )
     return smooth
@@ -123,14 +127,20 @@ def decayed(residual: Floats, half_life: float) -> Array:
         return np.empty(residual.shape, dtype=np.float32)
     decay = 0.5 ** (1 / half_life)
     present = ~np.isnan(residual)
-    gapless = bool(present.all())
-    # the filter runs over what was seen, moved together; gaps then take what came before them
-    close = residual if gapless else np.take_along_axis(residual, np.argsort(~present, axis=1, kind="stable"), axis=1)
+    level = _filtered(np.where(present, residual, 0).astype(np.float64), decay).astype(np.float32)
+    gappy = np.flatnonzero(~present.all(axis=1))
+    if gappy.size:
+        level[gappy] = _decayed_over_gaps(residual[gappy], present[gappy], decay)
+    return level
+
+
+def _decayed_over_gaps(residual: Floats, present: npt.NDArray[np.bool_], decay: float) -> Array:
+    """The filter runs over what is present, moved together; gaps then take what came before them."""
+    close = np.take_along_axis(residual, np.argsort(~present, axis=1, kind="stable"), axis=1)
     level = _filtered(np.nan_to_num(close.astype(np.float64)), decay)
-    if not gapless:
-        count = present.cumsum(axis=1)
-        level = np.where(count > 0, np.take_along_axis(level, np.maximum(count - 1, 0), axis=1), np.nan)
-    return level.astype(np.float32)
+    count = present.cumsum(axis=1)
+    before = np.where(count > 0, np.take_along_axis(level, np.maximum(count - 1, 0), axis=1), np.nan)
+    return before.astype(np.float32)
 
 
 def _filtered(values: Floats, decay: float) -> Floats:

@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.floating[Any]]
 
 _FARTHEST: Final = 4.0
 """Squared distance of one slot, in variances of the series, beyond which it is just different; a gap is."""
+_GAP: Final = 1e9
+"""Stands for a gap, in deviations: its square is still a single precision number."""
 _SLOT_DECAY: Final = 0.95
 """Weight of a slot relative to the one after it."""
 _AGE_PER_WEEK: Final = 0.3
@@ -76,9 +78,9 @@ def _standardised(history: FloatMatrix) -> Array:
     Level and deviation are such that a burst, however high, hardly moves them.
     """
     root = _mean(np.sqrt(history)) ** 2
-    logs = np.log1p(history / np.where(root > 0, root / 10, 1.0))
-    spread = _DEVIATION * _mean(np.abs(logs - _mean(logs)))
-    units: Array = (logs / np.maximum(spread, 1e-6)).astype(np.float32)
+    logs = np.log1p(history / np.where(root > 0, root / 10, 1.0).astype(np.float32))
+    spread = _DEVIATION * _mean(np.abs(logs - _mean(logs).astype(np.float32)))
+    units: Array = logs / np.maximum(spread, 1e-6).astype(np.float32)
     return units
 
 
@@ -93,11 +95,16 @@ def _mean(values: Floats) -> Floats:
 def _unlike(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
     """Weighted mean squared distance of the 12 hours before each moment from those before now, (n, moments)."""
     total, weight = np.zeros((len(units), len(moments)), dtype=np.float32), 0.0
+    away = np.empty_like(total)
     first = int(moments[0])
+    # gaps are far from everything, those of now also from those of then
+    now, units = np.nan_to_num(units[:, -day // 2 :], nan=-_GAP), np.nan_to_num(units, nan=_GAP)
     for back in range(1, day // 2 + 1):
-        then = units[:, first - back : first - back + len(moments)]
-        away = np.square(then - units[:, -back, None])
-        total += np.float32(_SLOT_DECAY**back) * np.fmin(away, np.float32(_FARTHEST))
+        np.subtract(units[:, first - back : first - back + len(moments)], now[:, -back, None], out=away)
+        np.square(away, out=away)
+        np.minimum(away, np.float32(_FARTHEST), out=away)
+        away *= np.float32(_SLOT_DECAY**back)
+        total += away
         weight += _SLOT_DECAY**back
     return total / np.float32(weight)
 
