@@ -32,7 +32,7 @@ from bench.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, played
 from bench.peak_world import DAY_SLOTS, MONDAY_SECONDS, SLOT_SECONDS, Floats, demand_of, scaled, size_of
 from bench.record import Row, below, record
 from cotenant.apps.experiment.comparison import SeedInterval, interval
-from cotenant.apps.pipeline.plans import Candidates, proposals
+from cotenant.apps.pipeline.plans import Candidates, proposals_after, rehearsals
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import Resource
@@ -40,7 +40,7 @@ from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.root import Settings
 from forecasting.engine import forecast
 from profiler.portrait import build
-from recommender.plans.proposals import Size
+from recommender.plans.proposals import Rehearsal, Size
 
 HISTORY_DAYS, DAYS = 28, 7
 SEEDS = tuple(range(1, 11))
@@ -86,26 +86,40 @@ class SeedRun:
         return self.reserved.jobs / self.without.jobs
 
 
-def analysed(sizes: Sequence[Size], demand: Floats, settings: Settings) -> tuple[Proposal, ...]:
-    """What the manager's analysis proposes for each service, in their order; demand: (n, T), all that is known."""
+Analysed = tuple[Candidates, list[Rehearsal]]
+
+
+def analysed(sizes: Sequence[Size], demand: Floats, settings: Settings) -> Analysed:
+    """What the manager's analysis knows of each service; demand: (n, T), all that is known."""
     refs = tuple(size.workload for size in sizes)
     grid = TimeGrid(MONDAY_SECONDS, SLOT_SECONDS, demand.shape[1])
     usage: Usage[WorkloadRef] = Usage(refs, grid, demand.astype(np.float32), Resource.CPU, Statistic.MEAN)
     recent = usage.tail(settings.forecasting.history_days * DAY_SLOTS)
     portraits = build(refs, np.arange(len(refs)), recent, settings.portrait)
     ahead = forecast(recent, portraits, settings.forecasting, fine=False)
-    proposed = proposals(Candidates(tuple(sizes), np.zeros(len(refs)), usage, ahead.quantiles, ahead.grid), settings)
-    by_workload = {one.workload: one for one in proposed}
-    return tuple(by_workload[ref] for ref in refs)
+    services = Candidates(tuple(sizes), np.zeros(len(refs)), usage, ahead.quantiles, ahead.grid)
+    return services, rehearsals(services, settings)
+
+
+def proposed(known: Analysed, settings: Settings) -> tuple[Proposal, ...]:
+    """What it proposes for each service, in their order."""
+    by_workload = {one.workload: one for one in proposals_after(*known, settings)}
+    return tuple(by_workload[size.workload] for size in known[0].sizes)
 
 
 def hourly(
-    sizes: Sequence[Size], demand: Floats, first_slot: int, settings: Settings
-) -> list[tuple[Proposal, ...]]:  # fmt: skip
-    """Of every judged hour, each with what was known when it began."""
-    return [
-        analysed(sizes, demand[:, :now], settings) for now in range(first_slot, demand.shape[1], HOUR_SLOTS)
-    ]  # fmt: skip
+    sizes: Sequence[Size], demand: Floats, first_slot: int, some: Sequence[Settings]
+) -> list[list[tuple[Proposal, ...]]]:
+    """Of every judged hour, each with what was known when it began, under each of the settings; one analysis for all.
+
+    They differ in what is made of forecasts.
+    """
+    by_settings: list[list[tuple[Proposal, ...]]] = [[] for _ in some]
+    for now in range(first_slot, demand.shape[1], HOUR_SLOTS):
+        known = analysed(sizes, demand[:, :now], some[0])
+        for hours, settings in zip(by_settings, some, strict=True):
+            hours.append(proposed(known, settings))
+    return by_settings
 
 
 def measured(seeds: Sequence[int], days: int, prices: Sequence[float]) -> Mapping[float, list[SeedRun]]:
@@ -122,14 +136,12 @@ def measured(seeds: Sequence[int], days: int, prices: Sequence[float]) -> Mappin
         return played(pods, round(size.base / size.capacity), seeds[row], start, settings.plans, ahead)
 
     without = [play(row, plain) for row in range(len(seeds))]
-    runs: dict[float, list[SeedRun]] = {}
-    for price in prices:
-        settings = replace(plain, plans=replace(plain.plans, miss_cost_ratio=price))
-        ahead = hourly(sizes, demand, first, settings)
-        runs[price] = [
-            SeedRun(without[row], play(row, settings, [hour[row] for hour in ahead])) for row in range(len(seeds))
-        ]
-    return runs
+    priced = [replace(plain, plans=replace(plain.plans, miss_cost_ratio=price)) for price in prices]
+    every = hourly(sizes, demand, first, priced)
+    return {
+        price: [SeedRun(without[row], play(row, settings, [hour[row] for hour in ahead])) for row in range(len(seeds))]
+        for price, settings, ahead in zip(prices, priced, every, strict=True)
+    }
 
 
 def rows(runs: Mapping[float, Sequence[SeedRun]]) -> Iterator[Row]:

@@ -3,20 +3,20 @@
     jobs end -> the autoscaler scales -> the plan's step -> pods, placeholders, jobs take room -> account
 
 The plan is the product's: its proposal by `recommender.plans.proposals`, its object as the manager writes it, its life
-by `recommender.plans.lifecycle`, its guards. Modelled of the manager: Reservations are numbered from 0 to what is
-wanted, one that a pod has taken is not made again in that window, and a free one goes to a waiting pod at once.
+by `recommender.plans.lifecycle`, its guards. Modelled of the manager: as many Reservations are free as the
+step says, and a free one goes to a waiting pod at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bench.peak_world import DAY_SLOTS, NODE_CORES, NODES, POD_CORES, SLOT_SECONDS, Counts, Jobs, Nodes
 from cotenant.apps.manager.decisions.plans import outlook, proposed
-from cotenant.core.model.reservations.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal, Span
+from cotenant.core.model.reservations.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal
 from cotenant.core.model.reservations.plan_wire import parse_plan
 from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.guards import Situation, judge
@@ -51,55 +51,53 @@ class PeakOutcome:
 
 
 class Planner:
-    """The plan of one service, and the Reservations that realise it."""
+    """The plan of one service, and the Reservations that realise it: nodes of the free ones, None where one waits."""
 
     def __init__(self, settings: PlanSettings) -> None:
         """Nothing is proposed yet."""
         self._settings = settings
         self._plan: Plan | None = None
         self._proposal: Proposal | None = None
-        self._window: Span | None = None
-        self._nodes_by_unit: dict[int, int | None] = {}
-        self._used: set[int] = set()
+        self._nodes: list[int | None] = []
         self.handed_over = 0
 
     @property
     def holds(self) -> bool:
-        """Whether capacity is kept for the plan's window."""
-        phase = self._plan.status.phase if self._plan else None
-        return phase is not None and phase.holds
+        """Whether capacity is kept now."""
+        return bool(self._nodes)
 
     @property
-    def standing(self) -> list[int]:
+    def standing(self) -> int:
         """Reservations that have their room and no pod."""
-        return [unit for unit, node in self._nodes_by_unit.items() if node is not None]
+        return sum(node is not None for node in self._nodes)
 
     def hear(self, proposal: Proposal) -> None:
-        """A new analysis: its proposal becomes a plan, approved for good, or moves one that holds nothing."""
+        """A new analysis: its proposal becomes a plan, approved for good, or moves one that holds no window."""
         self._proposal = proposal
         if self._plan is None and proposal.ready:
-            written = parse_plan(proposed(proposal, proposal.quantile).body)
+            written = parse_plan(proposed(proposal, proposal.quantile, proposal.standby).body)
             self._plan = replace(written, approval=Approval(PlanDecision.APPROVED))
         elif self._plan is not None and proposal.window:
             phase = self._plan.status.phase
             if phase is None or not (phase.holds or phase is PlanPhase.RELEASED):
-                again = parse_plan(proposed(proposal, self._plan.quantile).body)
-                self._plan = replace(self._plan, window=again.window, count=again.count)
+                again = parse_plan(proposed(proposal, self._plan.quantile, self._plan.standby).body)
+                self._plan = replace(self._plan, window=again.window, windows=again.windows, count=again.count)
 
-    def turn(self, now_seconds: float, pending: int, nodes: Nodes) -> None:
-        """One control period: what is wanted is asked for, what no longer is goes."""
+    def turn(self, now_seconds: float, running: int, pending: int, nodes: Nodes) -> None:
+        """One control period: what is wanted is asked for, what no longer is goes. running: peak pods with a node."""
         if self._plan is None or self._proposal is None:
             return
-        plan, standing, used = self._plan, len(self.standing), len(self._used)
-        complete = used + standing >= plan.status.count > 0
+        plan, standing = self._plan, self.standing
+        complete = running + standing >= plan.status.count > 0
         situation = Situation(
             plan.source,
             {name: amount * plan.count for name, amount in plan.per_pod.items()},
             allocatable={"cpu": int(NODES * NODE_CORES * 1000)},
             skill=self._proposal.skill,
         )
+        look = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
         observed = PlanObservation(
-            look=ReservationUse(used + standing, used, max(0, pending - standing), complete),
+            look=look,
             lead=lead(plan.lead_seconds, (), self._settings),
             guards=judge(situation, self._settings),
             outlook=outlook(plan, self._proposal),
@@ -107,39 +105,28 @@ class Planner:
         )
         following = step(plan, observed, now_seconds, self._settings)
         self._plan = replace(plan, status=following.status)
-        self._realise(following.want, nodes)
+        self._realise(following.free, nodes)
 
     def _realise(self, want: int, nodes: Nodes) -> None:
-        """Reservations 0 to `want` of the present window; used ones are not made again."""
-        window = self._plan.status.window if self._plan else None
-        if window != self._window:
-            self._window = window
-            self._release(self._nodes_by_unit.keys(), nodes)
-            self._used.clear()
-        want_units = set(range(want))
-        self._release(self._nodes_by_unit.keys() - want_units, nodes)
-        for unit in sorted(want_units - self._used - self._nodes_by_unit.keys()):
-            self._nodes_by_unit[unit] = None
-
-    def _release(self, units: Iterable[int], nodes: Nodes) -> None:
-        for unit in sorted(units):
-            node = self._nodes_by_unit.pop(unit)
+        """So many free Reservations: of those too many, the ones that wait for room go first."""
+        self._nodes.sort(key=lambda node: node is None)
+        for node in self._nodes[want:]:
             if node is not None:
                 nodes.leave(node, POD_CORES)
+        del self._nodes[want:]
+        self._nodes += [None] * (want - len(self._nodes))
 
     def place(self, nodes: Nodes) -> None:
         """Placeholders that wait for room take what there is."""
-        for unit, node in self._nodes_by_unit.items():
-            if node is None:
-                self._nodes_by_unit[unit] = nodes.place(POD_CORES)
+        self._nodes = [nodes.place(POD_CORES) if node is None else node for node in self._nodes]
 
     def hand_over(self) -> int | None:
         """The node of a reservation, which is a pod's now; None where none stands."""
-        for unit in self.standing:
-            self._used.add(unit)
+        node = next((node for node in self._nodes if node is not None), None)
+        if node is not None:
+            self._nodes.remove(node)
             self.handed_over += 1
-            return self._nodes_by_unit.pop(unit)
-        return None
+        return node
 
 
 @dataclass(slots=True)
@@ -199,7 +186,7 @@ class PeakCluster:
 
     def count(self) -> None:
         """Add what is there in this period, in core-periods."""
-        self.idle += POD_CORES * len(self.planner.standing) if self.planner else 0.0
+        self.idle += POD_CORES * self.planner.standing if self.planner else 0.0
         self.peak += POD_CORES * len(self.pods.running)
         self.done += self.jobs.running_cores
 
@@ -236,7 +223,7 @@ def played(
             if now % (per_slot * HOUR_SLOTS) == 0:
                 run.planner.hear(proposals[judged_slot // HOUR_SLOTS])
             at_seconds = start_seconds + (now - FILLING_SLOTS * per_slot) * period
-            run.planner.turn(at_seconds, len(run.pods.waiting), run.nodes)
+            run.planner.turn(at_seconds, len(run.pods.running), len(run.pods.waiting), run.nodes)
         run.place(now)
         if judged_slot >= 0:
             run.count()

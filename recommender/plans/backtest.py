@@ -81,6 +81,17 @@ def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> Pl
     )
 
 
+def waiting_share(need: Floats, reserved: npt.NDArray[Any]) -> float:
+    """Of the pods that come as the need rises from slot to slot, the share that finds no capacity; 0 where none comes.
+
+    need, reserved: pods in each slot, (T,); slots whose need is not known (NaN) count for nothing.
+    """
+    arriving = np.nan_to_num(np.maximum(np.diff(need), 0))
+    waiting = np.minimum(arriving, np.maximum(np.nan_to_num(need[1:]) - reserved[1:], 0))
+    total = float(arriving.sum())
+    return float(waiting.sum()) / total if total else 0.0
+
+
 def skill(plan: PlanAccount, baseline: PlanAccount, miss_cost_ratio: float) -> float:
     """1 - cost / the baseline's cost; NaN where the baseline cost nothing."""
     other = baseline.cost(miss_cost_ratio)

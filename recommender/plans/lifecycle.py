@@ -5,8 +5,10 @@
         v                     v deadline passed          v  demand fell, approval withdrawn v  no more demand
      Rejected               Missed                      Released --nothing left--> Scored, or Failed
 
-Capacity is wanted only between Approved and Released. The next occurrence begins when this one is over; one that would
-begin while this one is held ends it (Replace).
+Capacity is wanted only between Approved and Released, for as many pods as the forecast and the present ask for less
+those that run: what a pod leaves is reserved again while it is wanted. A plan's standby alone is free at any time while
+its approval holds. The next occurrence begins when this one is over; one that would begin while this one is held ends
+it (Replace).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from cotenant.core.model.reservations.plan import (
     PlanPhase,
     PlanReservation,
     PlanStatus,
+    Realisation,
     Span,
     WindowSource,
 )
@@ -45,6 +48,8 @@ RESERVED: Final = "Reserved"
 NO_DEMAND: Final = "NoDemand"
 OBSERVED_SHARE: Final = 0.5
 """Share of the control period within which nothing is counted anew: each count is a write of the status."""
+STANDBY_PERIODS: Final = 10
+"""Control periods between two counts outside the windows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +98,14 @@ class PlanObservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """The status to write, and pods that capacity is wanted for; 0 = give everything back that is not used."""
+    """The status to write, pods that capacity is wanted for, those that run included, and for how many it is free.
+
+    free 0: everything is given back that is not used. It is never more than what was approved.
+    """
 
     status: PlanStatus
     want: int = 0
+    free: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
         phase = status.phase or PlanPhase.PROPOSED
         next_step = _PHASES[phase](turn, status) if phase in _PHASES else PlanStep(status)
         if next_step.status.phase == phase:
-            return next_step
+            return _with_standby(turn, next_step)
         status = next_step.status
 
 
@@ -129,8 +138,8 @@ def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | N
         return None
     if plan.recurring:
         return schedule.current(plan.recurring, now_seconds, lead_seconds, done)
-    window = plan.window
-    return window if window and window.start_seconds >= done and window.end_seconds > now_seconds else None
+    spans = (peak.span for peak in plan.peaks)
+    return next((s for s in spans if s.start_seconds >= done and s.end_seconds > now_seconds), None)
 
 
 def last_chance(plan: Plan, window: Span) -> float:
@@ -144,7 +153,7 @@ def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
     if window is None:
         return status if status.phase else replace(status, phase=PlanPhase.PROPOSED)
     fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=OccurrenceProgress())
-    return replace(fresh, count=turn.plan.count)
+    return replace(fresh, count=turn.plan.most_in(window))
 
 
 def _with_expectation(turn: _Turn, status: PlanStatus) -> PlanStatus:
@@ -169,7 +178,7 @@ def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
     if window is None:
         return PlanStep(_with_condition(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
     decided = _decided(turn, status)
-    status = replace(status, phase=decided.phase, count=turn.plan.count)
+    status = replace(status, phase=decided.phase, count=turn.plan.most_in(window))
     status = _with_condition(
         turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED
     )
@@ -184,7 +193,7 @@ def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
         return PlanStep(
             _with_condition(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods.")
         )
-    return PlanStep(replace(status, phase=PlanPhase.RESERVED, progress=OccurrenceProgress()))
+    return PlanStep(replace(status, phase=PlanPhase.RESERVED))
 
 
 def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> PlanStep:
@@ -311,13 +320,39 @@ def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
     phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
-    ready_pods = turn.seen.look.held
+    ready_pods = turn.seen.look.free + turn.seen.look.present
     word = f"Capacity for {ready_pods} of {now_held.count} pods is reserved."
     status = replace(status, phase=phase, count=now_held.count, progress=progress)
     status = _with_condition(
         turn, status, RESERVED, "Held" if ready_pods >= now_held.count else "Reserving", word, ready_pods > 0
     )
-    return PlanStep(status, now_held.count)
+    return PlanStep(status, now_held.count, max(0, now_held.count - turn.seen.look.present))
+
+
+def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
+    """The step with the plan's standby free as well; outside the windows it is counted here."""
+    standby, status = _standby(turn, due.status), due.status
+    if not standby:
+        return due
+    if status.phase is PlanPhase.APPROVED:
+        if turn.now < status.reserve_at_seconds:
+            word = f"Capacity for {standby} pods is kept ready at any time."
+            status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.look.free > 0)
+        passed = turn.now - status.progress.as_of_seconds
+        if passed >= STANDBY_PERIODS * turn.settings.interval_seconds:
+            progress = observe(status.progress, turn.seen.look, turn.now, counts=True)
+            status = replace(status, progress=progress)
+    return PlanStep(status, due.want, max(due.free, standby))
+
+
+def _standby(turn: _Turn, status: PlanStatus) -> int:
+    """Pods that capacity is free for whatever the forecast says: the plan's, while its approval holds."""
+    plan, phase = turn.plan, status.phase or PlanPhase.PROPOSED
+    undecided = phase in (PlanPhase.PROPOSED, PlanPhase.REJECTED) or not _still_approved(turn, status)
+    off = plan.suspended or plan.deleting or not turn.settings.enabled
+    if off or undecided or plan.realisation is not Realisation.RESERVATION:
+        return 0
+    return 0 if blocking(turn.seen.guards) and not phase.holds else min(plan.standby, plan.count)
 
 
 def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | None:
@@ -372,20 +407,20 @@ def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
 def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
     """Pods that capacity is wanted for now: a forecast plan's follow forecast and present, up to its count."""
     plan, outlook = turn.plan, turn.seen.outlook
+    allowed = plan.most_in(window)
     if plan.source is not WindowSource.FORECAST or outlook is None:
-        return plan.count
+        return allowed
     begin = max(turn.now, window.start_seconds)
     ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)
     if not outlook.covers(ahead):
-        return reserved_pods or plan.count
-    present = turn.seen.look.used + turn.seen.look.missed
-    return min(plan.count, max(outlook.most(ahead), present))
+        return reserved_pods or allowed
+    present = turn.seen.look.present + turn.seen.look.missed
+    return min(allowed, max(outlook.most(ahead), present))
 
 
 def _released(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Release free reservations; close the account once none is left."""
-    free = turn.seen.look.held - turn.seen.look.used
-    if free > 0:
+    if turn.seen.look.free > _standby(turn, status):
         return PlanStep(status)
     failed = status.progress.most_held == 0 and status.count > 0
     return PlanStep(_scored(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))

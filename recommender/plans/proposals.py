@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reservations.plan import Expected, Proposal, Span
+from cotenant.core.model.reservations.plan import Expected, PeakWindow, Proposal, Span
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.backtest import PlanAccount, account, last_week, none, skill, static
+from recommender.plans.backtest import PlanAccount, account, last_week, none, skill, static, waiting_share
 from recommender.plans.hold import replayed
 from recommender.plans.size import Counts, level_path, pods
 
@@ -71,25 +71,44 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What a rehearsal found: the quantile, its account, that of a cron of last week, and the skill against it."""
+    """What a rehearsal found: quantile and standby, their account, that of a cron of last week, the skill against it.
+
+    The skill is the forecast's alone, without standby.
+    """
 
     tau: float
+    standby: int
     plan: PlanAccount
     cron: PlanAccount
     skill: float
 
 
 def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
-    """The quantile to use for a workload, by its rehearsal."""
+    """The quantile to use for a workload and its standby, by its rehearsal.
+
+    Each quantile needs the least standby with which at most `waiting_fraction` of the new pods find no capacity; of
+    the quantiles the cheapest is used. Where no standby is enough, the most stands in.
+    """
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
-    reserved_by_tau = dict(zip(TAUS, _reserved_pods(size, past, TAUS, settings), strict=True))
-    accounts = {tau: account(need, reserved_by_tau[tau], past.step_seconds) for tau in TAUS}
+    by_standby = [_reserved_pods(size, past, TAUS, settings, standby) for standby in range(settings.standby_pods + 1)]
+    standby_by_tau = {tau: _standby(need, [each[i] for each in by_standby], settings) for i, tau in enumerate(TAUS)}
+    accounts = {tau: account(need, by_standby[standby_by_tau[tau]][i], past.step_seconds) for i, tau in enumerate(TAUS)}
     tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
     alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
     cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
-    own = account(alike, reserved_by_tau[tau], past.step_seconds)
-    return Tested(tau, accounts[tau], cron, skill(own, cron, settings.miss_cost_ratio))
+    own = account(alike, by_standby[0][TAUS.index(tau)], past.step_seconds)
+    return Tested(tau, standby_by_tau[tau], accounts[tau], cron, skill(own, cron, settings.miss_cost_ratio))
+
+
+def _standby(need: Floats, reserved_by_standby: Sequence[Counts], settings: PlanSettings) -> int:
+    """The least standby that is enough; reserved_by_standby: (T,) of each, ascending."""
+    enough = (
+        standby
+        for standby, reserved in enumerate(reserved_by_standby)
+        if waiting_share(need, reserved) <= settings.waiting_fraction
+    )
+    return next(enough, len(reserved_by_standby) - 1)
 
 
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
@@ -124,14 +143,16 @@ def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Cou
     return reserved
 
 
-def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
-    """The same of several quantiles, (taus, T)."""
+def _reserved_pods(
+    size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings, standby: int = 0
+) -> Counts:  # fmt: skip
+    """The same of several quantiles, (taus, T), with so many pods on top of those that ran a reaction time before."""
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
     paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
     needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
-    return replayed(needed_pods, past.step_seconds, settings)
+    return np.maximum(replayed(needed_pods, past.step_seconds, settings), present + standby)
 
 
 def a_week_before(demand: Floats, step_seconds: int) -> Floats:
@@ -153,14 +174,17 @@ def propose(size: Size, ahead: DayForecast, past: Rehearsal, settings: PlanSetti
     """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
     evaluation = tested(size, past, settings)
     needed_pods = _needed_pods(size, ahead, evaluation.tau, settings)
-    window, slots = _window(needed_pods, ahead, settings)
-    count = int(needed_pods[slots].max(initial=0)) if window else 0
+    peaks = peak_windows(needed_pods, ahead, settings)
+    largest = max(peaks, key=lambda peak: _pod_time(needed_pods, ahead, peak.span), default=None)
+    window, count = (largest.span, max(peak.count for peak in peaks)) if largest else (None, 0)
     return Proposal(
         workload=size.workload,
         reason=_reason(evaluation, past, window, settings),
         count=count,
         quantile=evaluation.tau,
         window=window,
+        windows=peaks,
+        standby=evaluation.standby,
         per_pod=dict(size.per_pod),
         base_pods=round(size.base / size.capacity, 2),
         coverage=evaluation.plan.coverage if past.days else None,
@@ -193,19 +217,22 @@ def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds:
     return runs
 
 
-def _window(needed_pods: Counts, ahead: DayForecast, settings: PlanSettings) -> tuple[Span | None, slice]:
-    """The window with most pod-time of those that are still to begin; None when there is none."""
-    shortest = 60 * settings.minimum_window_minutes
-    runs = [
-        (first, after)
-        for first, after in windows(needed_pods, ahead.step_seconds, 60 * settings.join_gap_minutes)
-        if first > 0 and (after - first) * ahead.step_seconds >= shortest
-    ]
-    if not runs:
-        return None, slice(0, 0)
-    first, after = max(runs, key=lambda run: int(needed_pods[run[0] : run[1]].sum()))
-    start = ahead.start_seconds + first * ahead.step_seconds
-    return Span(start, ahead.start_seconds + after * ahead.step_seconds), slice(first, after)
+def peak_windows(
+    needed_pods: Counts, ahead: DayForecast, settings: PlanSettings
+) -> tuple[PeakWindow, ...]:  # fmt: skip
+    """The windows of the forecast's day in which pods are needed, ascending, those that are too short left out."""
+    start, step = ahead.start_seconds, ahead.step_seconds
+    return tuple(
+        PeakWindow(Span(start + first * step, start + after * step), int(needed_pods[first:after].max()))
+        for first, after in windows(needed_pods, step, 60 * settings.join_gap_minutes)
+        if (after - first) * step >= 60 * settings.minimum_window_minutes
+    )
+
+
+def _pod_time(needed_pods: Counts, ahead: DayForecast, span: Span) -> int:
+    """Pods of a window summed over its slots."""
+    first = round((span.start_seconds - ahead.start_seconds) / ahead.step_seconds)
+    return int(needed_pods[first : first + round(span.seconds / ahead.step_seconds)].sum())
 
 
 def _reason(evaluation: Tested, past: Rehearsal, window: Span | None, settings: PlanSettings) -> str:

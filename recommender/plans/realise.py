@@ -1,8 +1,8 @@
 """From a number of pods to objects of the cluster: Reservations, a CapacityBuffer, or an autoscaler's floor. Pure.
 
-A Reservation is named by plan, occurrence and number, so that saying the same twice changes nothing; it expires by
-itself should nobody be left to release it. An autoscaler's minReplicas is raised together with an annotation that
-remembers what stood there, in one patch: the annotation is enough to restore it.
+A Reservation is named by plan, occurrence and the first number that none has, so that saying the same twice changes
+nothing; it expires by itself should nobody be left to release it. An autoscaler's minReplicas is raised together with
+an annotation that remembers what stood there, in one patch: the annotation is enough to restore it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +21,7 @@ from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
 from cotenant.core.model.reservations.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
-from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.core.model.reservations.reservation import Phase, Reservation
 
 Json = Mapping[str, Any]
 
@@ -56,29 +57,41 @@ def unit_name(plan: Plan, window: Span, number: int) -> str:
 def reservations(
     plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
 ) -> list[Intent]:
-    """Writes that bring the plan's Reservations to `want` of its present occurrence.
+    """Writes that bring the plan's free Reservations to `want`: those of an earlier occurrence serve the present one.
 
-    existing: all Reservations of the plan. Used ones stay until they are collected; free ones beyond `want`, and those
-    of other occurrences, are deleted. Without an owner no new one is created.
+    existing: all Reservations of the plan. Used ones stay until they are collected, and one that is needed again gets
+    a number of its own; of free ones too many, those without a node go first. Without an owner none is created.
     """
     window = plan.status.window
-    active_by_name = {one.name: one for one in existing if not one.deleting}
-    unit_names = [unit_name(plan, window, i) for i in range(want)] if window and want else []
+    standing = sorted(
+        (one for one in existing if free(one) and not one.deleting),
+        key=lambda one: (one.status.phase is not Phase.AVAILABLE, one.name),
+    )
+    late = [one.name for one in standing[:want] if (one.expires_seconds or 0) < expires_seconds]
+    due = [(name, "it is needed for longer") for name in late]
+    if window:
+        due += [(name, "the plan wants it") for name in _unused(plan, window, want - len(standing), existing)]
     intents: list[Intent] = []
-    for name in unit_names:
-        reservation = active_by_name.get(name)
-        due = reservation is None or (
-            (reservation.expires_seconds or 0) < expires_seconds and not reservation.status.phase.ended
-        )
-        if due and owner and window:
-            why = "the plan's window comes" if reservation is None else "the window is extended"
-            address = Address(SCHEDULING_GROUP, "reservations", name)
-            intents.append(Apply(address, _reservation(plan, name, expires_seconds, owner), why=why))
-    for name in sorted(active_by_name.keys() - set(unit_names)):
-        if free(active_by_name[name]):
-            address = Address(SCHEDULING_GROUP, "reservations", name)
-            intents.append(Delete(address, active_by_name[name].uid, why="the plan no longer wants it"))
+    if owner:
+        intents += [
+            Apply(
+                Address(SCHEDULING_GROUP, "reservations", name),
+                _reservation(plan, name, expires_seconds, owner),
+                why=why,
+            )
+            for name, why in due
+        ]
+    for one in standing[want:]:
+        address = Address(SCHEDULING_GROUP, "reservations", one.name)
+        intents.append(Delete(address, one.uid, why="the plan no longer wants it"))
     return intents
+
+
+def _unused(plan: Plan, window: Span, count: int, existing: Sequence[Reservation]) -> list[str]:
+    """The first names of an occurrence's Reservations that none has."""
+    names = {one.name for one in existing}
+    candidates = (unit_name(plan, window, number) for number in range(len(names) + max(0, count)))
+    return list(islice((name for name in candidates if name not in names), max(0, count)))
 
 
 def free(one: Reservation) -> bool:

@@ -13,7 +13,10 @@ from cotenant.core.model.usage.usage import HOUR_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class ReservationUse:
-    """Present counts: reserved pods (free or used), of these used; pods that wait without a reservation."""
+    """Present counts: reserved pods (free or used), of these used; pods that wait without a reservation.
+
+    A reservation is used while the pod that took it is there.
+    """
 
     held: int
     used: int
@@ -24,6 +27,18 @@ class ReservationUse:
     """Pods of others that no node has place for and that fit into one pod's share; None: not known."""
     lent_cores: float | None = None
     """Cores of the reserved capacity in which batch runs; None: not known."""
+    running: int | None = None
+    """Pods of the workload beyond those that run anyway, with a reservation or without; None: not known."""
+
+    @property
+    def free(self) -> int:
+        """Reservations that no pod uses."""
+        return self.held - self.used
+
+    @property
+    def present(self) -> int:
+        """Pods that need no capacity any more."""
+        return self.used if self.running is None else self.running
 
 
 def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:

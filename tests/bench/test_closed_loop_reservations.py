@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.closed_loop_reservations import SeedRun, analysed, rows
+from bench.closed_loop_reservations import SeedRun, analysed, proposed, rows
 from bench.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakPods, played
 from bench.peak_world import DAY_SLOTS, NODE_CORES, NODES, POD_CORES, Nodes, demand_of, scaled, size_of
 from cotenant.core.model.reservations.plan import Proposal, Span
@@ -60,7 +60,7 @@ def test_pods_of_a_foreseen_peak_find_their_room_at_once_and_others_wait_for_job
 
 def test_the_analysis_proposes_capacity_for_the_evening_that_28_days_show() -> None:
     demand = demand_of(1, 28)
-    (proposal,) = analysed([size_of(demand, 1)], demand[None], Settings())
+    (proposal,) = proposed(analysed([size_of(demand, 1)], demand[None], Settings()), Settings())
     assert proposal.ready and proposal.window
     # the bump's middle is 18:30, give or take half an hour, and it is more than an hour wide on either side
     assert proposal.window.start_seconds % 86_400 < 18 * 3600 < proposal.window.end_seconds % 86_400

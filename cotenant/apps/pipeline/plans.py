@@ -107,9 +107,16 @@ def candidates(
 
 def proposals(of: Candidates, settings: Settings) -> tuple[Proposal, ...]:
     """For each candidate, most pods first."""
-    if not of.sizes:
-        return ()
-    pasts = _pasts(of.usage, list(range(len(of.sizes))), settings)
+    return proposals_after(of, rehearsals(of, settings), settings)
+
+
+def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
+    """Each candidate's last days, in their order."""
+    return _pasts(of.usage, list(range(len(of.sizes))), settings) if of.sizes else []
+
+
+def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: Settings) -> tuple[Proposal, ...]:
+    """For each candidate, most pods first; pasts: of each."""
     proposed = []
     for row, (size, past) in enumerate(zip(of.sizes, pasts, strict=True)):
         path = DayForecast(of.grid.start_seconds, of.grid.step_seconds, of.quantiles[row])

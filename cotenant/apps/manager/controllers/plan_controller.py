@@ -27,7 +27,7 @@ from cotenant.core.model.reservations.plan import PLAN_LABEL, Plan, Realisation
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
 from recommender.plans.realise import BUFFER_GROUP, OwnerTemplate
-from scheduler_ext.reservations.view import PodView
+from scheduler_ext.reservations.view import ENDED, PodView
 
 Json = dict[str, Any]
 
@@ -131,7 +131,8 @@ class PlanController:
         return OwnerView(
             OwnerTemplate(spec.get("template") or {}, selector),
             pending=sum(_waits(pod) for pod in pods),
-            running=sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods),
+            running=sum(_phase(pod) == "Running" for pod in pods),
+            pods=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod)),
             starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
         )
 
@@ -214,9 +215,17 @@ class PlanController:
         return {node: (batch / 1000, offered.get(node, 0) / 1000) for node, batch in millicores_by_node.items()}
 
 
+def _phase(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
 def _waits(pod: Json) -> bool:
-    phase = (pod.get("status") or {}).get("phase")
-    return phase == "Pending" and not (pod.get("spec") or {}).get("nodeName")
+    return _phase(pod) == "Pending" and not (pod.get("spec") or {}).get("nodeName")
+
+
+def _placed(pod: Json) -> bool:
+    leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED
+    return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def _names_an_object(part: str) -> bool:

@@ -7,6 +7,7 @@ has no plan any more is given back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from cotenant.core.model.reservations.plan import (
     PLAN_LABEL,
     PLURAL,
     DecisionScope,
+    PeakWindow,
     Plan,
     PlanPhase,
     PlanReservation,
@@ -34,8 +36,9 @@ from cotenant.core.model.reservations.plan import (
 )
 from cotenant.core.model.reservations.plan import PlanDecision as Word
 from cotenant.core.model.reservations.plan_service import EDITED_LABEL
-from cotenant.core.model.reservations.plan_wire import span_body, status_body
+from cotenant.core.model.reservations.plan_wire import peak_body, span_body, status_body
 from cotenant.core.model.reservations.reservation import Phase, Reservation
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans import realise
 from recommender.plans.guards import Situation, judge
@@ -50,11 +53,16 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others."""
+    """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others.
+
+    pods: names of those that have a node and have not ended; None: not known, and then whoever used a Reservation is
+    taken to run.
+    """
 
     owner: realise.OwnerTemplate
     pending: int = 0
     running: int = 0
+    pods: frozenset[str] | None = None
     starts_seconds: tuple[float, ...] = ()
 
 
@@ -114,6 +122,8 @@ def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
     if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
         return True
     decided = plan.policy.auto or (plan.approval is not None and plan.approval.decision is Word.APPROVED)
+    if decided and plan.standby:
+        return True
     return decided and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
 
 
@@ -133,7 +143,7 @@ def _one(
     observed = _plan_observation(view, plan, reservations, proposal, settings)
     next_step = step(plan, observed, now_seconds, settings)
     stepped = replace(plan, status=next_step.status)
-    intents = _realised(view, stepped, next_step, reservations, settings)
+    intents = _realised(view, stepped, next_step, reservations, now_seconds, settings)
     body = status_body(next_step.status, plan.generation)
     if body != status_body(plan.status, plan.generation):
         intents.append(_status(plan, body))
@@ -144,11 +154,11 @@ def _plan_observation(
     view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
 ) -> PlanObservation:  # fmt: skip
     owner = view.owners.get(owner_key(plan))
-    others = [p for p in view.plans if p.key != plan.key and p.status.phase and p.status.phase.holds]
     reserved: dict[str, int] = {}
-    for other in others:
+    for other in (p for p in view.plans if p.key != plan.key):
+        count = other.status.count if other.status.phase and other.status.phase.holds else other.standby
         for name, amount in other.per_pod.items():
-            reserved[name] = reserved.get(name, 0) + amount * other.status.count
+            reserved[name] = reserved.get(name, 0) + amount * count
     situation = Situation(
         source=plan.source,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
@@ -158,7 +168,7 @@ def _plan_observation(
         skill=proposal.skill if proposal else None,
     )
     return PlanObservation(
-        look=_look(view, plan, reservations, owner),
+        look=_look(view, plan, reservations, owner, proposal),
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=judge(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
@@ -176,7 +186,13 @@ def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
     return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
 
 
-def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> ReservationUse:
+def _look(
+    view: PlanView,
+    plan: Plan,
+    reservations: Sequence[Reservation],
+    owner: OwnerView | None,
+    proposal: Proposal | None,
+) -> ReservationUse:
     """What is there of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
@@ -192,14 +208,36 @@ def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner
         return ReservationUse(
             reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
         )
-    present = [one for one in reservations if _of_present(plan, one)]
-    used = sum(bool(one.status.owners) for one in present)
+    present = [one for one in reservations if realise.free(one) or _of_present(plan, one)]
+    every = plan.source is WindowSource.FORECAST
+    used = sum(_runs(one, owner) for one in reservations if every or _of_present(plan, one))
     free = sum(standing(one) for one in present)
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
     reserved = used + free + (waiting if released else 0)
-    others = _others_waiting(view, plan, owner)
-    return ReservationUse(reserved, used, max(0, pending - free), used + free >= want > 0, others, _lent(view, present))
+    running = _running(plan, owner, proposal)
+    return ReservationUse(
+        held=reserved,
+        used=used,
+        missed=max(0, pending - free),
+        complete=(used if running is None else running) + free >= want > 0,
+        others_waiting=_others_waiting(view, plan, owner),
+        lent_cores=_lent(view, present),
+        running=running,
+    )
+
+
+def _runs(one: Reservation, owner: OwnerView | None) -> bool:
+    """Whether the pod that took a Reservation is still there."""
+    names = {user.name for user in one.status.owners}
+    return bool(names if owner is None or owner.pods is None else names & owner.pods)
+
+
+def _running(plan: Plan, owner: OwnerView | None, proposal: Proposal | None) -> int | None:
+    """Pods of a forecast plan's workload beyond those that run anyway."""
+    if plan.source is not WindowSource.FORECAST or owner is None or owner.pods is None or proposal is None:
+        return None
+    return max(0, len(owner.pods) - math.ceil(proposal.base_pods))
 
 
 def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int | None:
@@ -248,13 +286,18 @@ def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReserva
             ", ".join(f"{o.namespace}/{o.name}" for o in one.status.owners),
         )
         for one in sorted(reservations, key=lambda r: r.name)
-        if _of_present(plan, one)
+        if realise.free(one) or _of_present(plan, one)
     )
 
 
 def _realised(
-    view: PlanView, plan: Plan, next_step: PlanStep, reservations: Sequence[Reservation], settings: PlanSettings
-) -> list[Intent]:  # fmt: skip
+    view: PlanView,
+    plan: Plan,
+    next_step: PlanStep,
+    reservations: Sequence[Reservation],
+    now_seconds: float,
+    settings: PlanSettings,
+) -> list[Intent]:
     """Objects that make the capacity; the two other kinds of a plan that changed its realisation are taken back."""
     window, want = plan.status.window, next_step.want
     kind = plan.realisation
@@ -263,8 +306,8 @@ def _realised(
             "this cluster serves no CapacityBuffer (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
         )
     owner = view.owners.get(owner_key(plan))
-    until = _expires(plan, window, settings) if window else 0.0
-    count = want if kind is Realisation.RESERVATION else 0
+    until = _expires(plan, window, now_seconds, settings) if window else 0.0
+    count = next_step.free if kind is Realisation.RESERVATION else 0
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
     scaler = view.autoscalers.get(owner_key(plan))
     floor = want if kind is Realisation.REPLICA_FLOOR else 0
@@ -281,8 +324,13 @@ def _realised(
     return intents
 
 
-def _expires(plan: Plan, window: Span, settings: PlanSettings) -> float:
-    """When Reservations end by themselves: the plan's ttl from its start - lead, else after the window's extension."""
+def _expires(plan: Plan, window: Span, now_seconds: float, settings: PlanSettings) -> float:
+    """When Reservations end by themselves: the plan's ttl from its start - lead, else after the window's extension.
+
+    Outside a window, standby: at the end of the next hour, so that they are renewed once an hour.
+    """
+    if not (plan.status.phase and plan.status.phase.holds):
+        return (now_seconds // HOUR_SECONDS + 2) * HOUR_SECONDS
     if plan.ttl_seconds:
         return plan.status.reserve_at_seconds + plan.ttl_seconds
     return window.end_seconds + plan.extend_by_seconds + 60 * settings.ttl_margin_minutes
@@ -322,9 +370,9 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
     for proposal in view.proposals:
         plan = by_name.get((proposal.workload.namespace, proposal_name(proposal.workload)))
         if plan is None and proposal.ready:
-            intents.append(proposed(proposal, proposal.quantile))
+            intents.append(proposed(proposal, proposal.quantile, proposal.standby))
         elif plan is not None and proposal.window and _moves(plan, now_seconds):
-            again = proposed(proposal, plan.quantile)
+            again = proposed(proposal, plan.quantile, plan.standby if plan.approval else proposal.standby)
             if _differs(plan, again):
                 intents.append(again)
     return intents
@@ -349,15 +397,22 @@ def _edited_until(plan: Plan) -> float:
 def _differs(plan: Plan, intent: Apply) -> bool:
     spec = intent.body["spec"]
     window = span_body(plan.window) if plan.window else None
-    return bool(spec["window"] != window or spec["amount"]["count"] != plan.count)
+    windows, amount = [peak_body(peak) for peak in plan.windows], spec["amount"]
+    return (spec["window"], spec["windows"], amount["count"], amount["standby"]) != (
+        window, windows, plan.count, plan.standby,
+    )  # fmt: skip
 
 
-def proposed(proposal: Proposal, quantile: float) -> Apply:
+def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
     """The plan of a proposal, as we write it: only our fields, so that approvals and policies stay their owners'."""
     ref, window = proposal.workload, proposal.window
     path = np.array(proposal.at(quantile), dtype=np.int64)
-    span = (window.start_seconds, window.end_seconds) if window else (0.0, 0.0)
-    count = most(path, proposal.start_seconds, proposal.step_seconds, span)
+    spans = [peak.span for peak in proposal.windows] or ([window] if window else [])
+    pods = [
+        most(path, proposal.start_seconds, proposal.step_seconds, (span.start_seconds, span.end_seconds))
+        for span in spans
+    ]
+    windows = [PeakWindow(span, max(1, count)) for span, count in zip(spans, pods, strict=True)]
     name = proposal_name(ref)
     body = {
         "apiVersion": OWN_GROUP,
@@ -370,8 +425,9 @@ def proposed(proposal: Proposal, quantile: float) -> Apply:
         "spec": {
             "source": WindowSource.FORECAST.value,
             "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
-            "amount": {"perPod": dict(proposal.per_pod), "count": max(1, count)},
+            "amount": {"perPod": dict(proposal.per_pod), "count": max(1, standby, *pods), "standby": standby},
             "window": span_body(window) if window else None,
+            "windows": [peak_body(peak) for peak in windows],
             "quantile": quantile,
         },
     }

@@ -93,6 +93,14 @@ class Span:
         return self.end_seconds - self.start_seconds
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PeakWindow:
+    """One of a forecast plan's windows of the next day, and the most pods that it may hold capacity for."""
+
+    span: Span
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """A schedule: cron's five fields read in an IANA zone; skip: starts that are left out.
@@ -252,6 +260,8 @@ class Plan:
     """A ReservationPlan. per_pod: request of one pod, cpu in millicores, others in their unit; per_pod_text as written.
 
     ttl_seconds None: until the end of the window. template: the pod template of the Reservations, None: the owner's.
+    windows: all of a forecast plan, ascending, of which `window` is the largest; empty: `window` alone. standby: pods
+    that free capacity is kept for at any time while the plan is approved, beyond those that run.
     """
 
     namespace: str
@@ -263,6 +273,8 @@ class Plan:
     uid: str = ""
     generation: int = 0
     window: Span | None = None
+    windows: tuple[PeakWindow, ...] = ()
+    standby: int = 0
     recurring: Recurrence | None = None
     quantile: float = 0.9
     lead_seconds: float = 900.0
@@ -292,6 +304,15 @@ class Plan:
         return self.per_pod.get("cpu", 0) / 1000
 
     @property
+    def peaks(self) -> tuple[PeakWindow, ...]:
+        """Its windows that are no schedule's, ascending."""
+        return self.windows or ((PeakWindow(self.window, self.count),) if self.window else ())
+
+    def most_in(self, window: Span) -> int:
+        """Most pods that capacity may be held for in a window."""
+        return next((peak.count for peak in self.windows if peak.span == window), self.count)
+
+    @property
     def workload(self) -> WorkloadRef:
         """The workload that it reserves capacity for."""
         return WorkloadRef(self.namespace, self.owner.kind, self.owner.name)
@@ -302,8 +323,9 @@ class Proposal:
     """What the forecast says about one workload's next peak: a plan to be, or why there is none (`reason`).
 
     per_pod: request of one pod as Kubernetes writes it; base_pods: pods that run anyway; wanted, median: pods beyond
-    them in each slot of `step_seconds` from `start_seconds`, at `quantile` and at 0.5. coverage, skill, expected: of
-    the back-test, None where there was none. ladder: `wanted` at each of `levels`, ascending.
+    them in each slot of `step_seconds` from `start_seconds`, at `quantile` and at 0.5. window, count: the largest of
+    `windows`. standby: pods that capacity should be kept ready for at any time. coverage, skill, expected: of the
+    back-test, None where there was none. ladder: `wanted` at each of `levels`, ascending.
     """
 
     workload: WorkloadRef
@@ -311,6 +333,8 @@ class Proposal:
     count: int = 0
     quantile: float = 0.9
     window: Span | None = None
+    windows: tuple[PeakWindow, ...] = ()
+    standby: int = 0
     per_pod: dict[str, str] = field(default_factory=dict)
     base_pods: float = 0.0
     coverage: float | None = None

@@ -17,6 +17,7 @@ from cotenant.core.model.reservations.plan import (
     DecisionScope,
     Expected,
     OccurrenceProgress,
+    PeakWindow,
     Plan,
     PlanCondition,
     PlanDecision,
@@ -55,6 +56,8 @@ def parse_plan(body: Json) -> Plan:
         uid=str(meta.get("uid") or ""),
         generation=int(meta.get("generation") or 0),
         window=parse_span(spec.get("window"), f"{what}: window"),
+        windows=_windows(spec.get("windows") or (), what),
+        standby=int(amount.get("standby") or 0),
         recurring=_recurrence(spec.get("recurring"), what),
         quantile=float(spec.get("quantile", 0.9)),
         lead_seconds=_seconds(spec, "lead", 900.0, what),
@@ -83,6 +86,16 @@ def parse_span(body: Any, what: str) -> Span | None:
     if start is None or end is None or end <= start:
         raise UsageError(f"{what} has no end after its start", fix="Give start and end, such as 18:00 and 20:00.")
     return Span(start, end)
+
+
+def _windows(bodies: Any, what: str) -> tuple[PeakWindow, ...]:
+    spans = [(parse_span(body, f"{what}: windows"), int(body.get("count") or 0)) for body in bodies]
+    return tuple(sorted(PeakWindow(span, count) for span, count in spans if span))
+
+
+def peak_body(peak: PeakWindow) -> dict[str, Any]:
+    """A window with its pods as a plan's object writes it."""
+    return {**span_body(peak.span), "count": peak.count}
 
 
 def span_body(span: Span) -> dict[str, str]:

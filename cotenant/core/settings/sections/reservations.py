@@ -118,6 +118,22 @@ class PlanSettings(Section, frozen=True):
     backtest_days: Annotated[
         int, setting("Days behind the quantile of a proposal and its expected figures.", unit="days", ge=2, le=28)
     ] = 7
+    standby_pods: Annotated[
+        int,
+        setting(
+            "Most pods that a proposal keeps capacity ready for at any time, for those that no forecast announces; "
+            "0 is none.",
+            unit="pods",
+            ge=0,
+            le=20,
+        ),
+    ] = 2
+    waiting_fraction: Annotated[
+        float,
+        setting(
+            "Share of the new pods that may find no capacity in the back-test: standby is sized by it.", ge=0, le=1
+        ),
+    ] = 0.05
     headroom_ratio: Annotated[
         float, setting("Capacity kept above the quantile of the demand, as a share of it.", ge=0, le=1)
     ] = 0.0
