@@ -123,7 +123,8 @@ class ClusterPlanService:
         present = status.window or plan.window
         current = [present] if present and present.end_seconds > now else []
         if plan.recurring is None or plan.suspended:
-            return current
+            ahead = (p.span for p in plan.windows if p.span.end_seconds > max(now, plan.status.last_end_seconds))
+            return sorted({*current, *(span for span in ahead if present is None or span > present)})
         until = now + days * DAY_SECONDS
         coming = takewhile(lambda span: span.start_seconds < until, schedule.occurrences(plan.recurring, now))
         return sorted({*current, *islice(coming, most)})

@@ -104,6 +104,7 @@ def changed(plan: Plan, terms: PlanTerms) -> Plan:
         plan,
         count=terms.pods,
         window=terms.window,
+        windows=() if moved or terms.pods != plan.count else plan.windows,
         recurring=terms.recurring,
         quantile=terms.quantile,
         lead_seconds=terms.lead_seconds,
@@ -148,6 +149,8 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
     old = PlanTerms.of(plan)
     if terms.window and terms.window != old.window:
         yield _set("window", span_body(terms.window))
+    if plan.windows and (terms.window, terms.pods) != (old.window, old.pods):
+        yield {"op": "remove", "path": "/spec/windows"}
     if terms.recurring and terms.recurring != old.recurring:
         yield _set("recurring", _recurring_body(terms.recurring))
     if terms.pods != old.pods:

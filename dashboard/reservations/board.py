@@ -16,7 +16,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.reservations.plan import Plan, Score
+from cotenant.core.model.reservations.plan import PeakWindow, Plan, Score
 from cotenant.core.model.reservations.plan_service import PlanRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
@@ -232,6 +232,8 @@ def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) ->
 def _plan_line(view: View, plan: Plan, name: str, hits: str, chosen: PlanSelection) -> Component:
     window, ref = story.window_of(plan), story.ref_to(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
+    further = len(story.more_windows(plan))
+    when = [*when, f" and {further} more"] if further else when
     key = "/".join(quote(part, safe="") for part in (plan.namespace, PLAN_KIND, plan.name))
     here = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
     page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
@@ -387,6 +389,14 @@ def _none(snapshot: Snapshot) -> Component:
 
 def window_words(row: Row) -> Any:
     """A peak's window, for a cell."""
-    if row["start"] is None or row["end"] is None:
-        return "none in the next 24 hours"
-    return [panels.moment(row["start"]), " – ", panels.clock(row["end"])]
+    peaks = proposed_plans.windows_of(row)
+    return span_words(peaks) if peaks else "none in the next 24 hours"
+
+
+def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
+    """Windows with the most pods of each where they are several."""
+    words: list[Any] = []
+    for peak in peaks:
+        words += [", " if words else "", panels.moment(peak.span.start_seconds), " – "]
+        words += [panels.clock(peak.span.end_seconds), f" ×{peak.count}" if len(peaks) > 1 else ""]
+    return words

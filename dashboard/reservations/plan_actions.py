@@ -71,8 +71,22 @@ def standing(plan: Plan, now_seconds: float) -> list[Component]:
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     room = f"{display.counted(story.wanted(plan), 'pod')} of {plan.cores_per_pod:g} cores"
     line = html.P([panels.chip(phase.value, story.tone(plan)), " ", *when, f" · {room}"], className="verdict")
-    lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
+    lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next"), *_beside(plan)]
     return [*lines, *units(plan)] if plan.status.units else lines
+
+
+def _beside(plan: Plan) -> list[Component]:
+    """The forecast's other windows, and what is kept ready at any time."""
+    parts: list[Any] = []
+    for peak in story.more_windows(plan):
+        pods = display.counted(peak.count, "pod")
+        parts += [", " if parts else "Other windows: ", panels.moment(peak.span.start_seconds), " – "]
+        parts += [panels.clock(peak.span.end_seconds), f" for {pods}"]
+    parts += ["."] if parts else []
+    if plan.standby:
+        room = display.counted(plan.standby, "pod")
+        parts.append(f" While it is approved, capacity for {room} is kept ready at any time.")
+    return [html.P(parts, className="panel-note", id="plan-beside")] if parts else []
 
 
 def units(plan: Plan) -> list[Component]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.reservations.plan import duration, proposal_name
+from cotenant.core.model.reservations.plan import PeakWindow, Span, duration, proposal_name
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
@@ -66,10 +66,18 @@ def start_of(rows: Sequence[Row], fallback_seconds: float) -> int:
 def bars(rows: Sequence[Row]) -> list[Bar]:
     """Plans that have a window."""
     return [
-        Bar(_name(row), int(row["start"]), int(row["end"]), int(row["pods"] or 0), str(row["reason"]))
+        Bar(_name(row), int(peak.span.start_seconds), int(peak.span.end_seconds), peak.count, str(row["reason"]))
         for row in rows
-        if row["start"] is not None and row["end"] is not None
+        for peak in windows_of(row)
     ]
+
+
+def windows_of(row: Row) -> list[PeakWindow]:
+    """Its windows, ascending: one in results that know no others."""
+    flat = floats(row["windows"]).reshape(-1, 3).tolist()
+    if not flat and row["start"] is not None and row["end"] is not None:
+        flat = [[float(row["start"]), float(row["end"]), float(row["pods"] or 0)]]
+    return [PeakWindow(Span(start, end), int(pods)) for start, end, pods in flat]
 
 
 def _name(row: Row) -> str:
@@ -110,11 +118,13 @@ def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHo
 
 
 def _inside(row: Row, start_seconds: int) -> Floats:
-    """Pods that a plan wants in each half hour of the day, within its window, (SLOTS,)."""
+    """Pods that a plan wants in each half hour of the day, within its windows, (SLOTS,)."""
     path, own = floats(row["wanted"]), int(row["path_start"] or start_seconds)
     times = start_seconds + STEP_SECONDS * np.arange(SLOTS)
     at = (times - own) // STEP_SECONDS
-    inside = (at >= 0) & (at < path.size) & (times < row["end"]) & (times + STEP_SECONDS > row["start"])
+    spans = [peak.span for peak in windows_of(row)]
+    touched = [(times < one.end_seconds) & (times + STEP_SECONDS > one.start_seconds) for one in spans]
+    inside = (at >= 0) & (at < path.size) & np.any(touched, axis=0)
     pod_counts = np.zeros(SLOTS)
     pod_counts[inside] = np.nan_to_num(path[at[inside]])
     return pod_counts
@@ -175,6 +185,7 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
     return [
         ("Capacity", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
+        ("Standby", f"{display.counted(int(row['standby'] or 0), 'pod')} at any time"),
         ("Quantile", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
         ("Hits", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Coverage", f"{display.percent(row['coverage'])} of the needed pod-time"),

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import (
     DecisionScope,
+    PeakWindow,
     Plan,
     PlanCondition,
     PlanDecision,
@@ -95,6 +96,11 @@ def window_of(plan: Plan) -> Span | None:
     return plan.status.window or plan.window
 
 
+def more_windows(plan: Plan) -> tuple[PeakWindow, ...]:
+    """The forecast's windows beside the present occurrence."""
+    return tuple(peak for peak in plan.windows if peak.span != window_of(plan))
+
+
 def by_need(plans: Sequence[Plan]) -> list[Plan]:
     """Those that wait for somebody first, then by their window."""
 
@@ -146,8 +152,11 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     begin = int(plan.status.reserve_at_seconds)
     present_bars = [_bar(name, present, wanted(plan), state, said(plan), begin)] if present else []
     approved = lasting(plan)
-    later = ("approved", "approved with its series") if approved else ("proposed", "by its schedule")
-    return present_bars + [_bar(name, one, plan.count, *later) for one in windows if present is None or one > present]
+    source = "by its schedule" if plan.recurring else "as the forecast says"
+    later = ("approved", "approved with its series") if approved else ("proposed", source)
+    return present_bars + [
+        _bar(name, one, plan.most_in(one), *later) for one in windows if present is None or one > present
+    ]
 
 
 def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_seconds: int = 0) -> Bar:
@@ -173,7 +182,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
         missing = max(0, wanted(plan) - there(plan))
         demands.append(WindowDemand(present.start_seconds, present.end_seconds, missing * amount))
     later = [one for one in windows if present is None or one > present]
-    return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.count * amount) for one in later]
+    return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.most_in(one) * amount) for one in later]
 
 
 def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:

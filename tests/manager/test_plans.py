@@ -69,7 +69,8 @@ def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
         status=status, approval=Approval(Verdict.APPROVED),
     )  # fmt: skip
     name = unit_name(plan, window, 0).removesuffix("0")
-    there = (held(f"{name}0", "n1", 2000), held(f"{name}1", "n2", 2000, used=True), held("another", "n1", 1000))
+    another = replace(held("another", "n1", 1000), labels={})
+    there = (held(f"{name}0", "n1", 2000), held(f"{name}1", "n2", 2000, used=True), another)
     # n1: 3 of the 10 cores that are offered are held; batch has 8.5 of them, so 1.5 in held room, 2/3 of it this plan's
     view = PlanView((plan,), reservations=there, batch={"n1": (8.5, 10.0)})
     made = decide(view, SIX + 600, PlanSettings())

@@ -182,6 +182,10 @@ def _row(one: Proposal) -> dict[str, Any]:
         "path_start": one.start_seconds,
         "wanted": [float(v) for v in one.wanted],
         "median": [float(v) for v in one.median],
+        "windows": [
+            float(v) for peak in one.windows for v in (peak.span.start_seconds, peak.span.end_seconds, peak.count)
+        ],
+        "standby": one.standby,
     }
 
 

@@ -234,8 +234,8 @@ PLANS: Final = Schema(
     "plans",
     (
         *_WORKLOAD_KEY,
-        Column("start", "Start", Kind.TIME, "When the forecast first asks for more pods than run anyway."),
-        Column("end", "End", Kind.TIME, "When it no longer does."),
+        Column("start", "Start", Kind.TIME, "When the largest peak of the next day begins."),
+        Column("end", "End", Kind.TIME, "When it is over."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that capacity would be reserved for, at most."),
         Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
         Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
@@ -254,6 +254,8 @@ PLANS: Final = Schema(
         Column("path_start", "Path start", Kind.TIME, "Start of the first half hour of the paths.", wide=True),
         Column("wanted", "Wanted", Kind.LIST, "Pods beyond the base in each half hour, at the quantile.", wide=True),
         Column("median", "Median", Kind.LIST, "The same at the median.", wide=True),
+        Column("windows", "Windows", Kind.LIST, "Of every window its start, end and most pods in turn.", wide=True),
+        Column("standby", "Standby", Kind.INTEGER, "Pods that capacity would be kept ready for at any time."),
     ),
     ("namespace", "kind", "workload"),
 )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.core.model.reservations.occurrence_report import OccurrenceReport, lines
-from cotenant.core.model.reservations.plan import Plan, Score
+from cotenant.core.model.reservations.plan import PeakWindow, Plan, Score
 from cotenant.core.model.reservations.plan_service import Preview
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
@@ -26,6 +26,8 @@ RESERVATION_PLANS: Final = Schema(
         Column("start", "Start", Kind.TIME, "When the capacity is needed next."),
         Column("end", "End", Kind.TIME, "Until when."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for."),
+        Column("windows", "Windows", Kind.TEXT, "All windows that the forecast sees (UTC), each with its most pods."),
+        Column("standby", "Standby", Kind.INTEGER, "Pods that capacity is kept ready for at any time."),
         Column("there", "There", Kind.INTEGER, "Reservations that are Available or used."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
         Column(
@@ -156,6 +158,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "start": int(window.start_seconds) if window else None,
         "end": int(window.end_seconds) if window else None,
         "pods": status.count if status.phase and status.phase.holds else plan.count,
+        "windows": window_text(plan.windows),
+        "standby": plan.standby,
         "there": sum(unit.phase in ("Available", "Succeeded") for unit in status.units),
         "quantile": plan.quantile,
         "expected_hit": status.expected.hit_ratio if status.expected else None,
@@ -164,6 +168,15 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "reserve_at": int(status.reserve_at_seconds) or None,
         "idle_core_hours": status.score.idle_core_hours if status.score else None,
     }
+
+
+def window_text(peaks: Sequence[PeakWindow]) -> str:
+    """Such as "11:30-13:00 x2, 18:00-20:00 x4", in UTC."""
+    clocks = [
+        [f"{datetime.fromtimestamp(t, UTC):%H:%M}" for t in (peak.span.start_seconds, peak.span.end_seconds)]
+        for peak in peaks
+    ]
+    return ", ".join(f"{a}-{b} x{peak.count}" for (a, b), peak in zip(clocks, peaks, strict=True))
 
 
 def _score(plan: Plan, score: Score) -> dict[str, Any]:

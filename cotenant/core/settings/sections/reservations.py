@@ -127,7 +127,7 @@ class PlanSettings(Section, frozen=True):
             ge=0,
             le=20,
         ),
-    ] = 2
+    ] = 1
     waiting_fraction: Annotated[
         float,
         setting(
