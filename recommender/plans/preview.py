@@ -111,6 +111,11 @@ def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) ->
 def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
     """What a person should know, in sentences."""
     notes = []
+    if plan.standby:
+        cores = plan.standby * plan.cores_per_pod
+        notes.append(
+            f"Capacity for {plan.standby} more of its pods ({cores:g} cores) is kept ready while it is approved."
+        )
     if missing:
         notes.append(f"{missing} of {plan.count} pods fit on no node now: capacity must become free by the start.")
     if late is not None and late > missing:

@@ -103,3 +103,21 @@ def test_a_table_row_shows_the_amounts_of_one_pod_and_the_paths() -> None:
     assert (web["cpu"], web["memory"]) == (500, 1 << 30)
     assert max(web["wanted"]) == web["pods"]
     assert len(web["wanted"]) == len(web["median"]) == 48
+
+
+def test_every_window_of_the_day_is_proposed_and_the_row_has_them_in_turn() -> None:
+    web = next(p for p in proposed(usage(21)) if p.workload == WEB)
+    assert web.window in [peak.span for peak in web.windows]
+    assert max(peak.count for peak in web.windows) == web.count
+    row = next(row for row in plans.table((web,)).rows())
+    assert list(row["windows"][:2]) == [web.windows[0].span.start_seconds, web.windows[0].span.end_seconds]
+    assert len(row["windows"]) == 3 * len(web.windows)
+
+
+def test_standby_is_as_small_as_the_rehearsal_allows_and_never_above_the_setting() -> None:
+    plain = SETTINGS.plans
+    lax = msgspec.structs.replace(SETTINGS, plans=msgspec.structs.replace(plain, waiting_fraction=1.0))
+    none = msgspec.structs.replace(SETTINGS, plans=msgspec.structs.replace(plain, standby_pods=0))
+    used = usage(21)
+    assert {p.standby for settings in (lax, none) for p in proposed(used, settings)} == {0}
+    assert all(0 <= p.standby <= plain.standby_pods for p in proposed(used))

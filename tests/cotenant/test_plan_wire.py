@@ -13,6 +13,7 @@ from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.reservations.plan import (
     Expected,
     OccurrenceProgress,
+    PeakWindow,
     PlanCondition,
     PlanPhase,
     PlanReservation,
@@ -22,7 +23,7 @@ from cotenant.core.model.reservations.plan import (
     duration,
     key_of,
 )
-from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
+from cotenant.core.model.reservations.plan_wire import parse_plan, peak_body, span_body, status_body
 
 SPEC = {
     "source": "Manual",
@@ -45,6 +46,17 @@ def test_defaults_are_those_of_the_schema() -> None:
     )
     assert found.per_pod == {"cpu": 1500, "memory": 1 << 30}
     assert found.ttl_seconds is None
+    assert (found.windows, found.standby) == ((), 0)
+
+
+def test_windows_are_read_in_their_order_and_one_alone_stands_for_all_in_plans_of_before() -> None:
+    noon, evening = Span(1_803_556_800, 1_803_560_400), Span(1_803_578_400, 1_803_585_600)
+    peaks = (PeakWindow(noon, 2), PeakWindow(evening, 4))
+    found = parse_plan(plan(windows=[peak_body(peak) for peak in reversed(peaks)]))
+    assert found.windows == found.peaks == peaks
+    assert [found.most_in(span) for span in (noon, evening)] == [2, 4]
+    before = parse_plan(plan(window=span_body(evening)))
+    assert before.peaks == (PeakWindow(evening, 2),)
 
 
 TIMES = st.integers(1_700_000_000, 1_900_000_000).map(float)
@@ -105,6 +117,7 @@ def test_a_duration_survives_the_wire(seconds: int) -> None:
         {"source": "Whim"},
         {"amount": {"perPod": {"cpu": "much"}, "count": 1}},
         {"window": {"start": "2027-03-05T18:00:00Z", "end": "2027-03-05T17:00:00Z"}},
+        {"windows": [{"start": "2027-03-05T18:00:00Z", "end": "2027-03-05T17:00:00Z", "count": 2}]},
         {"lead": "soon"},
         {"realisation": "Magic"},
         {"approval": {"decision": "Maybe", "by": "ann"}},

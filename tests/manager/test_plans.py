@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from cotenant.core.model.reservations.plan import (
     PLAN_LABEL,
     Approval,
     OccurrenceProgress,
+    PeakWindow,
     Plan,
     PlanOwner,
     PlanPhase,
@@ -124,3 +126,53 @@ def test_the_forecast_moves_a_plan_unless_a_person_changed_its_window_or_pods(
     now: float, labels: dict[str, str], moves: bool
 ) -> None:
     assert spec_written(now, labels) is moves
+
+
+def proposal(standby: int) -> Proposal:
+    """Two windows of the evening."""
+    spans = (Span(SIX + HOUR, SIX + 2 * HOUR), Span(SIX + 3 * HOUR, SIX + 4 * HOUR))
+    wanted = (0, 0, 4, 4, 0, 0, 2, 2)
+    return Proposal(
+        WorkloadRef("shop", "Deployment", "web"), "ok", 4, window=spans[0], per_pod={"cpu": "1"}, base_pods=3.0,
+        windows=tuple(PeakWindow(span, 9) for span in spans), standby=standby, start_seconds=int(SIX), wanted=wanted,
+        median=wanted, levels=(0.9,), ladder=(wanted,),
+    )  # fmt: skip
+
+
+def specs(view: PlanView) -> list[dict[str, Any]]:
+    made = decide(view, SIX, PlanSettings())
+    return [dict(i.body["spec"]) for i in made.intents if isinstance(i, Apply) and "spec" in i.body]
+
+
+def test_a_new_plan_has_every_window_with_its_pods_and_the_standby() -> None:
+    (spec,) = specs(PlanView((), proposals=(proposal(1),)))
+    assert spec["amount"] == {"perPod": {"cpu": "1"}, "count": 4, "standby": 1}
+    # at the plan's quantile: four pods in the first window, two in the second
+    assert [one["count"] for one in spec["windows"]] == [4, 2]
+
+
+@pytest.mark.parametrize(("approval", "standby"), [(None, 1), (Approval(Verdict.APPROVED), 0)])
+def test_nobody_who_approved_a_plan_without_standby_gets_one(approval: Approval | None, standby: int) -> None:
+    plan = Plan(
+        "shop", "deployment-web", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, 1,
+        window=Span(SIX, SIX + HOUR), labels={MANAGED_BY_LABEL: MANAGED_BY}, approval=approval,
+    )  # fmt: skip
+    (spec,) = specs(PlanView((plan,), proposals=(proposal(1),)))
+    assert spec["amount"]["standby"] == standby
+
+
+def test_pods_that_run_without_a_reservation_leave_so_much_less_to_reserve() -> None:
+    window = Span(SIX, SIX + 4 * HOUR)
+    plan = Plan(
+        "shop", "peak", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, 4, window=window,
+        approval=Approval(Verdict.APPROVED), per_pod_text={"cpu": "1"},
+    )  # fmt: skip
+    # three of five run anyway; four more are wanted within the lead and the half hour after it, two of them are there
+    owner = OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}), pods=frozenset(f"web-{i}" for i in range(5)))
+    ahead = replace(proposal(0), wanted=(4, 4), median=(4, 4), ladder=((4, 4),), skill=0.5)
+    view = PlanView(
+        (plan,), owners={("shop", "Deployment", "web"): owner}, allocatable={"cpu": 100_000}, proposals=(ahead,)
+    )
+    made = decide(view, SIX, PlanSettings())
+    names = [i.address.name for i in made.intents if isinstance(i, Apply) and i.address.resource == "reservations"]
+    assert len(names) == 2

@@ -14,10 +14,12 @@ from cotenant.core.model.reservations.plan import (
     ApprovalPolicy,
     DecisionScope,
     Expected,
+    PeakWindow,
     Plan,
     PlanDecision,
     PlanOwner,
     PlanPhase,
+    Realisation,
     Recurrence,
     Span,
     WindowSource,
@@ -231,3 +233,93 @@ def test_whatever_happens_room_is_wanted_only_while_approved_and_each_occurrence
         again = step(one, seen(held=there, used=min(used, there), guards=guards), now, OWN)
         assert again.want == made.want or made.status.phase in (PlanPhase.RELEASED, *(p for p in PlanPhase if p.over))
     assert held == sorted(set(held))
+
+
+def usage(free: int, running: int, missed: int = 0) -> ReservationUse:
+    """A look at a forecast plan: so many Reservations free, so many pods above those that run anyway."""
+    return ReservationUse(free, 0, missed, complete=free + running >= 4, running=running)
+
+
+def foreseen(*wanted: int) -> PodForecast:
+    """Half hours from 18:00 on."""
+    return PodForecast(SIX, 1800, np.array(wanted), np.array(wanted))
+
+
+def forecast_plan(**more: object) -> Plan:
+    return plan(source=WindowSource.FORECAST, **more)
+
+
+def looked(look: ReservationUse, *wanted: int) -> PlanObservation:
+    return PlanObservation(look, LEAD, outlook=foreseen(*wanted))
+
+
+def test_what_a_pod_leaves_is_reserved_again_while_the_forecast_asks_for_it() -> None:
+    one, reserved = after(forecast_plan(), (SIX, looked(usage(0, 0), 4, 4, 4, 4)))
+    assert (reserved.want, reserved.free) == (4, 4)
+    # three of four pods run, with a reservation or without: capacity for one more is wanted
+    one, ramp = after(one, (SIX + 600, looked(usage(1, 3), 4, 4, 4, 4)))
+    assert (ramp.want, ramp.free) == (4, 1)
+    # one of them is gone, and a successor may come
+    _, again = after(one, (SIX + 1200, looked(usage(1, 2), 4, 4, 4, 4)))
+    assert (again.want, again.free) == (4, 2)
+
+
+def test_a_schedules_pods_that_left_find_their_capacity_again_within_the_window() -> None:
+    one, _ = after(plan(), (SIX, seen(held=4)), (SIX + 60, seen(held=4, used=4)))
+    assert after(one, (SIX + 120, seen(held=3, used=3)))[1].free == 1
+
+
+def test_standby_is_free_outside_the_windows_and_on_top_of_what_runs() -> None:
+    one, early = after(forecast_plan(standby=1), (SIX - 6 * HOUR, looked(usage(0, 0))))
+    assert (early.status.phase, early.want, early.free) == (PlanPhase.APPROVED, 0, 1)
+    assert ("Reserved", "Standby") in [(c.type, c.reason) for c in early.status.conditions]
+    # in the window four run where two were foreseen: capacity for one more is still ready
+    _, crowd = after(one, (SIX, looked(usage(1, 0), 2, 2, 2)), (SIX + 60, looked(usage(1, 4), 2, 2, 2)))
+    assert (crowd.want, crowd.free) == (4, 1)
+    # and after it, though the forecast has no other window yet
+    _, over = after(
+        one, (SIX, looked(usage(1, 0), 2, 2, 2)), (EIGHT, looked(usage(1, 0))), (EIGHT, looked(usage(1, 0)))
+    )
+    assert (over.status.phase, over.free) == (PlanPhase.SCORED, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "own"),
+    [
+        ({"approval": None}, OWN),
+        ({"approval": Approval(PlanDecision.REJECTED, by="ann", reason="no")}, OWN),
+        ({"suspended": True}, OWN),
+        ({"deleting": True}, OWN),
+        ({"realisation": Realisation.REPLICA_FLOOR}, OWN),
+        ({}, PlanSettings(enabled=False)),
+    ],
+)
+def test_standby_ends_with_what_allowed_it(change: dict[str, object], own: PlanSettings) -> None:
+    _, made = after(forecast_plan(standby=1, **change), (SIX - 6 * HOUR, looked(usage(1, 0))), own=own)
+    assert made.free == 0
+
+
+def test_standby_waits_for_the_guards() -> None:
+    no = (PlanGuardResult("forecast skill", False, "NoSkill", "too little"),)
+    look = replace(looked(usage(0, 0)), guards=no)
+    assert after(forecast_plan(standby=1), (SIX - 6 * HOUR, look))[1].free == 0
+
+
+def test_idle_standby_is_part_of_the_score() -> None:
+    one = forecast_plan(standby=1)
+    looks = [(SIX - HOUR + 300 * i, looked(usage(1, 0), 1, 1, 1, 1)) for i in range(4)]
+    one, _ = after(one, *looks)
+    # from the first look to the last one pod is held for 900 s, and none runs
+    assert (one.status.progress.held_pod_seconds, one.status.progress.used_pod_seconds) == (900, 0)
+
+
+def test_every_window_of_the_day_is_held_in_turn_and_with_its_own_pods() -> None:
+    noon, evening = Span(SIX - 6 * HOUR, SIX - 5 * HOUR), Span(SIX, EIGHT)
+    one = forecast_plan(window=evening, windows=(PeakWindow(noon, 2), PeakWindow(evening, 4)))
+    outlook = PodForecast(noon.start_seconds, 1800, np.full(16, 9), np.zeros(16))
+    look = PlanObservation(usage(0, 0), LEAD, outlook=outlook)
+    one, first = after(one, (noon.start_seconds, look))
+    assert (first.status.window, first.want) == (noon, 2)
+    one, _ = after(one, (noon.end_seconds, look), (noon.end_seconds + 1, look))
+    _, second = after(one, (SIX, look))
+    assert (second.status.window, second.want) == (evening, 4)

@@ -144,3 +144,21 @@ def test_pods_that_fit_nowhere_are_counted() -> None:
     assert placed(
         {"cpu": 500}, 3, [NodeRoom("a", {"cpu": 700}), NodeRoom("b", {"cpu": 900}, schedulable=False)]
     ).tolist() == [1, 0]
+
+
+def test_one_that_was_used_is_replaced_under_a_number_of_its_own() -> None:
+    used = on_server(2, phase="Succeeded", currentOwners=[{"namespace": "shop", "name": "web-1"}])
+    written, deleted = made(1, used)
+    assert deleted == []
+    assert len(written) == 1 and not {one.name for one in used} & set(written)
+
+
+def test_free_ones_of_an_earlier_occurrence_serve_the_present_one() -> None:
+    there = on_server(2, phase="Available")
+    later = replace(PLAN, status=PlanStatus(window=Span(EIGHT, EIGHT + 3600)))
+    assert reservations(later, 2, EIGHT, OWNER, there) == []
+
+
+def test_of_too_many_those_without_a_node_go_first() -> None:
+    waiting, standing = on_server(2, phase="Pending")[0], on_server(2, phase="Available")[1]
+    assert made(1, [waiting, standing]) == ([], [waiting.name])

@@ -11,7 +11,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reservations.plan import WindowSource
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.backtest import account, last_week, skill, static
+from recommender.plans.backtest import account, last_week, skill, static, waiting_share
 from recommender.plans.guards import Situation, blocking, judge
 from recommender.plans.hold import ReservedPods, hold, replayed
 from recommender.plans.lead import lead
@@ -125,3 +125,11 @@ def test_last_weeks_cron_holds_the_highest_value_of_the_hour_a_week_ago() -> Non
     found = last_week(np.arange(8.0), slots_per_week=4, block=2)
     assert np.isnan(found[:4]).all()
     assert found[4:].tolist() == [1, 1, 3, 3]
+
+
+def test_of_the_pods_that_come_those_above_what_is_reserved_wait() -> None:
+    need = np.array([0, 2, 2, 5, np.nan, 0, 1.0])
+    reserved = np.array([0, 2, 2, 3, 0, 0, 1])
+    # 2, 3 and 1 come; of the three, 5 - 3 = 2 find nothing. What comes from or to a slot without data is not counted.
+    assert waiting_share(need, reserved) == pytest.approx(2 / 6)
+    assert waiting_share(np.zeros(3), np.zeros(3)) == 0
