@@ -73,8 +73,8 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def windows_of(row: Row) -> list[PeakWindow]:
-    """Its windows, ascending: one in results that know no others."""
-    flat = floats(row["windows"]).reshape(-1, 3).tolist()
+    """Its windows, ascending: one in results of versions that knew no others."""
+    flat = floats(row.get("windows") or ()).reshape(-1, 3).tolist()
     if not flat and row["start"] is not None and row["end"] is not None:
         flat = [[float(row["start"]), float(row["end"]), float(row["pods"] or 0)]]
     return [PeakWindow(Span(start, end), int(pods)) for start, end, pods in flat]
@@ -124,7 +124,7 @@ def _inside(row: Row, start_seconds: int) -> Floats:
     at = (times - own) // STEP_SECONDS
     spans = [peak.span for peak in windows_of(row)]
     touched = [(times < one.end_seconds) & (times + STEP_SECONDS > one.start_seconds) for one in spans]
-    inside = (at >= 0) & (at < path.size) & np.any(touched, axis=0)
+    inside = (at >= 0) & (at < path.size) & (np.any(touched, axis=0) if touched else False)
     pod_counts = np.zeros(SLOTS)
     pod_counts[inside] = np.nan_to_num(path[at[inside]])
     return pod_counts
@@ -185,7 +185,7 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
     return [
         ("Capacity", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
-        ("Standby", f"{display.counted(int(row['standby'] or 0), 'pod')} at any time"),
+        ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),
         ("Quantile", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
         ("Hits", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Coverage", f"{display.percent(row['coverage'])} of the needed pod-time"),
