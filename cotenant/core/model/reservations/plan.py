@@ -333,8 +333,6 @@ class Proposal:
     count: int = 0
     quantile: float = 0.9
     window: Span | None = None
-    windows: tuple[PeakWindow, ...] = ()
-    standby: int = 0
     per_pod: dict[str, str] = field(default_factory=dict)
     base_pods: float = 0.0
     coverage: float | None = None
@@ -348,6 +346,8 @@ class Proposal:
     levels: tuple[float, ...] = ()
     ladder: tuple[tuple[int, ...], ...] = ()
     settings_digest: str = ""
+    windows: tuple[PeakWindow, ...] = ()
+    standby: int = 0
 
     @property
     def ready(self) -> bool:
