@@ -33,7 +33,7 @@ LIST: Final = Listing(
     ),
     facets=(("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace"), ("node", "Node")),
     order="-cpu_usage",
-    widths={"pod": 284, "node": 96},
+    widths={"pod": 304, "node": 96},
     subject=("pod", "namespace"),
     pinned=("pod",),
 )
