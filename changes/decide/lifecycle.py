@@ -68,14 +68,16 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
     """The steps that are due now, at most one per change; empty when none is."""
     step_by_change: dict[str, DueStep] = {}
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
-    for standing in standings:
+    everything = tuple(standings)
+    for standing in everything:
         batches[standing.change.batch].append(standing)
+    replaced = _replaced(everything)
     for batch in batches.values():
         for step in (
             *_unsettled(batch),
             *_unconfirmed(batch, now_seconds, pace),
             *_canary(batch, pace),
-            *_alone(batch, now_seconds, pace),
+            *_alone([one for one in batch if one.change.id not in replaced], now_seconds, pace),
         ):
             step_by_change.setdefault(step.standing.change.id, step)
     return list(step_by_change.values())
@@ -152,6 +154,21 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     elif pace.may_change and all(one.state is ChangeState.VERIFIED for one in first):
         why = f"{len(first)} went first and did no harm in their soak time"
         yield from (DueStep(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
+
+
+def _replaced(standings: Sequence[ChangeStatus]) -> frozenset[str]:
+    """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
+    last: dict[tuple[str, str, str], str] = {}
+    replaced: set[str] = set()
+    for one in standings:
+        if one.state not in _IN_FORCE:
+            continue
+        for write in one.change.writes:
+            for pointer in write.after:
+                field = (write.address.path, write.uid, pointer)
+                replaced |= {last[field]} if field in last else set()
+                last[field] = one.change.id
+    return frozenset(one.change.id for one in standings if one.state is ChangeState.VERIFIED) & replaced
 
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:

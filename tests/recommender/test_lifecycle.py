@@ -16,11 +16,13 @@ from cotenant.core.model.changes.change import (
     ChangeEvent,
     ChangeState,
     ChangeStatus,
+    Write,
     after,
     cool_downs,
     folded,
 )
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.intent import Address
 
 PACE = Pace(soak_seconds=1800.0, verify_seconds=86_400.0)
 MINUTE = 60.0
@@ -45,6 +47,19 @@ def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
     assert steps(verified, now=86_399.0) == [] and steps(verified, now=86_400.0) == [(Due.VERIFY, "a")]
     again = standing("a", ChangeState.VERIFIED, since=86_401.0)
     assert steps(again, now=900_000.0) == []
+
+
+def test_what_a_later_change_in_force_has_written_again_is_not_judged_at_its_second_age() -> None:
+    def writing(id_: str, state: ChangeState, pointer: str) -> ChangeStatus:
+        write = Write(Address("apps/v1", "deployments", "web", "shop"), "u", (), {pointer: 1}, {pointer: 2})
+        one = standing(id_, state, since=1800.0)
+        return replace(one, change=replace(one.change, batch=id_, writes=(write,)))
+
+    first = writing("a", ChangeState.VERIFIED, "/cpu")
+    assert steps(first, writing("b", ChangeState.APPLIED, "/cpu"), now=86_400.0) == [(Due.VERIFY, "b")]
+    # another field, or the same one of a change that was taken back, leaves it in force
+    assert (Due.VERIFY, "a") in steps(first, writing("b", ChangeState.APPLIED, "/memory"), now=86_400.0)
+    assert steps(first, writing("b", ChangeState.ROLLED_BACK, "/cpu"), now=86_400.0) == [(Due.VERIFY, "a")]
 
 
 def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outcome() -> None:
