@@ -36,7 +36,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def arrow_alone() -> None:
-    """Let Arrow work without pandas, which it imports, where installed, at its first array: 40 MiB and half a second.
+    """Let Arrow work without pandas, which it imports, where installed, at its first array: some 35 MiB.
 
     Whoever asks Arrow for a DataFrame gets it all the same: it tries again. Nothing happens where pandas is in use.
     """
