@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.light_imports import without_pandas
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import FloatMatrix
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
@@ -158,7 +159,8 @@ def _blocks(series: int) -> Iterator[slice]:
 def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
     """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
     # Loaded here: most processes never train, and some must stay light.
-    from sklearn.ensemble import HistGradientBoostingRegressor
+    with without_pandas():
+        from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     with threadpool_limits(limits=threads, user_api="openmp"):

@@ -130,3 +130,16 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmo
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"
+
+
+def test_it_is_trained_without_pandas() -> None:
+    code = """
+import sys, numpy as np
+from forecasting.booster import _fitted
+rows = np.random.default_rng(0).normal(0, 1, (200, 3)).astype(np.float32)
+models = _fitted(rows, rows[:, 0].astype(np.float64), threads=1)
+assert models[0].predict(rows[:5]).shape == (5,)
+assert "sklearn" in sys.modules and "pandas" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr

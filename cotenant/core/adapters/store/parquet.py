@@ -7,9 +7,7 @@ scan's memory is budgeted.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.abc import MetaPathFinder
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotenant.core.adapters.store.version import SCHEMA_VERSION, check
+from cotenant.core.model.light_imports import without_pandas
 
 _VERSION_KEY: Final = b"cotenant.schema"
 
@@ -27,27 +26,13 @@ UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError
 """What pyarrow raises on bytes in memory that are not Parquet; no real I/O happens, so OSError is one of them too."""
 
 
-class _NoPandas(MetaPathFinder):
-    """Finds no pandas, and leaves every other module to the finders behind it."""
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("Arrow does without pandas here", name=fullname)
-
-
 def arrow_alone() -> None:
-    """Let Arrow work without pandas, which it imports, where installed, at its first array: some 35 MiB.
+    """Let Arrow work without pandas, which it imports, where installed, at its first array.
 
-    Whoever asks Arrow for a DataFrame gets it all the same: it tries again. Nothing happens where pandas is in use.
+    Whoever asks Arrow for a DataFrame gets it all the same: it tries again.
     """
-    if "pandas" in sys.modules:
-        return
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
+    with without_pandas():
         pa.array([0])
-    finally:
-        sys.meta_path.remove(finder)
 
 
 def encode(
