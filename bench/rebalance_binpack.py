@@ -33,7 +33,7 @@ SPEC = WorldSpec(
     cpu_used=0.22, cpu_requested=0.45, memory_used=0.3, memory_requested=0.4,
 )  # fmt: skip
 HIGH = np.array([[0.65], [0.80]])
-THRESHOLDS = (30, 35, 40, 45, 50)
+THRESHOLDS = (15, 20, 25, 30, 35, 40, 45, 50)
 GOAL = 1.2
 VIOLATION = 1.0
 """Percent of node time above the thresholds that people accept."""

@@ -30,8 +30,6 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 SPREAD: Final = 0.03
 """Standard deviation of load around its path, as a share of capacity."""
-PEAK_MARGIN: Final = SPREAD * math.sqrt(3) / math.pi * math.log(19)
-"""Share of capacity by which load exceeds its path in one of twenty minutes: the 0.95 quantile of that distribution."""
 LEVEL_WEIGHT: Final = 0.2
 """Exponent of (usage now / forecast of now) by which a pod's path is scaled: one report is mostly noise."""
 SURPRISE_KEPT: Final = 0.75

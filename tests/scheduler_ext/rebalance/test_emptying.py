@@ -140,10 +140,10 @@ def test_why_no_node_is_begun(low: float, load: dict[str, Any], reason: Reason) 
     assert [stop.reason for stop in plan.stops] == [reason]
 
 
-@pytest.mark.parametrize(("noon", "target"), [(14.0, "full"), (16.0, "idle")])
+@pytest.mark.parametrize(("noon", "target"), [(7.0, "full"), (9.0, "idle")])
 def test_a_receiver_stays_under_its_threshold_with_the_forecasts_of_all_its_pods(noon: float, target: str) -> None:
     # its own forecast is of a time when it was nearly idle; now it has a pod of 50 %. The one that comes uses 5 % now,
-    # and 14 or 16 % at noon: 64 and 66 % of 70 %, of which load is to stay 4.87 % (its 0.95 quantile) away
+    # and 7 or 9 % at noon: 57 and 59 % of 70 %, of which the day is to stay 12 % away
     stale = (5.0,) * 49
     low, full = node("low", pod("a-1", 5), ahead=stale), node("full", pod("f-1", 50), ahead=stale)
     idle = node("idle", system=42, ahead=(42.0,) * 49)
