@@ -7,6 +7,7 @@ is a warning, because a newer Koordinator may know it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
@@ -16,7 +17,7 @@ import msgspec
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.struct_validation import deviations, without_nulls
+from cotenant.core.model.struct_validation import Deviation, deviations, without_nulls
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -27,6 +28,8 @@ UPSTREAM_PLUGIN: Final = "HighNodeUtilization"
 EMPTYING_PLUGINS: Final = (EMPTYING_PLUGIN, UPSTREAM_PLUGIN)
 """Names under which a configuration has what empties nodes, the one that goes before first."""
 CONTROLLER: Final = "MigrationController"
+SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""PriorityClasses that every cluster has."""
 FIX: Final = "Compare with the table of fields in docs/descheduler.md."
 
 
@@ -138,12 +141,27 @@ class ObjectLimiters(msgspec.Struct, frozen=True):
     workload: ObjectLimiter = ObjectLimiter()
 
 
+class PriorityThreshold(msgspec.Struct, frozen=True):
+    """Pods of this priority and above are not moved; name: of a built-in PriorityClass, others are not looked up."""
+
+    value: int | None = None
+    name: str = ""
+
+    @property
+    def priority(self) -> float:
+        """The threshold, infinite where none is set."""
+        return SYSTEM_PRIORITIES.get(self.name, math.inf) if self.value is None else self.value
+
+
 class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
     """Arguments of the MigrationController: which pods may be moved, how many at once, and how.
 
     Its further fields (ACTING_FIELDS) are accepted and have no effect here.
     """
 
+    dry_run: bool = False
+    node_selector: str = ""
+    priority_threshold: PriorityThreshold = PriorityThreshold()
     evict_failed_bare_pods: bool = False
     evict_local_storage_pods: bool = False
     evict_system_critical_pods: bool = False
@@ -170,10 +188,36 @@ class MigrationArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 ACTING_FIELDS: Final = frozenset({
-    "apiVersion", "kind", "dryRun", "maxConcurrentReconciles", "defaultDeleteOptions", "schedulerNames",
-    "arbitrationArgs", "skipEvictionGates", "nodeFit", "nodeSelector", "priorityThreshold",
+    "apiVersion", "kind", "maxConcurrentReconciles", "defaultDeleteOptions", "schedulerNames", "arbitrationArgs",
+    "skipEvictionGates", "nodeFit",
 })  # fmt: skip
-"""Fields of the MigrationController that have no effect here."""
+"""Fields of the MigrationController that have no effect here: none of them keeps a pod where it is."""
+
+
+class ConfigurationLimits(msgspec.Struct, frozen=True, rename="camel"):
+    """What a DeschedulerConfiguration says beside its profiles to hold moves back."""
+
+    dry_run: bool = False
+    node_selector: Object | None = None
+    max_no_of_pods_to_evict_per_node: Count | None = None
+    max_no_of_pods_to_evict_per_namespace: Count | None = None
+    max_no_of_pods_to_evict_total: Count | None = None
+
+    def applied(self, migration: MigrationArgs) -> MigrationArgs:
+        """The arguments with these limits; the lower of two holds."""
+
+        def lower(*limits: int | None) -> int | None:
+            return min((limit for limit in limits if limit is not None), default=None)
+
+        return msgspec.structs.replace(
+            migration,
+            dry_run=self.dry_run or migration.dry_run,
+            max_migrating_per_node=lower(migration.max_migrating_per_node, self.max_no_of_pods_to_evict_per_node),
+            max_migrating_per_namespace=lower(
+                migration.max_migrating_per_namespace, self.max_no_of_pods_to_evict_per_namespace
+            ),
+            max_migrating_globally=lower(migration.max_migrating_globally, self.max_no_of_pods_to_evict_total),
+        )
 
 
 SELECTOR_KEYS: Final = frozenset({"nodeSelector", "selector", "labelSelector"})
@@ -198,6 +242,11 @@ class RebalanceArgs:
     pause_seconds: float = PAUSE_SECONDS
     most_moves: int | None = None
     resting: frozenset[str] = frozenset()
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the configuration itself keeps rounds of LowNodeLoad from moving pods."""
+        return self.low_node_load.dry_run or self.migration.dry_run
 
 
 DEFAULT_ARGS: Final = RebalanceArgs(
@@ -257,19 +306,42 @@ def arguments_of(document: Any) -> RebalanceArgs:
             fix="Give a DeschedulerConfiguration with a pluginConfig entry named LowNodeLoad, or LowNodeLoadArgs.",
         )
     low_path, load = plugins[PLUGIN]
-    migration_path, migration = plugins.get(CONTROLLER, ("", {}))
-    if isinstance(migration, dict):
-        migration = {key: value for key, value in migration.items() if key not in ACTING_FIELDS}
-    problems = [*deviations(load, LowNodeLoadArgs, low_path), *deviations(migration, MigrationArgs, migration_path)]
-    refuse([str(one) for one in problems if one.fatal])
-    warnings = [str(one) for one in problems if not one.fatal]
-    moves = msgspec.convert(migration, MigrationArgs)
-    if moves.eviction_policy == "Delete":
-        policy = f"{migration_path}.evictionPolicy: Delete"
-        warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
-    arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), moves, tuple(warnings))
-    refuse(_contradictions(arguments, low_path, migration_path))
+    problems = list(deviations(load, LowNodeLoadArgs, low_path))
+    migration, warnings = migration_of(document, plugins, problems)
+    arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), migration, tuple(warnings))
+    refuse(_contradictions(arguments, low_path))
     return arguments
+
+
+def migration_of(
+    document: Any, plugins: Mapping[str, tuple[str, Any]], problems: list[Deviation]
+) -> tuple[MigrationArgs, list[str]]:
+    """The MigrationController's arguments within the limits beside the profiles, and warnings.
+
+    problems: of the other plugin; UsageError names all that are fatal, theirs and these.
+    """
+    path, own = plugins.get(CONTROLLER, ("", {}))
+    if isinstance(own, dict):
+        own = {key: value for key, value in own.items() if key not in ACTING_FIELDS}
+    outer = _limits_beside_profiles(document)
+    problems = [*problems, *deviations(own, MigrationArgs, path), *deviations(outer, ConfigurationLimits)]
+    refuse([str(one) for one in problems if one.fatal])
+    arguments, limits = msgspec.convert(own, MigrationArgs), msgspec.convert(outer, ConfigurationLimits)
+    refuse([*_unusable_migration(arguments, path), *_misplaced_selector(limits.node_selector, "$")])
+    warnings = [str(one) for one in problems if not one.fatal]
+    if arguments.eviction_policy == "Delete":
+        policy = f"{path}.evictionPolicy: Delete"
+        warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
+    return limits.applied(arguments), warnings
+
+
+def _limits_beside_profiles(document: Any) -> dict[str, Any]:
+    """Fields of ConfigurationLimits that the configuration has."""
+    configuration = without_nulls(_configuration(document))
+    if "profiles" not in configuration:
+        return {}
+    names = ConfigurationLimits.__struct_encode_fields__
+    return {name: configuration[name] for name in names if name in configuration}
 
 
 def refuse(problems: list[str]) -> None:
@@ -317,7 +389,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _contradictions(arguments: RebalanceArgs, load_path: str, migration_path: str) -> list[str]:
+def _contradictions(arguments: RebalanceArgs, load_path: str) -> list[str]:
     """Values that fit their types and not each other, selectors and durations that cannot be read."""
     load, problems = arguments.low_node_load, []
     places: list[tuple[str, LoadThresholdFields]] = [(load_path, load)]
@@ -328,14 +400,30 @@ def _contradictions(arguments: RebalanceArgs, load_path: str, migration_path: st
         problems += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
     for number, one in enumerate(load.pod_selectors):
         problems += unreadable_selector(one.selector, f"{load_path}.podSelectors[{number}].selector")
-    problems += _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
-    problems += unreadable_selector(arguments.migration.label_selector, f"{migration_path}.labelSelector")
-    problems += _unusable_rates(arguments.migration, migration_path)
-    for name in ("max_migrating_per_workload", "max_unavailable_per_workload"):
-        if limit_of(getattr(arguments.migration, name), 10) is None:
-            value = getattr(arguments.migration, name)
-            problems.append(f"{migration_path}.{name}: {value!r} is neither a whole number nor a percentage")
-    return problems
+    return problems + _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
+
+
+def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
+    """What fits its type and cannot be used, nodes that this field would leave out among it."""
+    problems = unreadable_selector(migration.label_selector, f"{path}.labelSelector")
+    problems += _misplaced_selector(migration.node_selector, path)
+    threshold = migration.priority_threshold
+    if threshold.value is None and threshold.name and threshold.priority == math.inf:
+        text = f"{threshold.name!r} is not looked up; give the PriorityClass's number as value"
+        problems.append(f"{path}.priorityThreshold.name: {text}")
+    limits = {
+        "maxMigratingPerWorkload": migration.max_migrating_per_workload,
+        "maxUnavailablePerWorkload": migration.max_unavailable_per_workload,
+    }
+    for name, limit in limits.items():
+        if limit_of(limit, 10) is None:
+            problems.append(f"{path}.{name}: {limit!r} is neither a whole number nor a percentage")
+    return problems + _unusable_rates(migration, path)
+
+
+def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
+    text = "is not read there; give it to LowNodeLoad or HighNodeLoad as their nodeSelector"
+    return [f"{path}.nodeSelector: {selector!r} {text}"] if selector else []
 
 
 def _unusable_rates(migration: MigrationArgs, path: str) -> list[str]:

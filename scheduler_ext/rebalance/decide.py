@@ -312,7 +312,8 @@ def _outlooks(
     """Each node of a pool with its row; before: (usage, peak) before any move."""
     table, expiration = work.table, work.arguments.low_node_load.node_metric_expiration_seconds
     high_rows = {*classes.high, *classes.prod_high}
-    low_rows = {*classes.low.tolist(), *classes.prod_low.tolist()}
+    # without prod thresholds every node is below them
+    low_rows = {*classes.low.tolist(), *(classes.prod_low.tolist() if pool.pool.looks_at_prod else ())}
     amounts = (pool.high, before[0], table.usage, before[1], table.peak)
     capacity = np.where(table.capacity[pool.rows] > 0, table.capacity[pool.rows], np.nan)
     shares = [[(cpu, memory) for cpu, memory in (one[pool.rows] / capacity).tolist()] for one in amounts]

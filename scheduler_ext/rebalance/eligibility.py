@@ -13,13 +13,19 @@ from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, qos_of
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import PAUSE_SECONDS, MigrationArgs, Namespaces, PodSelector
+from scheduler_ext.rebalance.arguments import (
+    PAUSE_SECONDS,
+    SYSTEM_PRIORITIES,
+    MigrationArgs,
+    Namespaces,
+    PodSelector,
+)
 from scheduler_ext.rebalance.load import NEVER, RebalancePod
 
 Floats = npt.NDArray[np.float64]
 Rule = Callable[[RebalancePod], bool]
-SYSTEM_CRITICAL: Final = 2_000_000_000
-"""Priority of system-cluster-critical; pods from there on are not moved."""
+SYSTEM_CRITICAL: Final = SYSTEM_PRIORITIES["system-cluster-critical"]
+"""Pods of this priority and above are not moved."""
 _CLASSES: Final = (PriorityClass.FREE, PriorityClass.BATCH, PriorityClass.MID, PriorityClass.PROD, PriorityClass.NONE)
 _KUBE_QOS: Final = {PodQos.BEST_EFFORT: 1, PodQos.BURSTABLE: 2, PodQos.GUARANTEED: 3}
 _QOS: Final = {QosClass.BE: 1, QosClass.LS: 2, QosClass.LSR: 3, QosClass.LSE: 4, QosClass.SYSTEM: 4, QosClass.NONE: 5}
@@ -66,7 +72,8 @@ class Eligibility:
                 identity.namespace
             )
             chosen = not selectors or any(one.matches(identity.labels) for one in selectors)
-            return not admitted or not chosen or (own is not None and not own.matches(identity.labels))
+            below = pod.priority < migration.priority_threshold.priority
+            return not (admitted and chosen and below) or (own is not None and not own.matches(identity.labels))
 
         def bare(pod: RebalancePod) -> bool:
             return not pod.owner and not (pod.failed and migration.evict_failed_bare_pods)

@@ -16,7 +16,6 @@ import msgspec
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.struct_validation import deviations
 from scheduler_ext.rebalance.arguments import (
-    ACTING_FIELDS,
     CONTROLLER,
     EMPTYING_PLUGIN,
     EMPTYING_PLUGINS,
@@ -30,6 +29,7 @@ from scheduler_ext.rebalance.arguments import (
     ResourcePercents,
     completed,
     crossed,
+    migration_of,
     plugin_configs,
     refuse,
     unreadable_selector,
@@ -99,17 +99,12 @@ def emptying_arguments_of(document: Any) -> EmptyingArgs:
     """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
     plugins = plugin_configs(document, "HighNodeLoadArgs", (*EMPTYING_PLUGINS, CONTROLLER))
     path, load = plugins.get(EMPTYING_PLUGIN, ("", None))
-    migration_path, migration = plugins.get(CONTROLLER, ("", {}))
-    if isinstance(migration, dict):
-        migration = {key: value for key, value in migration.items() if key not in ACTING_FIELDS}
     if load is None:
-        return _of_upstream(plugins)
-    problems = [*deviations(load, HighNodeLoadArgs, path), *deviations(migration, MigrationArgs, migration_path)]
-    refuse([str(one) for one in problems if one.fatal])
+        return _of_upstream(document, plugins)
+    migration, warnings = migration_of(document, plugins, list(deviations(load, HighNodeLoadArgs, path)))
     arguments = msgspec.convert(load, HighNodeLoadArgs)
     refuse(_contradictions(arguments, path))
-    warnings = tuple(str(one) for one in problems if not one.fatal)
-    return EmptyingArgs(arguments, msgspec.convert(migration, MigrationArgs), warnings)
+    return EmptyingArgs(arguments, migration, tuple(warnings))
 
 
 def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
@@ -120,7 +115,7 @@ def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
     return problems
 
 
-def _of_upstream(plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
+def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
     """HighNodeUtilization's thresholds as low thresholds of usage; the high ones are ours."""
     if UPSTREAM_PLUGIN not in plugins:
         raise UsageError(
@@ -128,12 +123,10 @@ def _of_upstream(plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
             fix="Give a pluginConfig entry named HighNodeLoad or HighNodeUtilization, or HighNodeLoadArgs.",
         )
     path, args = plugins[UPSTREAM_PLUGIN]
-    problems = list(deviations(args, _UpstreamArgs, path))
-    refuse([str(one) for one in problems if one.fatal])
+    migration, warnings = migration_of(document, plugins, list(deviations(args, _UpstreamArgs, path)))
     upstream = msgspec.convert(args, _UpstreamArgs)
     low = ResourcePercents(upstream.thresholds.cpu, upstream.thresholds.memory)
     refuse(crossed(f"{path}.thresholds", low, DEFAULT_HIGH))
-    warnings = [str(one) for one in problems if not one.fatal]
     warnings.append(f"{path}.thresholds are of requests upstream; here they are held against usage and its forecast")
     if upstream.thresholds.pods is not None:
         warnings.append(f"{path}.thresholds.pods is not looked at")
@@ -142,4 +135,4 @@ def _of_upstream(plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
         evictable_namespaces=upstream.evictable_namespaces,
         low_thresholds=low,
     )
-    return EmptyingArgs(arguments, warnings=tuple(warnings))
+    return EmptyingArgs(arguments, migration, tuple(warnings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.core.adapters.kube import KubeClient, Mirror, Writer, connect
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.kubernetes.intent import Outcome, Patch
-from scheduler_ext.rebalance.arguments import DEFAULT_ARGS
-from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of
+from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
+from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, emptying_arguments_of
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
 from tests.cluster.api import Json
@@ -30,6 +30,9 @@ MARK = {"key": "cotenant.dev/emptying", "effect": "PreferNoSchedule"}
 BOTH = ["LowNodeLoad", "HighNodeLoad"]
 EMPTYING = emptying_arguments_of({"kind": "HighNodeLoadArgs", "highThresholds": {"cpu": 100, "memory": 100}})
 """The hot node carries all ten cores that are used; the cold one is under-used, and empty."""
+DRY_RUN = MigrationArgs(dry_run=True)
+ACTING = (DEFAULT_ARGS, EMPTYING)
+DRY = (replace(DEFAULT_ARGS, migration=DRY_RUN), replace(EMPTYING, migration=DRY_RUN))
 INTERVAL = 120.0
 
 
@@ -71,15 +74,13 @@ def scene(tmp_path: Path) -> Iterator[MoveScene]:
         yield made
 
 
-def rounds(scene: MoveScene, **own: Any) -> Rounds:
+def rounds(scene: MoveScene, arguments: tuple[RebalanceArgs, EmptyingArgs] = ACTING, **own: Any) -> Rounds:
     """Of a manager that has just begun."""
     client, registry = connect(scene.settings.kube), CollectorRegistry()
     settings = msgspec.structs.replace(scene.settings.descheduler, interval_seconds=INTERVAL, **own)
     jobs: Mirror[Any] = Mirror(client, f"{GROUP}/podmigrationjobs", dict[str, Any], MigrationJob.parse)
     three = (settings, scene.settings.extender.load_aware, scene.settings.manager)
-    controller = DeschedulerController(
-        client, {"migration-jobs": jobs}, three, (DEFAULT_ARGS, EMPTYING), no_run, registry
-    )
+    controller = DeschedulerController(client, {"migration-jobs": jobs}, three, arguments, no_run, registry)
     return Rounds(controller, client, jobs, registry, scene.clock.now_seconds() - INTERVAL)
 
 
@@ -115,6 +116,11 @@ def test_without_a_mark_nothing_is_read_while_pods_are_moved(scene: MoveScene) -
     scene.api.delete(f"{GROUP}/podmigrationjobs/open")
     with pytest.raises(NoData):
         acting.step()
+
+
+def test_a_dry_run_of_koordinators_file_begins_nothing(scene: MoveScene) -> None:
+    planned = rounds(scene, plugins=BOTH, dry_run=False, arguments=DRY)
+    assert planned.step().intents == () and taints(scene) == []
 
 
 def test_a_mark_that_was_set_just_now_is_looked_at_while_pods_are_moved(scene: MoveScene) -> None:

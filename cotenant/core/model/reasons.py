@@ -212,7 +212,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.STATIC_POD: "A static pod belongs to its node; no controller would create it elsewhere.",
     Reason.DAEMON_POD: "A DaemonSet's pod runs on every node; it would come back.",
     Reason.PLACEHOLDER_POD: "The pod only holds reserved capacity and uses none.",
-    Reason.POD_NOT_SELECTED: "The configuration's namespaces or selectors leave the pod out.",
+    Reason.POD_NOT_SELECTED: "The configuration's namespaces, selectors or priority threshold leave the pod out.",
     Reason.NO_CONTROLLER: "No controller would create the pod again.",
     Reason.EVICTION_COST: "The pod's eviction cost says that it is never moved.",
     Reason.SYSTEM_CRITICAL: "The pod's priority is system critical.",

@@ -57,6 +57,51 @@ def test_koordinators_file_is_read() -> None:
     assert arguments_of(in_a_map) == read
 
 
+def configuration(own: dict[str, Any], **beside: Any) -> dict[str, Any]:
+    """A DeschedulerConfiguration with arguments of the MigrationController and fields beside its profiles."""
+    plugins = [{"name": "LowNodeLoad", "args": {}}, {"name": "MigrationController", "args": own}]
+    return {"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": plugins}], **beside}
+
+
+def test_limits_beside_the_profiles_hold_where_they_are_lower() -> None:
+    own = {"maxMigratingPerNode": 3, "maxMigratingPerNamespace": 1}
+    beside = {"maxNoOfPodsToEvictPerNode": 1, "maxNoOfPodsToEvictPerNamespace": 4, "maxNoOfPodsToEvictTotal": 7}
+    migration = arguments_of(configuration(own, **beside)).migration
+    limits = (migration.max_migrating_per_node, migration.max_migrating_per_namespace, migration.max_migrating_globally)
+    assert limits == (1, 1, 7)  # the lower of 3 and 1, of 1 and 4, of none and 7
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        configuration({}, dryRun=True),
+        configuration({"dryRun": True}),
+        {"kind": "LowNodeLoadArgs", "dryRun": True},
+        configuration({}, dryRun="true"),  # as in the settings, where scalars are text
+    ],
+)
+def test_a_dry_run_of_the_file_is_one_wherever_it_stands(document: dict[str, Any]) -> None:
+    assert configured(document).is_dry_run
+    assert not configured({"kind": "LowNodeLoadArgs"}).is_dry_run
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        (configuration({"nodeSelector": "tier=old"}), "args.nodeSelector: 'tier=old' is not read there"),
+        (configuration({}, nodeSelector={"matchLabels": {"tier": "old"}}), "$.nodeSelector: {"),
+        (configuration({"priorityThreshold": {"name": "mine"}}), "priorityThreshold.name: 'mine' is not looked up"),
+        (configuration({}, maxNoOfPodsToEvictTotal=-1), "$.maxNoOfPodsToEvictTotal: -1"),
+        (configuration({"maxUnavailablePerWorkload": "1m"}), "args.maxUnavailablePerWorkload: '1m' is neither"),
+    ],
+)
+def test_what_would_hold_moves_back_and_cannot_be_used_is_refused(document: dict[str, Any], named: str) -> None:
+    for read in (arguments_of, emptying_configured):
+        with pytest.raises(UsageError) as refused:
+            read(document)
+        assert named in refused.value.message
+
+
 def test_defaults_are_koordinators() -> None:
     read = arguments_of({"kind": "LowNodeLoadArgs"})
     load, migration = read.low_node_load, read.migration

@@ -103,6 +103,10 @@ def test_settings_let_pods_be_moved_or_not() -> None:
         {"podSelectors": [{"selector": {"matchLabels": {"app": "b"}}}]},
     ):
         assert reasons(observed(plain, node(EMPTY), load=load)) == {"a-1": Reason.POD_NOT_SELECTED}
+    # pods of the threshold's priority stay, those below it may be moved
+    for priority, left in ((999, {}), (1000, {"a-1": Reason.POD_NOT_SELECTED})):
+        ranked = node("hot", pod("a-1", 20, priority=priority), system=70)
+        assert reasons(observed(ranked, node(EMPTY), priorityThreshold={"value": 1000})) == left
     ssd = node("hot", pod("a-1", 20, placement=b'{"nodeSelector":{"disk":"ssd"}}'), system=70)
     assert moves(observed(ssd, node(EMPTY), load={"nodeFit": False}))
 
@@ -136,6 +140,15 @@ def test_why_nothing_is_moved(systems: tuple[int, int], load: dict[str, Any], re
     plan = observed(*(node(f"n{i}", pod(f"a-{i}", 0.1), system=s) for i, s in enumerate(systems)), load=load)
     assert [stop.reason for stop in plan.stops] == [reason]
     assert plan.moves == ()
+
+
+def test_a_node_over_a_low_threshold_is_shown_between_both_and_low_where_prod_pods_may_still_come() -> None:
+    # memory of 50 % is above the low threshold of 40 % and below the high one of 80 %
+    filled = node("filled", pod("a-1", 10, memory_percent=50))
+    shown = {one.name: one.load for one in observed(filled, node(EMPTY)).nodes}
+    assert shown == {"filled": NodeClass.BETWEEN, EMPTY: NodeClass.LOW}
+    prod = {"prodLowThresholds": {"cpu": 20}, "prodHighThresholds": {"cpu": 50}}
+    assert {one.load for one in observed(filled, node(EMPTY), load=prod).nodes} == {NodeClass.LOW}
 
 
 def test_a_node_is_relieved_after_it_was_high_in_more_rounds_than_its_condition_says() -> None:

@@ -1,8 +1,8 @@
 """EDGE: rounds of the descheduler as the loop runs them: the cluster is read, plans decided, jobs and marks made.
 
 A round waits until the moves of the one before have ended and every node can have reported since; whether somebody
-needs a marked node is looked at in every interval, as long as there may be one. `descheduler.dry_run` leaves it at the
-plans. The jobs are carried out by the feature `migrations`.
+needs a marked node is looked at in every interval, as long as there may be one. `descheduler.dry_run`, and `dryRun` of
+the configuration, leave it at the plans. The jobs are carried out by the feature `migrations`.
 """
 
 from __future__ import annotations
@@ -148,7 +148,11 @@ class DeschedulerController:
             if self.plan is not None:
                 self._metrics.show(self.plan)
             self._metrics.show_marks(emptying or RebalancePlan(False, (), (), (), ()))
-        mode = RoundMode(is_settled, relieves and not settings.dry_run, empties and not settings.dry_run)
+        mode = RoundMode(
+            is_settled,
+            relieves and not (settings.dry_run or self._arguments.is_dry_run),
+            empties and not (settings.dry_run or self._emptying_arguments.migration.dry_run),
+        )
         writes = writes_of(self.plan if is_settled and relieves else None, emptying, mode)
         self._has_marks |= any(mark.change is MarkChange.SET for mark in writes.marks)
         return writes
