@@ -122,16 +122,22 @@ def measures(one: LoopRecord) -> dict[str, tuple[float, str]]:
     }
 
 
+def difference(value: float, expected: float) -> float:
+    """As a share of what is expected; 1 where nothing is and something came."""
+    return round(abs(value - expected) / (expected or value or 1.0), 4)
+
+
 def rows(live: LoopRecord, draws: Sequence[LoopRecord], note: str) -> Iterator[Row]:
     """The live run by the mean of the simulated ones; what those differ among themselves stands in the notes."""
-    apart = np.abs(live.lent - draws[0].lent).sum() / draws[0].lent.sum()  # what is lent does not depend on the draw
+    expected = draws[0].lent  # what is lent does not depend on the draw
+    apart = np.abs(live.lent - expected).sum() / (expected.sum() or live.lent.sum() or 1.0)
     yield below("batch-cpu by node and step, mean difference / mean", round(float(apart), 4), "ratio", WITHIN, note)
     of_draws = [measures(draw) for draw in draws]
     for name, (value, unit) in measures(live).items():
         values = [draw[name][0] for draw in of_draws]
         mean = float(np.mean(values))
         words = f"live {value:.4g} {unit}, simulated {mean:.4g} ({min(values):.4g} to {max(values):.4g})"
-        yield below(f"{name}, difference / simulated", round(abs(value / mean - 1), 4), "ratio", WITHIN, words)
+        yield below(f"{name}, difference / simulated", difference(value, mean), "ratio", WITHIN, words)
     shorts = [float(draw.short.mean()) for draw in draws]
     short = float(live.short.mean())
     words = f"live {short:.4f}, simulated {np.mean(shorts):.4f} ({min(shorts):.4f} to {max(shorts):.4f})"

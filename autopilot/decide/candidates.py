@@ -136,7 +136,8 @@ def candidates_of(
             blocked = _blocked(candidate, under, body, live, since, allowed)
         is_left = blocked is not None or str(workload) in decisions.left_alone
         starts = None if is_left else _starts(workload, under, body, live, of_workload)
-        factor = 1.0 if any(_untouched_classes(workload, under, body, live)) else under.limits.replica_floor_factor
+        is_lent_none = len(selecting) > 1 or any(_untouched_classes(workload, under, body, live))
+        factor = 1.0 if is_lent_none else under.limits.replica_floor_factor
         limits = replace(candidate.limits, replica_floor_factor=factor)
         yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts, limits=limits)
 

@@ -22,11 +22,14 @@ from changes.decide.guardrails import gitops_owner
 from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.reservations.plan import LENT_FLOOR_ANNOTATION
+from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from cotenant.core.settings.sections.actions import GuardrailSettings
-from recommender.plans.realise import floor_of
+from recommender.plans.realise import Floor, floor_of, marked, restore
 
 Json = Mapping[str, Any]
-SLOT_SECONDS: Final = 1800
+AUTOPILOT: Final = "autopilot"
+"""Who raised a floor, in the mark on the autoscaler."""
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
@@ -39,11 +42,11 @@ class FloorForecast(msgspec.Struct, frozen=True):
     @property
     def end_seconds(self) -> int:
         """Of its last half hour."""
-        return self.start_seconds + len(self.counts) * SLOT_SECONDS
+        return self.start_seconds + len(self.counts) * HALF_HOUR_SECONDS
 
     def slot(self, now_seconds: float) -> int:
         """Number of the half hour of now; negative before the first."""
-        return int((now_seconds - self.start_seconds) // SLOT_SECONDS)
+        return int((now_seconds - self.start_seconds) // HALF_HOUR_SECONDS)
 
 
 class LentFloor(msgspec.Struct, frozen=True):
@@ -64,13 +67,17 @@ class LentFloor(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """One thing to write down, and to send where there is a patch. is_fought: somebody else has set the field."""
+    """One thing to write down, and to send where there is a patch.
+
+    is_fought: somebody else has set the field; refused: why the server did not take it, "" where it did.
+    """
 
     event: AutopilotEvent
     lent: LentFloor
     words: str
     patch: Patch | None = None
     is_fought: bool = False
+    refused: str = ""
 
 
 def floor_factors(queue: Iterable[QueueEntry], left_alone: Mapping[str, str]) -> dict[WorkloadRef, float]:
@@ -87,27 +94,37 @@ def floor_steps(
     forecast: FloorForecast | None,
     now_seconds: float,
 ) -> Iterator[FloorStep]:
-    """What is due for one autoscaler now, one step or none; factor 1: no policy lends any more.
+    """What is due for one autoscaler now, one step or none; factor 1: no policy lends any more, inf: nobody can say.
 
-    A plan of realisation ReplicaFloor that holds the autoscaler is waited for.
+    A plan of realisation ReplicaFloor that holds the autoscaler is waited for. What bears our mark without a row in the
+    ledger goes back as well.
     """
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     if floor_of(autoscaler) is not None:
         return
     if lent is None:
-        if forecast is not None and forecast.least == present:
+        if (mark := floor_of(autoscaler, LENT_FLOOR_ANNOTATION)) is not None:
+            yield _ended(_marked_only(workload, autoscaler, mark), autoscaler, "the ledger does not have it")
+        elif forecast is not None and forecast.least == present:
             yield from _begun(workload, autoscaler, factor, forecast, now_seconds)
-    elif present != lent.floor and (lent.has_arrived or present != lent.before):
+        return
+    is_over = factor <= 1 or now_seconds >= lent.peak.end_seconds
+    is_back = is_over and present == lent.own  # by an earlier step whose answer was lost
+    if not is_back and present != lent.floor and (lent.has_arrived or present != lent.before):
         words = f"somebody set minReplicas of {lent.autoscaler} to {present}; it had been lent {lent.floor}"
-        yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, words, is_fought=True)
-    elif factor <= 1 or now_seconds >= lent.peak.end_seconds:
-        words = "the peak is over" if factor > 1 else "no policy lends it any more"
-        patch = _patch(lent, present, lent.own, words) if present != lent.own else None
-        yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, words, patch)
-    elif (due := _due(lent.peak, now_seconds)) > present:
-        yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False))
+        yield _ended(lent, autoscaler, words, is_fought=True)
+    elif is_over:
+        yield _ended(lent, autoscaler, "the peak is over" if factor > 1 else "no policy lends it any more")
+    elif (due := min(_due(lent.peak, now_seconds), _most(autoscaler, lent.own, factor))) > present:
+        yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False), autoscaler)
     elif not lent.has_arrived:
         yield FloorStep(AutopilotEvent.FLOOR_RAISED, lent, "it has arrived")
+
+
+def target_of(namespace: str, autoscaler: Json) -> WorkloadRef:
+    """The workload that an autoscaler scales."""
+    reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
+    return WorkloadRef(namespace, str(reference.get("kind") or ""), str(reference.get("name") or ""))
 
 
 def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
@@ -145,9 +162,8 @@ def _begun(
     workload: WorkloadRef, autoscaler: Json, factor: float, forecast: FloorForecast, now_seconds: float
 ) -> Iterator[FloorStep]:
     """The first raise of a peak, where one begins now."""
-    meta, spec = autoscaler.get("metadata") or {}, autoscaler.get("spec") or {}
-    own, slot = forecast.least, forecast.slot(now_seconds)
-    most = min(int(own * factor), int(spec.get("maxReplicas") or 1))
+    meta, own, slot = autoscaler.get("metadata") or {}, forecast.least, forecast.slot(now_seconds)
+    most = _most(autoscaler, own, factor)
     counts: list[int] = []
     for count in forecast.counts[slot:] if slot >= 0 else ():
         if min(count, most) <= own:
@@ -155,8 +171,14 @@ def _begun(
         counts.append(min(count, most))
     if not counts:
         return
-    peak = FloorForecast(forecast.start_seconds + slot * SLOT_SECONDS, tuple(counts), own)
-    yield _raise(LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, counts[0], peak))
+    peak = FloorForecast(forecast.start_seconds + slot * HALF_HOUR_SECONDS, tuple(counts), own)
+    lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, counts[0], peak)
+    yield _raise(lent, autoscaler)
+
+
+def _most(autoscaler: Json, own: int, factor: float) -> int:
+    """The highest floor that the policy and the autoscaler's maxReplicas allow now."""
+    return int(min(own * factor, int((autoscaler.get("spec") or {}).get("maxReplicas") or 1)))
 
 
 def _due(peak: FloorForecast, now_seconds: float) -> int:
@@ -164,18 +186,39 @@ def _due(peak: FloorForecast, now_seconds: float) -> int:
     return max(peak.counts[: max(peak.slot(now_seconds), 0) + 1])
 
 
-def _raise(lent: LentFloor) -> FloorStep:
+def _marked_only(workload: WorkloadRef, autoscaler: Json, mark: Floor) -> LentFloor:
+    """What the mark on an autoscaler says, of which the ledger has no row."""
+    meta, own = autoscaler.get("metadata") or {}, mark.original or 1
+    lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, mark.floor, FloorForecast(0, ()))
+    return msgspec.structs.replace(lent, has_arrived=True)
+
+
+def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
     words = f"at least {lent.floor} replicas instead of {lent.own} for the peak that the forecast has"
-    patch = _patch(lent, lent.before, lent.floor, words)
-    return FloorStep(AutopilotEvent.FLOOR_RAISED, lent, words, patch)
-
-
-def _patch(lent: LentFloor, present: int, floor: int, why: str) -> Patch:
-    """Refused by the server where somebody has set the field, or made the object anew, in between."""
     operations = (
-        {"op": "test", "path": "/metadata/uid", "value": lent.uid},
-        {"op": "test", "path": "/spec/minReplicas", "value": present},
-        {"op": "replace", "path": "/spec/minReplicas", "value": floor},
+        _minimum("test", lent.before),
+        *marked(autoscaler, Floor(AUTOPILOT, lent.own, lent.floor), LENT_FLOOR_ANNOTATION),
+        _minimum("replace", lent.floor),
     )
+    return FloorStep(AutopilotEvent.FLOOR_RAISED, lent, words, _of_object(lent, operations, words))
+
+
+def _ended(lent: LentFloor, autoscaler: Json, words: str, is_fought: bool = False) -> FloorStep:
+    """Its own minReplicas again, without our mark, if that is still there; nothing is sent where neither has come."""
+    present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
+    patch = restore(autoscaler, lent.workload.namespace, words, (LENT_FLOOR_ANNOTATION,))
+    operations = patch.operations if patch else ()
+    if not patch and present == lent.floor:
+        operations = (_minimum("test", present), _minimum("replace", lent.own))
+    sent = _of_object(lent, operations, words) if operations else None
+    return FloorStep(AutopilotEvent.FLOOR_ENDED, lent, words, sent, is_fought)
+
+
+def _minimum(op: str, value: int) -> Json:
+    return {"op": op, "path": "/spec/minReplicas", "value": value}
+
+
+def _of_object(lent: LentFloor, operations: Iterable[Json], why: str) -> Patch:
+    """Refused by the server where somebody has made the object anew in between."""
     address = Address("autoscaling/v2", "horizontalpodautoscalers", lent.autoscaler, lent.workload.namespace)
-    return Patch(address, operations, why=why)
+    return Patch(address, ({"op": "test", "path": "/metadata/uid", "value": lent.uid}, *operations), why=why)

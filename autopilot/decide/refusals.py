@@ -13,6 +13,9 @@ from typing import Final
 FIRST_REST_SECONDS: Final = 900.0
 LONGEST_REST_SECONDS: Final = 86_400.0
 REST_FACTOR: Final = 4.0
+FIRST_WRITE_REST_SECONDS: Final = 10.0
+LONGEST_WRITE_REST_SECONDS: Final = 600.0
+"""An object that the server does not let us write costs a request in ten minutes, not in each look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,19 @@ class AcceptRefusal:
         if cleared_seconds >= self.seconds or now_seconds < self.seconds:
             return 0.0
         return max(self.seconds + self.rest_seconds - now_seconds, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefusal:
+    """The server refused to lend to an object, or to take back: when last (Unix time), and how many times in a row."""
+
+    seconds: float
+    times: int = 1
+
+    def rests(self, now_seconds: float) -> bool:
+        """Whether it is not tried again yet: the rest doubles; a clock that went back ends it."""
+        rest_seconds = min(FIRST_WRITE_REST_SECONDS * 2.0 ** min(self.times - 1, 8), LONGEST_WRITE_REST_SECONDS)
+        return 0.0 <= now_seconds - self.seconds < rest_seconds
 
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:

@@ -30,9 +30,6 @@ from cotenant.core.model.resource import Resource
 
 QUIET_SECONDS: Final = 60.0
 """How long a pod has to be ready before its start is over."""
-FIRST_REST_SECONDS: Final = 10.0
-LONGEST_REST_SECONDS: Final = 600.0
-"""A pod that the server does not let go back costs a request in ten minutes, not in each look."""
 LEAST_RISE: Final = 1.1
 """A smaller share more is not worth two writes."""
 Json = Mapping[str, Any]
@@ -73,19 +70,6 @@ class BoostStep:
     boost: PodBoost
     patch: Patch | None
     words: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndingRefusal:
-    """The server refused to take a boost back: when last (Unix time), and how many times in a row."""
-
-    seconds: float
-    times: int = 1
-
-    def rests(self, now_seconds: float) -> bool:
-        """Whether it is not tried again yet: the rest doubles; a clock that went back ends it."""
-        rest_seconds = min(FIRST_REST_SECONDS * 2.0 ** min(self.times - 1, 8), LONGEST_REST_SECONDS)
-        return 0.0 <= now_seconds - self.seconds < rest_seconds
 
 
 def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 from autopilot.decide.floors import (
@@ -13,8 +15,9 @@ from autopilot.decide.floors import (
     floor_factors,
     floor_steps,
     kept_by,
+    target_of,
 )
-from autopilot.decide.refusals import AcceptRefusal
+from autopilot.decide.refusals import WriteRefusal
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from autopilot.rounds.cluster_state import FIELD_MANAGER
 from autopilot.rounds.ledger_history import LedgerHistory, append
@@ -41,11 +44,11 @@ class Floors:
     ) -> None:
         """Nothing is asked yet. paused: why nothing may be lent now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused, self._forecasts = config, ledger, paused, forecasts
-        self._refusals: dict[str, AcceptRefusal] = {}
-        """By the autoscaler's uid: what the server refused, which rests before it is tried anew."""
+        self._refusals: dict[str, WriteRefusal] = {}
+        """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[FloorStep]:
-        """What is over goes back, also while everything halts; then what a peak asks for is lent. What was done."""
+        """What is over goes back, also while everything halts; then what a peak asks for is lent. Every step tried."""
         factors = floor_factors(reading.queue, history.decisions.left_alone)
         if not factors and not history.floors:
             return []
@@ -57,34 +60,40 @@ class Floors:
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
             with self._ledger.writing("the autopilot lends replicas", PATIENCE_SECONDS) as ledger:
                 going = unpaused(steps, AutopilotEvent.FLOOR_RAISED, self._paused)
-                return [step for step in going if self._done(ledger, actor, writer, step)]
+                return [self._done(ledger, actor, writer, step) for step in going]
 
     def _due(
         self, client: KubeClient, factors: Mapping[WorkloadRef, float], reading: RoundReading, history: LedgerHistory
     ) -> Iterator[FloorStep]:
-        now, forecasts = self._config.clock.now_seconds(), self._forecasts()
+        now, forecasts = self._config.clock.now_seconds(), self._forecasts() if factors else {}
+        guardrails = self._config.settings.actions.guardrails
         workloads = {*factors, *(lent.workload for lent in history.floors.values())}
-        namespaces = {workload.namespace for workload in workloads} - reading.unread
-        for namespace in sorted(namespaces):
-            path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
-            live = {str(body["metadata"]["uid"]): body for body in client.list(path)}
+        for namespace in sorted({workload.namespace for workload in workloads}):
+            bodies = _autoscalers(client, namespace)
+            if bodies is None:
+                continue
+            live = {str(body["metadata"]["uid"]): body for body in bodies}
             for uid, lent in history.floors.items():
                 if lent.workload.namespace == namespace and uid not in live:
                     yield FloorStep(AutopilotEvent.FLOOR_ENDED, lent, "the autoscaler is gone")
+            unread = inf if namespace in reading.unread else 1.0
+            may_rise = reading.halt is None and namespace not in {*reading.unread, *guardrails.protected_namespaces}
             for uid, body in live.items():
-                present, refusal = history.floors.get(uid), self._refusals.get(uid)
-                workload = present.workload if present else _target(namespace, body)
-                if refusal is not None and refusal.left_seconds(now):
-                    continue
-                for step in floor_steps(
-                    workload, body, factors.get(workload, 1.0), present, forecasts.get(workload), now
-                ):
+                workload, present = target_of(namespace, body), history.floors.get(uid)
+                factor = factors.get(workload, unread)
+                if present is not None and present.workload != workload:
+                    workload, factor = present.workload, 1.0  # it scales another one now
+                for step in floor_steps(workload, body, factor, present, forecasts.get(workload), now):
                     is_raise = step.event is AutopilotEvent.FLOOR_RAISED
-                    if not (is_raise and (reading.halt or kept_by(body, self._config.settings.actions.guardrails))):
+                    if not is_raise or (may_rise and not self._rests(uid, now) and not kept_by(body, guardrails)):
                         yield step
 
-    def _done(self, ledger: Ledger, actor: str, writer: Writer, step: FloorStep) -> bool:
-        """Whether it was done. A raise is in the ledger before it is sent and once it has arrived; an end after it."""
+    def _rests(self, uid: str, now_seconds: float) -> bool:
+        refusal = self._refusals.get(uid)
+        return refusal is not None and refusal.rests(now_seconds)
+
+    def _done(self, ledger: Ledger, actor: str, writer: Writer, step: FloorStep) -> FloorStep:
+        """A raise is in the ledger before it is sent and once it has arrived; an end after it. refused: why not."""
         is_raise = step.event is AutopilotEvent.FLOOR_RAISED
         try:
             if step.patch is not None:
@@ -96,12 +105,12 @@ class Floors:
             raise  # the next round reads what became of it
         except CotenantError as error:
             earlier = self._refusals.get(step.lent.uid)
-            times, now = earlier.times + 1 if earlier else 1, self._config.clock.now_seconds()
-            self._refusals[step.lent.uid] = AcceptRefusal("", error.message, now, times)
-            return False
+            times = earlier.times + 1 if earlier else 1
+            self._refusals[step.lent.uid] = WriteRefusal(self._config.clock.now_seconds(), times)
+            return replace(step, refused=error.message)
         self._refusals.pop(step.lent.uid, None)
         self._write(ledger, actor, arrived(step) if is_raise else step)
-        return True
+        return step
 
     def _write(self, ledger: Ledger, actor: str, step: FloorStep) -> None:
         """Its row; with that of the workload that is left alone from now on, where somebody else has set the field."""
@@ -113,6 +122,11 @@ class Floors:
         append(ledger, self._config.clock, actor, rows)
 
 
-def _target(namespace: str, autoscaler: Mapping[str, Any]) -> WorkloadRef:
-    reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
-    return WorkloadRef(namespace, str(reference.get("kind") or ""), str(reference.get("name") or ""))
+def _autoscalers(client: KubeClient, namespace: str) -> list[dict[str, Any]] | None:
+    """Of a namespace; None where they cannot be read, which does not hold the others up."""
+    try:
+        return list(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"))
+    except ClusterUnreachable:
+        raise
+    except CotenantError:
+        return None

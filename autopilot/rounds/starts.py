@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 
 from autopilot.decide.floors import FloorStep
 from autopilot.decide.queue import helped_starts
-from autopilot.decide.starts import BoostStep, EndingRefusal, StartAim, beginnings, details_of, endings
+from autopilot.decide.refusals import WriteRefusal
+from autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from autopilot.rounds.cluster_state import FIELD_MANAGER
 from autopilot.rounds.ledger_history import LedgerHistory, append
@@ -33,7 +34,7 @@ class Starts:
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
         """Nothing is asked yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused = config, ledger, paused
-        self._refusals: dict[str, EndingRefusal] = {}
+        self._refusals: dict[str, WriteRefusal] = {}
         """By the pod's uid: what could not go back, while it is tried anew."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
@@ -92,7 +93,7 @@ class Starts:
         elif step.event is AutopilotEvent.BOOST_ENDED:
             earlier = self._refusals.get(step.boost.uid)
             times = earlier.times + 1 if earlier else 1
-            self._refusals[step.boost.uid] = EndingRefusal(self._config.clock.now_seconds(), times)
+            self._refusals[step.boost.uid] = WriteRefusal(self._config.clock.now_seconds(), times)
         return replace(step, words=words)
 
     def _rests(self, uid: str, now_seconds: float) -> bool:

@@ -120,12 +120,16 @@ def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
 
 
 def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
-    raised = {r.container for r, v in moved if v.resource is Resource.MEMORY and (v.change or 0) > 0}
+    """Fails where memory of a killed container moves and is not raised; where it stays, a warning: CPU does no harm."""
+    memory = [(r.container, (v.change or 0) > 0) for r, v in moved if v.resource is Resource.MEMORY]
+    raised, moving = {container for container, is_rise in memory if is_rise}, {container for container, _ in memory}
     killed = [r for r in recommendations if r.backtest and r.backtest.now_oom_kills and r.container not in raised]
     if not killed:
         return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kill in the window without more memory now")
     names = ", ".join(f"{r.container.container} ({r.backtest.now_oom_kills})" for r in killed if r.backtest)
-    return Guardrail("oom", GuardrailOutcome.FAIL, f"OOM kills in the window, and memory is not raised: {names}")
+    is_moved = any(r.container in moving for r in killed)
+    outcome = GuardrailOutcome.FAIL if is_moved else GuardrailOutcome.WARN
+    return Guardrail("oom", outcome, f"OOM kills in the window, and memory is not raised: {names}")
 
 
 def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:

@@ -170,16 +170,16 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """The content of FLOOR_ANNOTATION. original None: the field was not set (Kubernetes' default is 1)."""
+    """The content of FLOOR_ANNOTATIONS. plan: who raised it; original None: it was not set (the default is 1)."""
 
     plan: str
     original: int | None
     floor: int
 
 
-def floor_of(autoscaler: Json) -> Floor | None:
+def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | None:
     """What a plan left on a HorizontalPodAutoscaler; None for nothing or for what cannot be read."""
-    text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(FLOOR_ANNOTATION)
+    text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(annotation)
     try:
         return msgspec.json.decode(text, type=Floor) if text else None
     except msgspec.MsgspecError:
@@ -201,25 +201,37 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
         )
     present = spec.get("minReplicas")
     if not want:
-        return [restore(autoscaler, remembered, plan.namespace)] if remembered else []
+        patch = restore(autoscaler, plan.namespace)
+        return [patch] if patch else []
     original = remembered.original if remembered else present
     target = min((original if original is not None else 1) + want, int(spec.get("maxReplicas") or 1))
     target = max(target, original or 1)
     if remembered and remembered.floor == target and present == target:
         return []
     replica_floor = Floor(plan.key, original, target)
-    operations = [_test_min(present), *_annotate(autoscaler, replica_floor), _set_min(target)]
+    operations = [_test_min(present), *marked(autoscaler, replica_floor), _set_min(target)]
     return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
 
 
-def restore(autoscaler: Json, remembered: Floor, namespace: str) -> Intent:
-    """Restore an autoscaler's own minReplicas, unless another writer has changed it meanwhile."""
-    present = (autoscaler.get("spec") or {}).get("minReplicas")
-    operations: list[Json] = [_test_min(present), {"op": "remove", "path": _pointer(FLOOR_ANNOTATION)}]
-    if present == remembered.floor:
-        back = remembered.original
-        operations.append(_set_min(back) if back is not None else {"op": "remove", "path": "/spec/minReplicas"})
-    return _patch(autoscaler, namespace, operations, "the window is over")
+def restore(
+    autoscaler: Json, namespace: str, why: str = "the window is over", annotations: Sequence[str] = (FLOOR_ANNOTATION,)
+) -> Patch | None:
+    """Restore an autoscaler's own minReplicas, unless another writer has changed it meanwhile; None without a mark.
+
+    annotations: the marks that go, the one that was raised last first.
+    """
+    present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
+    operations: list[Json] = []
+    for annotation in annotations:
+        if remembered := floor_of(autoscaler, annotation):
+            operations.append({"op": "remove", "path": _pointer(annotation)})
+            minimum = remembered.original if minimum == remembered.floor else minimum
+    if not operations:
+        return None
+    if minimum != present:
+        back = _set_min(minimum) if minimum is not None else {"op": "remove", "path": "/spec/minReplicas"}
+        operations.append(back)
+    return _patch(autoscaler, namespace, [_test_min(present), *operations], why)
 
 
 def _patch(autoscaler: Json, namespace: str, operations: Sequence[Json], why: str) -> Patch:
@@ -231,7 +243,7 @@ def _name(autoscaler: Json) -> str:
     return str((autoscaler.get("metadata") or {}).get("name") or "")
 
 
-def _annotate(autoscaler: Json, replica_floor: Floor) -> list[Json]:
+def marked(autoscaler: Json, replica_floor: Floor, annotation: str = FLOOR_ANNOTATION) -> list[Json]:
     """JSON patch operations that note an autoscaler's former minimum in an annotation."""
     text = msgspec.json.encode(replica_floor).decode()
     operations: list[Json] = []
@@ -240,7 +252,7 @@ def _annotate(autoscaler: Json, replica_floor: Floor) -> list[Json]:
         # The first annotation needs the map, and must not replace one that somebody made meanwhile.
         operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")})
         operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
-    return [*operations, {"op": "add", "path": _pointer(FLOOR_ANNOTATION), "value": text}]
+    return [*operations, {"op": "add", "path": _pointer(annotation), "value": text}]
 
 
 def _test_min(present: int | None) -> Json:

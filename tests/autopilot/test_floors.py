@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -34,10 +37,15 @@ from changes.audited_acts import AuditedActs
 from cotenant.apps.cli.changes.change_service import kubeconfig_door
 from cotenant.apps.manager.autopilot import floor_forecasts
 from cotenant.apps.pipeline.tables import replicas
+from cotenant.apps.simulation.api_server.rights import AccessRule, Account
+from cotenant.core.adapters.kube import KubeClient
+from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.autopilot import AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.core.model.changes.people import Person
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.plan import LENT_FLOOR_ANNOTATION
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.actions import GuardrailSettings
 from cotenant.core.settings.sections.autopilot import CeilingSettings
@@ -55,7 +63,20 @@ SCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers
 def scaler(least: int = OWN, **meta: Any) -> dict[str, Any]:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"minReplicas": least, "maxReplicas": MOST, "scaleTargetRef": target}
-    return {"metadata": {"name": "web", "uid": "h", **meta}, "spec": spec}
+    return {"metadata": {"name": "web", "uid": "h", "resourceVersion": "1", **meta}, "spec": spec}
+
+
+def marked(least: int) -> dict[str, Any]:
+    """An autoscaler that has been lent so many."""
+    mark = {"plan": "autopilot", "original": OWN, "floor": least}
+    return scaler(least, annotations={LENT_FLOOR_ANNOTATION: json.dumps(mark)})
+
+
+def after(body: Json, step: FloorStep) -> dict[str, Any]:
+    """The autoscaler once the server took the step."""
+    assert step.patch is not None
+    result: dict[str, Any] = jsonpatch.apply_patch(body, [dict(operation) for operation in step.patch.operations])
+    return result
 
 
 def peak(*counts: int, least: int = OWN, start_seconds: int = SLOT) -> FloorForecast:
@@ -96,9 +117,47 @@ def test_a_floor_rises_with_its_schedule_and_goes_back_at_its_end_alone() -> Non
     lent = arrived(second).lent
     # the third half hour asks for 4 of 5: nothing falls before the end, three half hours after the beginning
     assert step_of(scaler(5), None, lent, 5399.0) is None
-    end = step_of(scaler(5), None, lent, 5400.0)
-    assert end is not None and end.event is AutopilotEvent.FLOOR_ENDED
-    assert end.patch is not None and end.patch.operations[-1]["value"] == OWN
+    for body in (marked(5), scaler(5)):  # also where somebody has removed the mark
+        end = step_of(body, None, lent, 5400.0)
+        assert end is not None and end.event is AutopilotEvent.FLOOR_ENDED
+        assert after(body, end) == {**scaler(), "metadata": {**body["metadata"], **_cleared(body)}}
+
+
+def _cleared(body: Json) -> Json:
+    return {"annotations": {}} if "annotations" in body["metadata"] else {}
+
+
+def test_an_end_whose_answer_was_lost_is_no_fight() -> None:
+    first = step_of(scaler(), peak(3, 5, 2))
+    assert first is not None
+    lent = arrived(first).lent
+    back = step_of(scaler(), None, lent, 3600.0)  # two half hours: the peak is over, and 2 stand there again
+    assert back is not None and (back.is_fought, back.patch, back.words) == (False, None, "the peak is over")
+    early = step_of(scaler(), None, lent, 3599.0)
+    assert early is not None and early.is_fought
+    # of somebody else's value nothing but our mark goes
+    other = {**marked(3), "spec": {**scaler()["spec"], "minReplicas": 4}}
+    fought = step_of(other, None, lent, 60.0)
+    assert fought is not None and fought.is_fought
+    assert after(other, fought) == {**scaler(4), "metadata": {**scaler()["metadata"], "annotations": {}}}
+
+
+def test_a_mark_that_the_ledger_does_not_know_of_goes_back() -> None:
+    step = step_of(marked(6), peak(9, 9, least=6))
+    assert step is not None and step.event is AutopilotEvent.FLOOR_ENDED
+    assert after(marked(6), step)["spec"]["minReplicas"] == OWN
+
+
+def test_a_floor_rises_no_further_than_the_policy_and_the_autoscaler_allow_now() -> None:
+    first = step_of(scaler(), peak(3, 8))
+    assert first is not None
+    lent, body = arrived(first).lent, scaler(3)
+    # 2 x 2.5 = 5 of the 8 that the schedule asks for
+    (step,) = floor_steps(WEB, body, 2.5, lent, None, SLOT + 1800.0)
+    assert step.lent.floor == 5
+    body["spec"]["maxReplicas"] = 4
+    (step,) = floor_steps(WEB, body, FACTOR, lent, None, SLOT + 1800.0)
+    assert step.lent.floor == 4
 
 
 def test_a_forecast_of_another_floor_than_that_of_now_lends_nothing() -> None:
@@ -112,7 +171,7 @@ def test_a_forecast_of_another_floor_than_that_of_now_lends_nothing() -> None:
 def test_an_autoscaler_that_somebody_else_keeps_is_known() -> None:
     guardrails = GuardrailSettings()
     keda = [{"kind": "ScaledObject", "name": "web", "controller": True}]
-    fields = {"f:spec": {"f:minReplicas": {}}}
+    fields: Json = {"f:spec": {"f:minReplicas": {}}}
     flux = [{"manager": "kustomize-controller", "fieldsV1": fields}]
     assert kept_by(scaler(ownerReferences=keda), guardrails) == "ScaledObject web"
     assert kept_by(scaler(managedFields=flux), guardrails) == "kustomize-controller"
@@ -144,11 +203,16 @@ class LentWorld(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = float(SLOT)
-        self.own = self.least = OWN
+        self.own = OWN
+        self.body = scaler()
         self.forecast: FloorForecast | None = None
         self.notes: list[LedgerNote] = []
         self.raises_after_person = 0
-        self.person_took = False
+        self.person_took = self.is_end_unknown = False
+
+    @property
+    def least(self) -> int:
+        return int(self.body["spec"]["minReplicas"])
 
     def history(self) -> tuple[LentFloor | None, bool]:
         decisions = folded_notes(self.notes)
@@ -168,7 +232,7 @@ class LentWorld(RuleBasedStateMachine):
     def look(self, dies: str, factor: int) -> None:
         lent, is_left = self.history()
         factor = 1 if is_left else factor
-        for step in floor_steps(WEB, scaler(self.least), factor, lent, self.forecast, self.now):
+        for step in floor_steps(WEB, self.body, factor, lent, self.forecast, self.now):
             is_raise = step.event is AutopilotEvent.FLOOR_RAISED
             self.raises_after_person += is_raise and self.person_took
             if is_raise and step.patch is not None:
@@ -176,9 +240,9 @@ class LentWorld(RuleBasedStateMachine):
             if dies == "before the write":
                 return
             if step.patch is not None:
-                assert step.patch.operations[1]["value"] == self.least  # the server would refuse it
-                self.least = step.patch.operations[2]["value"]
+                self.body = after(self.body, step)
             if dies == "after the write":
+                self.is_end_unknown |= factor == 1
                 return
             self.note(arrived(step) if is_raise else step)
             if step.is_fought:
@@ -196,7 +260,7 @@ class LentWorld(RuleBasedStateMachine):
             self.own = least
         elif least != self.least:
             return  # in the moment in which nobody knows what has arrived, the one retry is allowed
-        self.least = least
+        self.body["spec"]["minReplicas"] = least
 
     @rule(half_hours=st.integers(0, 4))
     def time_passes(self, half_hours: int) -> None:
@@ -216,6 +280,9 @@ class LentWorld(RuleBasedStateMachine):
         for _ in range(2):
             self.look("never", 4)
         assert self.least == self.own
+        assert not self.body["metadata"].get("annotations")
+        # nobody is taken for a writer who is none, whenever the process has ended; but for an end before its time
+        assert self.person_took or self.is_end_unknown or not folded_notes(self.notes).left_alone
 
 
 def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
@@ -231,19 +298,28 @@ class FloorLooks:
     folder: Path
     factor: float = FACTOR
     halt: Halt | None = None
+    unread: frozenset[str] = frozenset()
     reader: LedgerReader = field(default_factory=LedgerReader)
 
-    def step(self) -> Sequence[FloorStep]:
-        config = ActConfig(
-            kubeconfig_door(self.scene.settings.kube), self.folder / "ledger.db", self.scene.settings, self.scene.clock
-        )
+    def floors(self) -> Floors:
+        def access(who: Person) -> AbstractContextManager[KubeClient]:
+            return kubeconfig_door(self.scene.settings.kube)(who)  # by the rights that the file has now
+
+        config = ActConfig(access, self.folder / "ledger.db", self.scene.settings, self.scene.clock)
         ledger = AuditedActs(config.access, config.ledger, "")
+        return Floors(config, ledger, Acts(config).paused, lambda: {WEB: self.forecast})
+
+    def step(self, floors: Floors | None = None) -> Sequence[FloorStep]:
         limits = effective(ceiling_of(CeilingSettings(replica_floor_factor=self.factor)), PolicySpec())
         candidate = QueueCandidate(WEB, f"{NAMESPACE}/nightly", AutopilotMode.ACT, limits)
-        reading = RoundReading(NOW, queue=(QueueEntry(candidate, QueueVerdict.WAIT),), halt=self.halt)
-        with ledger.reading() as rows:
-            history = self.reader.read(rows)
-        return Floors(config, ledger, Acts(config).paused, lambda: {WEB: self.forecast}).step(reading, history)
+        queue = (QueueEntry(candidate, QueueVerdict.WAIT),)
+        reading = RoundReading(NOW, queue=queue, halt=self.halt, unread=self.unread)
+        ledger = Ledger(self.folder / "ledger.db", reading=True)
+        try:
+            history = self.reader.read(ledger)
+        finally:
+            ledger.close()
+        return (floors or self.floors()).step(reading, history)
 
     def least(self) -> int:
         return int(self.scene.api.get(f"{SCALERS}/web")["spec"]["minReplicas"])
@@ -294,6 +370,59 @@ def test_who_sets_the_field_is_not_fought_and_a_halt_lends_nothing(tmp_path: Pat
         assert ("autopilot-left-alone", str(WEB)) in scene.events()
         scene.service().resume(APPROVER, WEB, "it was me")
         assert [step.lent.floor for step in looks.step()] == [6]
+
+
+def test_a_namespace_that_cannot_be_read_keeps_what_it_was_lent_until_the_peak_is_over(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        looks = scaled(scene, tmp_path, 4, 6)
+        assert len(looks.step()) == 1
+        looks.factor, looks.unread = 1.0, frozenset({NAMESPACE})
+        scene.clock.seconds += HALF_HOUR
+        assert looks.step() == [] and looks.least() == 4
+        scene.clock.seconds += HALF_HOUR
+        assert [step.words for step in looks.step()] == ["the peak is over"] and looks.least() == OWN
+
+
+def test_an_autoscaler_that_is_made_anew_or_scales_another_workload_is_no_longer_lent_to(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        looks = scaled(scene, tmp_path, 4, 6, 6, 6)
+        assert len(looks.step()) == 1
+        patch = [{"op": "replace", "path": "/spec/scaleTargetRef/name", "value": "single"}]
+        scene.api.patch(f"{SCALERS}/web", patch, kind="json")
+        assert [step.event for step in looks.step()] == ["autopilot-floor-ended"] and looks.least() == OWN
+        patch[0]["value"] = "web"
+        scene.api.patch(f"{SCALERS}/web", patch, kind="json")
+        assert len(looks.step()) == 1
+        copy = scene.api.get(f"{SCALERS}/web")
+        scene.api.delete(f"{SCALERS}/web")
+        meta = {"name": "web", "annotations": copy["metadata"]["annotations"]}
+        scene.api.create(SCALERS, {"metadata": meta, "spec": copy["spec"]})
+        # the copy has the floor and its mark, and a uid of its own
+        assert sorted(step.words for step in looks.step()) == ["the autoscaler is gone", "the ledger does not have it"]
+        assert looks.least() == OWN
+
+
+def test_a_raise_that_is_refused_rests_and_what_goes_back_is_tried_in_each_round(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        looks = scaled(scene, tmp_path, 4)
+        floors, kubeconfig = looks.floors(), Path(scene.settings.kube.kubeconfig)
+        reads = AccessRule(("get", "list"), ("", "autoscaling"), ("configmaps", "horizontalpodautoscalers"))
+        token = scene.server.account("looker", Account("looker", (reads,)))
+
+        scene.server.write_kubeconfig(kubeconfig, token=token)
+        (refused,) = looks.step(floors)
+        assert "horizontalpodautoscalers" in refused.refused and looks.least() == OWN
+        assert looks.step(floors) == [] and scene.events() == []
+
+        scene.server.write_kubeconfig(kubeconfig)
+        scene.clock.seconds += 10.0  # the first rest
+        assert [step.refused for step in looks.step(floors)] == [""] and looks.least() == 4
+
+        scene.server.write_kubeconfig(kubeconfig, token=token)
+        scene.clock.seconds += HALF_HOUR
+        assert [bool(step.refused) for _ in range(2) for step in looks.step(floors)] == [True, True]
+        scene.server.write_kubeconfig(kubeconfig)
+        assert [step.words for step in looks.step(floors)] == ["the peak is over"] and looks.least() == OWN
 
 
 def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:

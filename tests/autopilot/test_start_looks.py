@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from autopilot.decide.policy import PolicySpec, ceiling_of, effective
 from autopilot.decide.queue import QueueCandidate, QueueEntry
-from autopilot.decide.starts import BoostStep, EndingRefusal, StartAim
+from autopilot.decide.refusals import WriteRefusal
+from autopilot.decide.starts import BoostStep, StartAim
 from autopilot.rounds.acts import ActConfig, Acts
 from autopilot.rounds.cluster_state import set_switch
 from autopilot.rounds.ledger_history import LedgerReader
@@ -151,7 +152,7 @@ def test_what_the_server_does_not_let_go_back_is_tried_less_and_less_often(tmp_p
 
 @given(st.integers(1, 10_000), st.floats(0, 1e5))
 def test_a_refused_ending_rests_at_most_ten_minutes_and_not_less_than_after_one_refusal(times: int, age: float) -> None:
-    refusal = EndingRefusal(NOW, times)
+    refusal = WriteRefusal(NOW, times)
     assert refusal.rests(NOW + age) or age >= 10.0
     assert not refusal.rests(NOW + 600.0 + age) and not refusal.rests(NOW - 1.0 - age)
-    assert EndingRefusal(NOW, times + 1).rests(NOW + age) or not refusal.rests(NOW + age)
+    assert WriteRefusal(NOW, times + 1).rests(NOW + age) or not refusal.rests(NOW + age)

@@ -56,6 +56,16 @@ def test_a_cluster_whose_largest_node_lends_more_than_half_as_much_again_misses(
     assert all(row.met is not False for row in others)
 
 
+def test_a_simulation_that_lends_and_ends_nothing_is_compared_all_the_same() -> None:
+    nothing, something = LoopRecord.empty(2, 3), LoopRecord.empty(2, 3)
+    something.lent[:] = 500.0
+    something.ended = 1
+    assert all(row.met for row in rows(nothing, [nothing], "") if row.met is not None)
+    by_node, total, _, _, ended, _ = [row for row in rows(something, [nothing], "") if row.met is not None]
+    assert [row.value for row in (by_node, total, ended)] == [1.0] * 3
+    assert not any(row.met for row in (by_node, total, ended))
+
+
 def test_what_is_lent_does_not_depend_on_the_schedulers_draws_and_batch_pods_get_no_more(
     live: LiveWorld, jobs: BatchJobs
 ) -> None:

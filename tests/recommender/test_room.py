@@ -132,9 +132,17 @@ def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
 
 def test_kills_in_the_window_ask_for_more_memory_first() -> None:
     killed = Backtest(14.0, 0.0, 0.0, 0, 3, 0, 0, 0)
-    found = judged(recommendation(backtest=killed), ClusterLimits())
-    assert failed(found) == ["oom"] and "app (3)" in found["oom"].why
-    assert failed(judged(recommendation(MEMORY, GIB, int(1.5 * GIB), backtest=killed), ClusterLimits())) == []
+    found = judged(recommendation(MEMORY, 2 * GIB, int(1.8 * GIB), backtest=killed), ClusterLimits())
+    assert "oom" in failed(found) and "app (3)" in found["oom"].why
+    raised = judged(recommendation(MEMORY, GIB, int(1.5 * GIB), backtest=killed), ClusterLimits())
+    assert failed(raised) == [] and raised["oom"].outcome is GuardrailOutcome.PASS
+
+
+def test_kills_for_lack_of_memory_do_not_hold_cpu_up() -> None:
+    killed = Backtest(14.0, 0.0, 0.0, 0, 3, 0, 0, 0)
+    found = judged(recommendation(amount=900, backtest=killed), ClusterLimits())
+    assert failed(found) == [] and found["oom"].outcome is GuardrailOutcome.WARN
+    assert "app (3)" in found["oom"].why
 
 
 def test_a_change_that_is_hardly_one_is_left_alone() -> None:

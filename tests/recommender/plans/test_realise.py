@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.apps.cli.cluster.installation.restoration import restored
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Apply, Delete, Patch
+from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.core.model.reservations.reservation import PodIdentity, Reservation
 from recommender.plans.preview import NodeRoom, PreviewContext, placed, preview
@@ -102,9 +103,20 @@ def test_an_autoscalers_minimum_is_back_after_any_sequence_of_floors(least: int,
 def test_a_minimum_that_somebody_set_meanwhile_is_left_alone() -> None:
     held = applied(scaler(2), floor(PLAN, 3, scaler(2)))
     held["spec"]["minReplicas"] = 7
-    kept = floor_of(held)
-    assert kept is not None
-    assert applied(held, [restore(held, kept, "shop")])["spec"]["minReplicas"] == 7
+    assert applied(held, [restore(held, "shop")])["spec"]["minReplicas"] == 7
+
+
+def test_uninstall_takes_back_what_a_plan_and_the_autopilot_below_it_have_raised() -> None:
+    lent = scaler(4)
+    lent["metadata"]["annotations"] = {"cotenant.dev/lent-floor": '{"plan": "autopilot", "original": 2, "floor": 4}'}
+    both = applied(lent, floor(PLAN, 3, lent))
+    assert both["spec"]["minReplicas"] == 7
+    address = Address("autoscaling/v2", "horizontalpodautoscalers", "web", "shop")
+    for one in (lent, both):
+        left = applied(one, [restored(address, one)])
+        assert (left["spec"]["minReplicas"], left["metadata"]["annotations"]) == (2, {})
+    # once the plan is over, what is lent stands there again
+    assert applied(both, floor(PLAN, 0, both))["spec"]["minReplicas"] == 4
 
 
 def test_two_plans_do_not_fight_for_one_autoscaler() -> None:

@@ -93,13 +93,14 @@ class AutopilotController:
         for act in acts:
             ids = [standing.change.id for standing in act.changes]
             log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
-        for floor in self._rounds.hold_floors(reading):
-            log.info("autopilot floor", step=floor.event, workload=str(floor.lent.workload), words=floor.words)
         if self._metrics:
             self._metrics.acted(acts)
         before, self._before = self._before, reading  # news that cannot be told is not tried in each round
         if self._chat:
             self._chat.tell(news_of(before, reading, moved, acts), reading.now_seconds)
+        for floor in self._rounds.hold_floors(reading):
+            named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
+            log.info("autopilot floor", step=floor.event, **named)
 
     def _until(self, now_seconds: float) -> float:
         """Time to the next look: at a round, or at starting pods where there may be some."""

@@ -354,8 +354,8 @@ def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> lis
                 intents.append(Delete(address, one.uid, why="its plan is gone"))
     for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
         remembered = realise.floor_of(scaler)
-        if remembered and remembered.plan not in keys:
-            intents.append(realise.restore(scaler, remembered, namespace))
+        if remembered and remembered.plan not in keys and (patch := realise.restore(scaler, namespace)):
+            intents.append(patch)
     return intents
 
 

@@ -23,6 +23,10 @@ PLAN_LABEL: Final = "cotenant.dev/plan"
 """On every object that realises a plan: `key_of` its namespace and name."""
 FLOOR_ANNOTATION: Final = "cotenant.dev/plan-floor"
 """On a HorizontalPodAutoscaler whose minReplicas a plan raised: which plan, what stood there, what was set."""
+LENT_FLOOR_ANNOTATION: Final = "cotenant.dev/lent-floor"
+"""The same where the autopilot lends minReplicas for a peak."""
+FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
+"""A plan raises above what is lent, never the other way round."""
 
 
 class WindowSource(StrEnum):

@@ -2,7 +2,8 @@
 
 Nodes: our taints, amounts and annotations of our field managers. NodeResourceTopologies: batch
 amounts of zones. Pods: our scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change;
-the requests that somebody accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan.
+the requests that somebody accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan, and one that
+the autopilot lends.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from cotenant.core.model.kubernetes.protocol import (
     RESERVATION_LABEL,
     TOPOLOGIES,
 )
+from cotenant.core.model.reservations.plan import FLOOR_ANNOTATIONS
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
 from recommender.colocation.zones import Topology, publish_zones
-from recommender.plans.realise import floor_of, restore
+from recommender.plans.realise import restore
 from scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 Json = Mapping[str, Any]
@@ -48,9 +50,7 @@ def restored(address: Address, live: Json) -> Patch | None:
     if address.resource == "nodes" and (ours := untainted(msgspec.convert(live, TaintedNode), OUR_TAINTS, _WHY)):
         return ours
     if address.resource == "horizontalpodautoscalers":
-        floor = floor_of(live)
-        patch = restore(live, floor, address.namespace) if floor else None
-        return patch if isinstance(patch, Patch) else None
+        return restore(live, address.namespace, _WHY, FLOOR_ANNOTATIONS)
     if address.resource == TOPOLOGIES:
         return next(publish_zones([Topology.parse(live)], {}, _nothing, 0.0), None)
     operations = _operations(address, live)
