@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -14,10 +14,12 @@ from changes.decide.guardrails import GuardrailContext
 from changes.decide.in_place import RESIZABLE, owned
 from changes.decide.rule import ClusterLimits
 from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.changes.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL
 from cotenant.core.model.kubernetes.qos import qos_of
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.kubernetes.selector import LabelSelector
@@ -99,7 +101,7 @@ class LiveContext:
             {name: one for name, one in scalers.items() if one},
             self._disruptions(workload, live),
             self.pods(workload, live),
-            self._room(workload),
+            replace(self._room(workload), devices=self._devices() if any(r.gpu for r in recommendations) else None),
             self.webhook(),
             self.resizes(),
         )
@@ -138,6 +140,13 @@ class LiveContext:
             None if scalers is None else [one for one in scalers if _follows(one, workload)],
             self._nodes(),
         )
+
+    def _devices(self) -> list[Json] | None:
+        """Device objects of nodes whose devices the extender gives out."""
+        for_claims = self._list("/api/v1/nodes", f"{DEVICES_LABEL}={DEVICES_BY_CLAIMS}") or ()
+        names = {node["metadata"]["name"] for node in for_claims}
+        listed = self._list(DEVICES)
+        return None if listed is None else [one for one in listed if one["metadata"]["name"] not in names]
 
     def _nodes(self) -> list[Mapping[Resource, int]] | None:
         if "nodes" not in self._known:

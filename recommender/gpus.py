@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cotenant.core.model.allocation.device_request import NVIDIA_GPU
-from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO, WHOLE
+from cotenant.core.model.allocation.devices import WHOLE
+from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
 from cotenant.core.model.finding import ClusterFinding, FindingKind
 from cotenant.core.model.identity import ContainerRef
 from cotenant.core.model.recommendation import Severity
@@ -21,24 +21,6 @@ from recommender.money import HOURS_PER_MONTH
 
 _ROUNDING_PERCENT = 1e-6
 """What float arithmetic may add to an amount that is a whole step."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuShare:
-    """Percent of GPUs for one container: of one device, or the same whole number of devices in both."""
-
-    core_percent: int
-    memory_percent: int
-
-    @property
-    def devices(self) -> float:
-        """What it takes of devices: of its two amounts the larger one keeps others out."""
-        return max(self.core_percent, self.memory_percent) / WHOLE
-
-    def __str__(self) -> str:
-        if self.core_percent == self.memory_percent and self.core_percent % WHOLE == 0:
-            return f"{NVIDIA_GPU}: {self.core_percent // WHOLE}"
-        return f"{GPU_CORE}: {self.core_percent}, {GPU_MEMORY_RATIO}: {self.memory_percent}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,5 +136,5 @@ def _oversized(container: GpuContainer, own: GpuSettings) -> Iterator[ClusterFin
     freed = (container.devices - share.devices) * container.pods
     level = Severity.WARNING if freed >= 1 else Severity.OK
     now = GpuShare(round(container.requested_core), round(container.requested_memory))
-    proposal = f"{share} instead of {now}"
+    proposal = str(GpuShareProposal(share, now))
     yield ClusterFinding(FindingKind.OVERSIZED_GPU, container.ref, level, figures, proposal, saving)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from changes.decide import autoscaler_targets
 from changes.decide.heap_flags import flag_texts
-from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, changes, refusal, resources
+from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, refusal, resources
 from cotenant.core.model.changes.annotated_resources import (
     CHANGE_ANNOTATION,
     LABEL_VALUE,
@@ -257,7 +257,7 @@ def _moving(
     for recommendation in recommendations:
         if why := refusal(recommendation):
             raise UsageError(f"{recommendation.container}: {why}")
-        if any(changes(value) for value in recommendation.values):
+        if resources(recommendation):
             pointer, old = _container(spec, base, recommendation)
             yield recommendation, pointer, old
 

@@ -12,6 +12,7 @@ from changes.decide import autoscaler_targets
 from changes.decide.capacity_checks import room
 from changes.decide.change_windows import is_open, when
 from changes.decide.field_changes import quiet, template_containers
+from changes.decide.gpu_checks import gpu_rules
 from changes.decide.heap_flags import template_heap_bytes
 from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
@@ -48,11 +49,12 @@ def judge(
         *_recorded(recommendations, moved, settings),
         _heap_flag(moved, around.live),
         *room(recommendations, moved, around),
+        *gpu_rules(recommendations, around),
         _protected(recommendations[0], settings),
         _gitops(recommendations, around, settings),
         _rollout(around.live),
         _disruption(around),
-        _cool_down(moved, around, settings),
+        _cool_down(recommendations, moved, around, settings),
         _window(moved, around),
         *_webhook(around),
         _second(around),
@@ -70,6 +72,8 @@ def _moved(recommendations: Sequence[Recommendation]) -> list[tuple[Recommendati
 
 
 def _recorded(recommendations: Sequence[Recommendation], moved: Moved, settings: GuardrailSettings) -> list[Guardrail]:
+    if any(one.gpu for one in recommendations):
+        return []  # its finding has judged the history, and nothing else moves with it
     return [
         *_evidence(moved, settings),
         _dead_band(moved, settings),
@@ -252,8 +256,12 @@ def _disruption(around: GuardrailContext) -> Guardrail:
     return made("disruption-budget", around.disruptions >= 1, f"its budget lets {around.disruptions} pods go now")
 
 
-def _cool_down(moved: Moved, around: GuardrailContext, settings: GuardrailSettings) -> Guardrail:
-    lowers = any(v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved)
+def _cool_down(
+    recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext, settings: GuardrailSettings
+) -> Guardrail:
+    lowers = any(one.gpu for one in recommendations) or any(
+        v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved
+    )
     if around.changed_seconds is None or not lowers:
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
     hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS

@@ -106,6 +106,9 @@ def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]
         if changes(value):
             amount = None if value.amount is None else format_amount(value.resource, value.amount)
             changed_fields.setdefault(FIELDS[value.field], {})[value.resource.value] = amount
+    if recommendation.gpu:
+        for side in FIELDS.values():
+            changed_fields.setdefault(side, {}).update(recommendation.gpu.moves)
     return changed_fields
 
 

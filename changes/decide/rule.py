@@ -47,13 +47,15 @@ class ClusterLimits:
     """What the namespace and the nodes allow; None is what may not be read, or was not asked for.
 
     limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
-    allocatable of each node that takes pods, in millicores and bytes.
+    allocatable of each node that takes pods, in millicores and bytes; devices: Device objects of nodes whose devices
+    are not for claims, read where a GPU's share moves.
     """
 
     limit_ranges: Sequence[Json] | None = None
     quotas: Sequence[Json] | None = None
     scalers: Sequence[Json] | None = None
     nodes: Sequence[Mapping[Resource, int]] | None = None
+    devices: Sequence[Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.allocation.gpu_share import GpuShareProposal
 from cotenant.core.model.errors import NoData, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.finding import FindingKind
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.recommendation import Recommendation, Restart
+from cotenant.core.model.table import Table
 from cotenant.core.model.views import RECOMMENDATIONS
 
 
@@ -30,6 +35,37 @@ def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
 def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
     """Stored recommendations of a namespace, as they are at the moment; none for one without."""
     return lambda namespace: store.read_document(document_name(namespace), list[Recommendation]) or []
+
+
+def gpu_shares(store: Store, findings: Table) -> list[Recommendation]:
+    """Shares of GPUs that rows of FINDINGS propose, each as a recommendation about that alone."""
+    explanations = Explanations(store)
+    shares = []
+    for row in findings.rows():
+        if row["finding"] != FindingKind.OVERSIZED_GPU:
+            continue
+        ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
+        stored = next((r for r in explanations.of_namespace(row["namespace"]) if r.container == ref), None)
+        if stored is not None:
+            shares.append(_about_gpus(stored, row))
+    return shares
+
+
+def _about_gpus(stored: Recommendation, row: Mapping[str, Any]) -> Recommendation:
+    return replace(
+        stored,
+        strategy=FindingKind.OVERSIZED_GPU.value,
+        values=(),
+        notes=(),
+        queries=(),
+        backtest=None,
+        trust=None,
+        restart=Restart.ROLLOUT,
+        monthly_saving=row["saving_month"],
+        monthly_savings={},
+        heap=None,
+        gpu=GpuShareProposal.parse(row["proposal"]),
+    )
 
 
 def requested_millicores(store: Store) -> int:

@@ -13,6 +13,7 @@ from dataclasses import field as attribute
 from enum import StrEnum
 from typing import Final
 
+from cotenant.core.model.allocation.gpu_share import GpuShareProposal
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
@@ -173,6 +174,9 @@ class Recommendation:
 
     heap: HeapProposal | None = None
     """Of the runtime inside, where it moves; the memory values hold only together with it."""
+
+    gpu: GpuShareProposal | None = None
+    """A share of a GPU, in a recommendation about that alone: no strategy proposes it, a person asks for it."""
 
     role: ContainerRole = ContainerRole.MAIN
     """Which list of the template the container stands in, if in any."""

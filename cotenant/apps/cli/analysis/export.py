@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -94,13 +94,32 @@ def check(output: ScanFormat, folder: Path | None) -> None:
 def write(results: Results, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
     """Write the rows as asked."""
     if output is ScanFormat.PATCH:
-        sys.stdout.writelines(f"{line}\n" for line in _commands(results))
+        write_patches(results.recommendations())
     elif output is ScanFormat.HTML:
         _report(results, folder)
+    elif output is ScanFormat.KUSTOMIZE:
+        write_components(results.recommendations(), folder)
     elif output.is_files:
         _files(_manifests(results, output), folder)
     else:
         print_table(results.rows, Format(output.value), headers=headers)
+
+
+def write_patches(recommendations: list[Recommendation]) -> None:
+    """One `kubectl patch` line per workload, on stdout."""
+    from changes.decide.patches import by_workload, kubectl_command
+
+    _say_refused(recommendations)
+    lines = (line for own in by_workload(recommendations).values() if (line := kubectl_command(*own)))
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def write_components(recommendations: list[Recommendation], folder: Path | None) -> None:
+    """Kustomize components, on stdout or into a folder."""
+    from changes.decide.manifests import kustomize
+
+    _say_refused(recommendations)
+    _files(list(kustomize(recommendations)), folder)
 
 
 def as_yaml(file: File) -> str:
@@ -130,22 +149,11 @@ def save(folder: Path, path: str, text: str) -> None:
         ) from error
 
 
-def _commands(results: Results) -> Iterator[str]:
-    """One `kubectl patch` line per workload."""
-    from changes.decide.patches import by_workload, kubectl_command
-
-    recommendations = results.recommendations()
-    _say_refused(recommendations)
-    return (line for own in by_workload(recommendations).values() if (line := kubectl_command(*own)))
-
-
 def _manifests(results: Results, output: ScanFormat) -> list[File]:
-    from changes.decide.manifests import helm, kustomize, server_side_apply
+    from changes.decide.manifests import helm, server_side_apply
 
     recommendations = results.recommendations()
     _say_refused(recommendations)
-    if output is ScanFormat.KUSTOMIZE:
-        return list(kustomize(recommendations))
     if output is ScanFormat.HELM:
         return list(helm(recommendations, results.settings.recommender.patches))
     chosen = {r.container for r in recommendations}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,11 +20,32 @@ from cotenant.apps.cli.analysis.results import (
 )
 from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app
-from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
 
+if TYPE_CHECKING:
+    from cotenant.apps.cli.analysis.results import StoredScans
+    from cotenant.core.model.table import Table
+
 app = new_app()
+
+
+class FindingsFormat(StrEnum):
+    """How findings are written; the last two are changes of templates, of the findings that propose a GPU's share."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PATCH = "patch"
+    KUSTOMIZE = "kustomize"
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is no table."""
+        return self in (FindingsFormat.PATCH, FindingsFormat.KUSTOMIZE)
 
 
 @app.command(
@@ -30,6 +53,7 @@ app = new_app()
         "cotenant get findings",
         "cotenant get findings --what idle-node --what idle-workload",
         "cotenant get findings -n shop -o csv",
+        "cotenant get findings --what oversized-gpu -o patch  # kubectl patch lines with the proposed shares",
         "cotenant get findings --fail-on severity=critical  # a pod that fits on no node ends with exit code 3",
     )
 )
@@ -43,7 +67,12 @@ def findings(
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
-    output: OutputOption = Format.TABLE,
+    output: Annotated[
+        FindingsFormat, typer.Option("--output", "-o", help="How to write the rows; patch, kustomize: shares of GPUs.")
+    ] = FindingsFormat.TABLE,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for the files of -o kustomize.")
+    ] = None,
     no_headers: NoHeadersOption = False,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -52,13 +81,17 @@ def findings(
 
     from cotenant.core.model.views import FINDINGS
 
+    _check(output, output_dir, all_clusters)
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = _kinds(what)
     scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
     table = scans.read_table(FINDINGS)
     rows = chosen_of_scan(scans, table, namespace, query)
     rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
-    print_table(rows, output, headers=not no_headers)
+    if output.is_change:
+        _write_changes(scans, rows, output, output_dir)
+    else:
+        print_table(rows, Format(output.value), headers=not no_headers)
     shown = set(rows.columns["finding"])
     for kind in (k for k in FindingKind if k.value in shown):
         message(f"{kind}: {FINDING_SENTENCES[kind]}")
@@ -74,3 +107,26 @@ def _kinds(what: list[str] | None) -> list[str]:
     if unknown:
         raise UsageError(f"--what {unknown[0]!r} is no kind of finding", fix=f"Write one of {', '.join(kinds)}.")
     return what or kinds
+
+
+def _check(output: FindingsFormat, folder: Path | None, all_clusters: bool) -> None:
+    if folder is not None and output is not FindingsFormat.KUSTOMIZE:
+        raise UsageError(f"--output-dir does not go with -o {output}", fix="It takes -o kustomize; else use `> FILE`.")
+    if output.is_change and all_clusters:
+        raise UsageError(
+            f"-o {output} is of one cluster: it does not say where it goes", fix="Name it: --cluster NAME."
+        )
+
+
+def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, folder: Path | None) -> None:
+    """What the rows propose, as changes of templates; those that propose none are counted on stderr."""
+    from cotenant.apps.cli.analysis.export import write_components, write_patches
+    from cotenant.apps.pipeline.explain import gpu_shares
+
+    shares = gpu_shares(scans.stores[0], rows)
+    if output is FindingsFormat.PATCH:
+        write_patches(shares)
+    else:
+        write_components(shares, folder)
+    if others := len(rows) - len(shares):
+        message(f"note: {others} findings are no change of a template: only proposed shares of GPUs are")

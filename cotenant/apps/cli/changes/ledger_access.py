@@ -77,6 +77,23 @@ def recommended(settings: Settings, cluster: str | None, names: list[str]) -> li
     return recommendations
 
 
+def gpu_shares_of(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+    """Proposed shares of GPUs of the named workloads; NoData when one of them has none."""
+    from cotenant.apps.cli.analysis.results import open_store
+    from cotenant.apps.pipeline.explain import gpu_shares
+    from cotenant.core.model.views import FINDINGS
+
+    recommendations, store = recommended(settings, cluster, names), open_store(settings, cluster)
+    by_ref = {share.container: share for share in gpu_shares(store, store.read_table(FINDINGS))}
+    without = {r.container.workload for r in recommendations} - {ref.workload for ref in by_ref}
+    if without:
+        raise NoData(
+            f"no share of a GPU is proposed for {min(without)}",
+            fix="cotenant get findings --what oversized-gpu lists those that have one.",
+        )
+    return [by_ref[r.container] for r in recommendations if r.container in by_ref]
+
+
 def _anchor_namespace(settings: Settings, actions: Actions) -> str:
     """Where the head is kept, when that is wanted and allowed; otherwise it is said once."""
     from changes.change_ledger import anchor

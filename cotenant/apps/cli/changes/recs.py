@@ -11,8 +11,8 @@ import typer
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
-from cotenant.apps.cli.changes.ledger_access import one, opened, recommended
-from cotenant.apps.cli.changes.recs_options import Canary, MethodOption, Second, Workloads
+from cotenant.apps.cli.changes.ledger_access import gpu_shares_of, one, opened, recommended
+from cotenant.apps.cli.changes.recs_options import Canary, GpuShares, MethodOption, Second, Workloads
 from cotenant.apps.cli.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
@@ -59,6 +59,7 @@ def show(
     workloads: Workloads,
     method: MethodOption = Method.TEMPLATE,
     approved_by: Second = "",
+    gpu_shares: GpuShares = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     kubeconfig: Kubeconfig = None,
@@ -66,7 +67,7 @@ def show(
 ) -> None:
     """What would be written, field by field, and how each guardrail comes out. Changes nothing."""
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = recommended(settings, cluster, workloads)
+    recommendations = (gpu_shares_of if gpu_shares else recommended)(settings, cluster, workloads)
     with opened(settings) as actions:
         for review in actions.review(recommendations, approved_by, method):
             _print(describe(review))
@@ -79,6 +80,7 @@ def show(
         "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
         "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
         "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
+        "cotenant recs apply recsys/ranker --gpu-shares  # of an oversized GPU",
     )
 )
 def apply(
@@ -92,6 +94,7 @@ def apply(
     approved_by: Second = "",
     method: MethodOption = Method.TEMPLATE,
     canary: Canary = 0.0,
+    gpu_shares: GpuShares = False,
     dry_run: Annotated[
         DryRun, typer.Option("--dry-run", help="server: try it there before; none: trust the review.")
     ] = DryRun.SERVER,
@@ -112,7 +115,7 @@ def apply(
     from cotenant.core.model.changes.change import ChangeState
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = recommended(settings, cluster, workloads)
+    recommendations = (gpu_shares_of if gpu_shares else recommended)(settings, cluster, workloads)
     requested = requested_millicores(open_store(settings, cluster))
     terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
     with opened(settings) as actions:

@@ -30,3 +30,7 @@ Canary = Annotated[
         "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share that goes first; `recs watch` does the rest."
     ),
 ]
+GpuShares = Annotated[
+    bool,
+    typer.Option("--gpu-shares", help="The shares of GPUs that findings propose, in place of CPU and memory."),
+]

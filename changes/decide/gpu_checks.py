@@ -1,0 +1,77 @@
+"""What a share of a GPU has to pass before a template asks for it: rules beside the other guardrails. Pure.
+
+A share is given out by the extender of the scheduler alone, from Device objects; it reserves, and isolates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from changes.decide.field_changes import template_containers
+from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, made
+from cotenant.core.model.allocation.device_request import NVIDIA_GPU, demand_of
+from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceKind, inventory_of
+from cotenant.core.model.allocation.gpu_share import GPU_RESOURCES, GpuShare, GpuShareProposal
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.recommendation import Recommendation
+
+_NO_ISOLATION = (
+    "a share reserves, and stops no process from using more of the device's time or memory: "
+    "share only among workloads that trust each other"
+)
+
+
+def gpu_rules(recommendations: Sequence[Recommendation], around: GuardrailContext) -> Iterator[Guardrail]:
+    """None where no share moves."""
+    kind = recommendations[0].container.workload.kind
+    template = template_containers(around.live, kind)
+    proposals = {r.container.container: r.gpu for r in recommendations if r.gpu}
+    if not proposals:
+        return
+    whys = [why for name, one in proposals.items() if (why := _against(template.get(name) or {}, name, one))]
+    yield made("gpu-request", not whys, "; ".join(whys) or "the template asks for what the proposal was computed for")
+    if not all(one.share.is_whole for one in proposals.values()):
+        yield _devices(around)
+        yield Guardrail("gpu-isolation", GuardrailOutcome.WARN, _NO_ISOLATION)
+
+
+def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal) -> str:
+    """Why the proposal is not for what the container asks for now; "" when it is."""
+    try:
+        requests = requests_of({"containers": [container]}, name)
+        asked = {one for one in GPU_RESOURCES if requests.get(one)}
+        if not asked:
+            return f"{name} asks for no GPU: scan again"
+        if GPU_MEMORY in asked:
+            return f"{name} asks for {GPU_MEMORY} in bytes, which no use is compared with"
+        if proposal.share.is_whole and NVIDIA_GPU not in asked:
+            return f"{name} asks by {min(asked)}, and {proposal.share} would be given out by another way"
+        demand = demand_of(requests, {}, name).requests[DeviceKind.GPU]
+    except UsageError as error:
+        return str(error)
+    core, memory = ((demand.count or 0) * demand.share.get(r, 0) for r in (GPU_CORE, GPU_MEMORY_RATIO))
+    now = GpuShare(core, memory)
+    return "" if now == proposal.now else f"{name} asks for {now}, and the proposal is instead of {proposal.now}"
+
+
+def _devices(around: GuardrailContext) -> Guardrail:
+    """Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait."""
+    gpus = sum(_healthy_gpus(body) for body in around.room.devices or ())
+    if gpus:
+        why = f"{gpus} GPUs stand in Device objects; the extender gives shares of them where extender.devices.on is set"
+        return made("gpu-devices", True, why)
+    why = (
+        "Device objects may not be read, or the cluster has none"
+        if around.room.devices is None
+        else "no Device object of a node whose devices are not for claims lists a healthy GPU"
+    )
+    return made("gpu-devices", False, f"{why}: new pods would wait for a share (docs/devices.md)")
+
+
+def _healthy_gpus(body: Mapping[str, Any]) -> int:
+    try:
+        return sum(one.kind is DeviceKind.GPU and one.healthy for one in inventory_of(body).devices)
+    except UsageError:
+        return 0
