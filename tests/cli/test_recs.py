@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,17 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from changes.decide.bundle import PULL_REQUEST
+from changes.decide.field_changes import address_of
 from cotenant.apps.cli.main import root
+from cotenant.apps.pipeline import tables
+from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.intent import Patch
+from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.views import FINDINGS
 from tests.support import acting
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -31,6 +40,10 @@ def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
 
 
 def run(scene: acting.Scene, *words: str) -> Result:
+    return command(scene, "recs", *words)
+
+
+def command(scene: acting.Scene, *words: str) -> Result:
     rails = ["most_cpu_cut=1", "most_memory_cut=1", "most_requests_share=1", "least_change=0"]
     sets = {
         "actions.ledger": scene.settings.actions.ledger,
@@ -40,7 +53,7 @@ def run(scene: acting.Scene, *words: str) -> Result:
         "store.url": scene.store.url,
     }
     flags = [f"{key}={value}" for key, value in sets.items()] + [f"actions.guardrails.{one}" for one in rails]
-    return CliRunner().invoke(root, [*(word for flag in flags for word in ("--set", flag)), "recs", *words])
+    return CliRunner().invoke(root, [*(word for flag in flags for word in ("--set", flag)), *words])
 
 
 def names(result: Result) -> set[str]:
@@ -113,3 +126,72 @@ def test_a_workload_that_is_not_known_is_said(scene: acting.Scene) -> None:
     unknown = WorkloadRef(scene.namespace, "Deployment", "nobody")
     found = run(scene, "dismiss", str(unknown), "--reason", "x")
     assert found.exit_code == 1 and "no recommendation for" in found.output
+
+
+@pytest.fixture
+def ranker(scene: acting.Scene) -> Iterator[ContainerRef]:
+    """A container that asks for a GPU, of which half would do by the stored findings."""
+    workload, other = (ref for ref in scene.workloads[:2])
+    name = scene.live(workload)["spec"]["template"]["spec"]["containers"][0]["name"]
+    ref, former = ContainerRef(workload, name), scene.store.read_table(FINDINGS)
+    proposal = str(GpuShareProposal(GpuShare(40, 50), GpuShare(100, 100)))
+    found = (
+        ClusterFinding(FindingKind.OVERSIZED_GPU, ref, Severity.WARNING, proposal=proposal, monthly_saving=1.0),
+        ClusterFinding(FindingKind.IDLE_WORKLOAD, other, Severity.WARNING),
+    )
+    scene.store.write_table(tables.findings(found))
+    operation = {
+        "op": "add",
+        "path": "/spec/template/spec/containers/0/resources",
+        "value": {"requests": {"cpu": "1"}, "limits": {"memory": "8Gi", "nvidia.com/gpu": "1"}},
+    }
+    client = scene.client
+    Writer(client, "test").send(Patch(address_of(workload), (operation,), why="test"))
+    client.close()
+    acting.settle_rollouts(scene)
+    yield ref
+    scene.store.write_table(former)
+
+
+def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: acting.Scene, ranker: ContainerRef) -> None:
+    ref, before = ranker.workload, scene.resources(ranker.workload)
+    stopped = run(scene, "apply", str(ref), "--gpu-shares")
+    # no Device object is on this server
+    assert stopped.exit_code == 3 and f"{ref}: stopped by gpu-devices;" in stopped.output
+    terms = ("--gpu-shares", "--override", "gpu-devices", "--yes", "-o", "json")
+    done = run(scene, "apply", str(ref), *terms)
+    assert done.exit_code == 0 and "the server would take it" in done.output, done.output
+    share = {"koordinator.sh/gpu-core": "40", "koordinator.sh/gpu-memory-ratio": "50"}
+    # its CPU and memory, for which something else is recommended, stay
+    expected = {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
+    assert scene.resources(ref)[0] == expected and scene.resources(ref)[1:] == before[1:]
+    (row,) = json.loads(done.stdout[done.stdout.index("[") :])
+    assert run(scene, "rollback", row["change"]).exit_code == 0 and scene.resources(ref) == before
+    assert events(scene) == ["accepted", "applied", "rollback-accepted", "rolled-back"]
+    none = run(scene, "show", str(scene.workloads[2]), "--gpu-shares")
+    assert none.exit_code == 1 and "no share of a GPU is proposed for" in none.output
+
+
+def test_a_proposed_share_of_a_gpu_is_printed_as_a_patch_and_as_a_kustomize_component(
+    scene: acting.Scene, ranker: ContainerRef, tmp_path: Path
+) -> None:
+    printed = command(scene, "get", "findings", "-o", "patch")
+    (line,) = printed.stdout.splitlines()
+    words = shlex.split(line)
+    assert words[:5] == [
+        "kubectl",
+        "patch",
+        "-n",
+        scene.namespace,
+        f"{ranker.workload.kind.lower()}/{ranker.workload.name}",
+    ]
+    (container,) = json.loads(words[7])["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == ranker.container
+    assert container["resources"]["limits"]["koordinator.sh/gpu-core"] == "40"
+    assert "1 findings are no change of a template" in printed.stderr
+    folder = tmp_path / "out"
+    assert command(scene, "get", "findings", "-o", "kustomize", "--output-dir", str(folder)).exit_code == 0
+    names = {path.name for path in folder.rglob("*.yaml")}
+    assert names == {"kustomization.yaml", f"{kind}-{name}.yaml"}
+    wrong = command(scene, "get", "findings", "-o", "patch", "--output-dir", str(folder))
+    assert wrong.exit_code != 0 and "It takes -o kustomize" in wrong.output

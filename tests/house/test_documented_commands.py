@@ -31,6 +31,8 @@ ON_THE_DEMO: Final = (
     "cotenant get findings -n shop -o csv --fail-on severity=critical",
     "cotenant get findings --what idle-gpu --what oversized-gpu --what unmeasured-gpu",
     "cotenant get findings -n recsys --filter finding=oversized-gpu -o csv",
+    "cotenant get findings --what oversized-gpu -o patch",
+    "cotenant get findings --what oversized-gpu -o kustomize",
     "cotenant get replicas",
     "cotenant config show",
     "cotenant config docs",
