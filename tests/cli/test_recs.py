@@ -178,13 +178,8 @@ def test_a_proposed_share_of_a_gpu_is_printed_as_a_patch_and_as_a_kustomize_comp
     printed = command(scene, "get", "findings", "-o", "patch")
     (line,) = printed.stdout.splitlines()
     words = shlex.split(line)
-    assert words[:5] == [
-        "kubectl",
-        "patch",
-        "-n",
-        scene.namespace,
-        f"{ranker.workload.kind.lower()}/{ranker.workload.name}",
-    ]
+    kind, name = ranker.workload.kind.lower(), ranker.workload.name
+    assert words[:5] == ["kubectl", "patch", "-n", scene.namespace, f"{kind}/{name}"]
     (container,) = json.loads(words[7])["spec"]["template"]["spec"]["containers"]
     assert container["name"] == ranker.container
     assert container["resources"]["limits"]["koordinator.sh/gpu-core"] == "40"

@@ -44,8 +44,8 @@ FINDING_SENTENCES: dict[FindingKind, str] = {
     FindingKind.IDLE_GPU: "GPUs are requested and never computed in the whole window; memory that is taken is no work.",
     FindingKind.OVERSIZED_GPU: (
         "A share of the GPU would do. To apply it, switch on the extender's devices (docs/devices.md), then run "
-        "cotenant recs apply NAMESPACE/NAME --gpu-shares. A share reserves: it does not stop a process from taking more "
-        "of the device's time or memory, so share only among workloads that trust each other."
+        "cotenant recs apply NAMESPACE/NAME --gpu-shares. A share reserves: it does not stop a process from taking "
+        "more of the device's time or memory, so share only among workloads that trust each other."
     ),
     FindingKind.UNMEASURED_GPU: (
         "GPUs are requested and no metrics tell their use: let Prometheus scrape DCGM's exporter on the pods' nodes."
