@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -100,7 +101,8 @@ def verdict(report: RebalanceReport, search: str) -> Component:
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:
     """Nodes now and after the moves; at their highest forecast, where there is one."""
-    resource, rows = shown_resource(search), list(report.nodes.rows())
+    rows = list(report.nodes.rows())
+    resource = shown_resource(search, rows)
     links = [(title, {"show": name}, name == resource) for name, title in RESOURCES]
     ways = panels.choices("Resource", links, search)
     now = panels.figure(load_maps.now_and_after(rows, resource), "rebalance-now", load_maps.HEIGHT)
@@ -114,10 +116,16 @@ def maps(report: RebalanceReport, search: str) -> list[Component]:
     return [*drawn, panels.panel(PEAKS, peak, note=f"The 0.95 quantile, in % of capacity; {load_maps.ABOVE} as above.")]
 
 
-def shown_resource(search: str) -> str:
-    """The resource that the URL's `show` names, else CPU."""
+def shown_resource(search: str, rows: Sequence[Row]) -> str:
+    """The resource that the URL's `show` names, else that of which most nodes are above their threshold, else CPU."""
     chosen = panels.address_value(search, "show")
-    return chosen if chosen in dict(RESOURCES) else RESOURCES[0][0]
+    if chosen in dict(RESOURCES):
+        return chosen
+
+    def above(resource: str) -> int:
+        return sum((row[f"{resource}_now"] or 0.0) > (row[f"{resource}_high"] or math.inf) for row in rows)
+
+    return max((name for name, _ in RESOURCES), key=above)
 
 
 def _load_tone(load: str) -> str:

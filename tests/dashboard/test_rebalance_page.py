@@ -27,8 +27,10 @@ from dashboard.frame import panels
 from dashboard.frame.view import DashboardContext, View, in_cluster
 from dashboard.pages import rebalance as page
 from dashboard.rebalance import approval
+from scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from scheduler_ext.rebalance.rebalance_report import report_of
 from tests.dashboard.test_states import text_of
-from tests.scheduler_ext.rebalance.small_cluster import NOW
+from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 from tests.support import dashboard as support
 from tests.support.access import Browser
 from tests.support.moves import APPROVER, JOB_BODIES, OFF, VIEWER, FixedMoves, narrowed, small_emptying, small_report
@@ -117,6 +119,14 @@ def test_tables_have_the_columns_of_the_command_line_with_their_units() -> None:
 
 def test_the_address_chooses_the_resource() -> None:
     assert "Memory now: " in drawn(FixedMoves(), "?show=memory") and "CPU now: " in drawn(FixedMoves(), "?show=disk")
+
+
+def test_without_a_choice_the_maps_show_the_resource_that_most_nodes_have_too_much_of() -> None:
+    # memory of 90 % is above the threshold of 80 %, CPU of 20 % below that of 70 %
+    cluster = inputs(node("full", pod("a-1", 20, memory_percent=90)), node("cold", system=10))
+    reading = RebalanceReading(cluster, gaps=(), forecasts=0)
+    full = FixedMoves(report_of(reading, arguments(), with_forecast=False, configured=True))
+    assert "Memory now: 1 of 2 above" in drawn(full) and "CPU now: " in drawn(full, "?show=cpu")
 
 
 def test_the_pages_tables_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
