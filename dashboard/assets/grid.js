@@ -102,12 +102,13 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   const kindOf = (field) => (field.startsWith("cpu") ? "millicores" : "bytes");
 
   // --- cells; text from the cluster only ever becomes text nodes ---
+  const labelled = (props) => (props.context.labels || {})[props.value] || props.value;
   components.CotenantChip = (props) =>
-    props.value ? h("span", { className: "chip tone-" + String(props.value).replace(/[^a-z]/gi, "").toLowerCase() }, visible(props.value)) : null;
+    props.value ? h("span", { className: "chip tone-" + String(props.value).replace(/[^a-z]/gi, "").toLowerCase() }, visible(labelled(props))) : null;
 
   // A reason that asks for attention is a chip, the plain "ok" is not.
   components.CotenantReason = (props) =>
-    props.value === "ok" ? h("span", { className: "dim" }, "ok") : components.CotenantChip(props);
+    props.value === "ok" ? h("span", { className: "dim" }, labelled(props)) : components.CotenantChip(props);
 
   // What was only said is hatched, what was done is plain.
   components.CotenantMode = (props) =>

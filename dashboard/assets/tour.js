@@ -47,7 +47,8 @@
     if (!place) { end(); return; }
     shown = number;
     place.classList.add("coached");
-    place.scrollIntoView({ block: "center" });
+    if (place.closest("nav")) scrollTo(0, 0); // its text speaks of the clock at the top
+    else place.scrollIntoView({ block: "center" });
     const coach = document.createElement("div");
     coach.className = "coach";
     coach.setAttribute("role", "dialog");
@@ -73,13 +74,16 @@
     coach.querySelector("[data-first]").focus({ preventScroll: true });
   }
 
-  // Beside what is narrow (a link of the navigation), else below its top edge, always inside the window.
+  // Beside what it explains, else below or above it, and never over it where the window has room; always inside.
   function put(coach, box) {
-    const narrow = box.width < 260;
-    const left = narrow ? box.right + 14 : Math.max(16, box.left + 24);
-    const top = narrow ? box.top - 8 : box.top + 40;
-    coach.style.left = `${Math.min(left, innerWidth - coach.offsetWidth - 16) + scrollX}px`;
-    coach.style.top = `${Math.max(8, Math.min(top, innerHeight - coach.offsetHeight - 16)) + scrollY}px`;
+    const gap = 14, edge = 16, wide = coach.offsetWidth, high = coach.offsetHeight;
+    const right = innerWidth - wide - edge, bottom = innerHeight - high - edge;
+    const places = [[box.right + gap, box.top - 8], [box.left - gap - wide, box.top - 8],
+                    [box.left, box.bottom + gap], [box.left, box.top - gap - high]];
+    const free = [([x]) => x <= right, ([x]) => x >= edge, ([, y]) => y <= bottom, ([, y]) => y >= edge];
+    const [x, y] = places.find((place, side) => free[side](place)) || [right, bottom];
+    coach.style.left = `${Math.max(edge, Math.min(x, right)) + scrollX}px`;
+    coach.style.top = `${Math.max(8, Math.min(y, bottom)) + scrollY}px`;
   }
 
   document.addEventListener("click", (event) => {

@@ -17,6 +17,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
 from dashboard.frame import panels
 from dashboard.tables import display
+from dashboard.tables.labels import label
 
 TITLES: Final = {
     (Resource.CPU, Field.REQUEST): "CPU request",
@@ -108,7 +109,7 @@ def _value(value: Value, *, repeated: bool) -> Component:
         line.append(
             html.Span(display.signed(value.change, unit), className="delta-" + ("down" if value.change < 0 else "up"))
         )
-    reason = html.P([panels.chip(value.reason.value), html.Span(SENTENCES[value.reason])], className="reason")
+    reason = html.P([panels.chip(label(value.reason)), html.Span(SENTENCES[value.reason])], className="reason")
     title = html.Div([html.H3(TITLES[value.resource, value.field]), *rating])
     return html.Section(
         [title, html.P(line, className="change"), reason, *_formula(value), *_rules(value)]

@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reasons import short
 from cotenant.core.model.reservations.plan import Score
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -20,6 +19,7 @@ from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import Trace
 from dashboard.tables import display
+from dashboard.tables.labels import label
 
 Floats = npt.NDArray[np.float64]
 STEP_SECONDS: Final = 1800
@@ -30,8 +30,8 @@ BESIDE: Final = 44
 LEFT: Final = 168
 HALF: Final = 0.34
 LEAD: Final = "Start − lead (line)"
-WORDS: Final = 0.3
-"""Share of the axis that a bar's words may need."""
+LETTER: Final = 0.014
+"""Share of the axis that a letter of a bar's words needs on a screen of 1366 pixels."""
 AMBER: Final = "#c98a12"
 STATES: Final[Mapping[str, tuple[str, str, str]]] = {
     "proposed": ("Proposed (hatched)", base.VIOLET, "/"),
@@ -75,7 +75,7 @@ class Bar:
     def words(self) -> str:
         """Label beside its bar."""
         pods = display.counted(self.pods, "pod")
-        note = self.said or ("" if self.reason == "ok" else short(self.reason))
+        note = self.said or ("" if self.reason == "ok" else label(self.reason))
         return f"{pods}, {note}" if note else pods
 
 
@@ -175,18 +175,23 @@ def _leads(placed: Sequence[tuple[int, Bar]]) -> list[Trace]:
 
 
 def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> Trace:
-    """What stands beside the bars, where the next one leaves space for it; hovering says it of all."""
-    following = {id(b): after for (_, b), after in _with_next(placed)}
-    places = [_beside(bar, start_seconds, days, following[id(bar)]) for _, bar in placed]
+    """What stands beside the bars, where it has space; hovering says it of all."""
+    end_seconds = start_seconds + days * DAY_SECONDS
+    free: dict[int, float] = {}
+    places = []
+    for at, bar in placed:
+        later = [b.start_seconds for y, b in placed if y == at and b.start_seconds > bar.start_seconds]
+        space = (free.get(at, start_seconds), min([end_seconds, *later]))
+        need = days * DAY_SECONDS * LETTER * (len(_label(bar)) + 3)
+        places.append(_beside(bar, need, space))
+        free[at] = max(bar.end_seconds, places[-1][0] + need if places[-1][1] == "middle right" else 0)
     return {
         "type": "scatter",
         "mode": "markers+text",
         "marker": {"opacity": 0},
         "x": base.milliseconds([place[0] for place in places]),
         "y": [at for at, _ in placed],
-        "text": [
-            f"  {_short(b.words, BESIDE)}  " if place[1] else "" for (_, b), place in zip(placed, places, strict=True)
-        ],
+        "text": [f"  {_label(b)}  " if place[1] else "" for (_, b), place in zip(placed, places, strict=True)],
         "textposition": [place[1] or "middle center" for place in places],
         "textfont": {"size": 12},
         "customdata": [_hover(b) for _, b in placed],
@@ -195,26 +200,21 @@ def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int
     }
 
 
-def _with_next(placed: Sequence[tuple[int, Bar]]) -> list[tuple[tuple[int, Bar], float]]:
-    """Each bar with the start of the next one on its line."""
-    pairs = []
-    for row, bar in placed:
-        later = [b.start_seconds for y, b in placed if y == row and b.start_seconds > bar.start_seconds]
-        pairs.append(((row, bar), min(later, default=float("inf"))))
-    return pairs
+def _label(bar: Bar) -> str:
+    return _short(bar.words, BESIDE)
 
 
-def _beside(bar: Bar, begin: int, days: int, following: float) -> tuple[int, str]:
-    """Where a bar's words stand: after it, before it, or inside when it fills the day; nowhere among many."""
-    span_seconds = days * DAY_SECONDS
-    start, end, after = ((t - begin) / span_seconds for t in (bar.start_seconds, bar.end_seconds, following))
-    if end <= 1 - WORDS and after >= end + WORDS:
+def _beside(bar: Bar, need_seconds: float, space: tuple[float, float]) -> tuple[int, str]:
+    """Where a bar's words stand within the free space around it: after it, before it, or inside; else nowhere."""
+    first, after = space
+    middle = (max(bar.start_seconds, int(first)) + min(bar.end_seconds, int(after))) // 2
+    if after - bar.end_seconds >= need_seconds:
         return bar.end_seconds, "middle right"
-    if days > 1 or after < end + WORDS:
-        return (bar.start_seconds + bar.end_seconds) // 2, ""
-    if start >= WORDS:
+    if bar.start_seconds - first >= need_seconds:
         return bar.start_seconds, "middle left"
-    return (bar.start_seconds + bar.end_seconds) // 2, "middle center"
+    if min(bar.end_seconds, after) - max(bar.start_seconds, first) >= need_seconds:
+        return middle, "middle center"
+    return middle, ""
 
 
 def _hatch(colour: str, shape: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from cotenant.core.model.table import Column, Kind, Schema
 from cotenant.core.model.text import visible
 from dashboard.frame import panels
 from dashboard.tables import display
+from dashboard.tables.labels import label
 
 MOST_ROWS: Final = 200
 """Rows of a table on a page; the command line and REST have all of them."""
@@ -58,12 +59,13 @@ def reason_chips(codes: Iterable[str]) -> Component:
     """How often each code occurs, with its sentence."""
     counts = sorted(Counter(codes).items())
     return html.Div(
-        [panels.chip(f"{code} {count:,}", "gray", sentence(code)) for code, count in counts], className="chips"
+        [panels.chip(f"{label(code)} {count:,}", "gray", sentence(code)) for code, count in counts], className="chips"
     )
 
 
 def _cell(column: Column, value: Any) -> Any:
     if column.kind is Kind.TEXT:
+        value = label(value) if column.name == "reason" else value
         return whole(value) if len(value) <= LONGEST_WHOLE else visible(value)
     if value is None:
         return display.MISSING

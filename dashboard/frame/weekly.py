@@ -62,6 +62,6 @@ def measured(row: Row) -> str:
         return "Too little history to try it on a past week."
     covered = display.percent(row["covered"])
     return (
-        f"Tried on the last week, unseen: loss {row['relative_loss']:.2f} of repeating the week before; "
+        f"Tried on the last week, unseen: error {row['relative_loss']:.2f} x that of repeating the week before; "
         f"the band held {covered} of the hours (80 % is right)."
     )

@@ -195,4 +195,4 @@ def measured(row: Row | None) -> str:
     if error is None or covered is None:
         return f"Model {row['model']}; its error could not be measured yet.{note}"
     coverage = f"q95 covered {display.percent(covered)} of the values"
-    return f"Model {row['model']}; loss {error:.2f} of the seasonal naive's, {coverage}.{note}"
+    return f"Model {row['model']}; error {error:.2f} x that of repeating yesterday, {coverage}.{note}"

@@ -35,6 +35,8 @@ BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 MEASURED: Final = ("relative_wql", "coverage_95")
+MOST_TIMES: Final = 10
+"""Beyond so many times the error of repeating yesterday, how many does not matter."""
 WORST: Final = 5
 KEY_PARTS: Final = 5
 UNDER: Final = 0.9
@@ -171,17 +173,16 @@ def ahead(view: View, search: str) -> Component:
 
 
 def models(row: Row) -> Component:
-    """Every model that was tested on this series, best first: its loss beside the seasonal naive's, and which serve."""
+    """Every model tested on this series, best first: its error beside repeating yesterday's, and which serve."""
     compared = workload_story.compared(row)
     serving = set(str(row["model"]).split(" + "))
     if not compared:
         return html.P("No model was tested on this series.", className="panel-note")
     most = max(loss for _, loss in compared)
-    head = html.Tr([html.Th(text, scope="col") for text in ("Model", "Loss (seasonal naive = 1)", "Serves")])
+    head = html.Tr([html.Th(text, scope="col") for text in ("Model", "Error (same time yesterday = 1)", "Serves")])
     rows = [_model(name, loss, most, name in serving) for name, loss in compared]
-    summary = (
-        f"{len(compared)} models compared: best {compared[0][0]}, {compared[0][1]:.2f} of the seasonal naive's loss"
-    )
+    best, error = compared[0]
+    summary = f"{len(compared)} models compared: best {best}, {error:.2f} x the error of repeating yesterday"
     table = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
     mixed = html.P(
         "A series is served by a mixture of models and by the trained booster, each the more the better it did on "
@@ -262,18 +263,23 @@ def worst(listed: Relation, rows: Index, measured: Table, search: str) -> list[C
     high = [i for i in np.argsort(-np.nan_to_num(loss, nan=-1.0), kind="stable")[:WORST] if loss[i] > 1]
     low = [i for i in np.argsort(np.nan_to_num(covered, nan=2.0), kind="stable")[:WORST] if covered[i] < UNDER]
     if not high and not low:
-        return [html.P("None is worse than the seasonal naive, none is too sure of itself.", className="panel-note")]
+        return [html.P("None is worse than repeating yesterday, and none covers too little.", className="panel-note")]
     lists = (
-        ("Loss above the seasonal naive's", high, loss, "{:.2f}"),
-        ("Too sure of themselves", low, 100 * covered, "{:.0f} %"),
+        ("Worse than repeating yesterday", high, lambda i: _worse(float(loss[i]))),
+        ("Band too narrow: 95 % expected", low, lambda i: f"{display.percent(float(covered[i]))} covered"),
     )
     sections: list[Component] = []
-    for title, places, values, form in lists:
+    for title, places, value in lists:
         if places:
             worst_rows = list(listed.take(rows[places]).rows())
-            items = [_item(row, form.format(values[i]), search) for row, i in zip(worst_rows, places, strict=True)]
+            items = [_item(row, value(i), search) for row, i in zip(worst_rows, places, strict=True)]
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     return [html.Div(sections, className="row halves worst-lists")]
+
+
+def _worse(loss: float) -> str:
+    """How often the error of repeating yesterday; of a series that hardly moves, any error is many times that."""
+    return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
 
 
 def _item(row: Row, value: str, search: str) -> Component:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import dash_mantine_components as dmc
+import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -14,6 +15,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
 from dashboard.figures import balance, colocation
 from dashboard.frame import panels
@@ -176,9 +178,19 @@ def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     ahead = row_of(snapshot.tables[FORECASTS.name], key)
     height = panels.amount(row["cpu_peak"], Resource.CPU)
     if ahead is None or ahead["peak_time"] is None:
-        return panels.stat("Next peak", ["up to ", height], "No pronounced peak in the next 24 h; the 95 % quantile.")
+        highest = _highest_at(ahead)
+        time = [" about ", panels.clock(highest)] if highest is not None else []
+        note = "No pronounced peak in the next 24 h; the 95 % quantile."
+        return panels.stat("Next peak", ["up to ", height, *time], note)
     window = [panels.window(ahead["peak_time"], ahead["peak_end"])] if ahead["peak_end"] else []
     return panels.stat("Next peak", panels.clock(ahead["peak_time"]), [height, " at the 95 % quantile; ", *window])
+
+
+def _highest_at(ahead: Mapping[str, Any] | None) -> int | None:
+    """Start of the half hour whose 95 % quantile is the highest, Unix seconds; None without a forecast."""
+    if ahead is None or not len(ahead["q95"] or ()):
+        return None
+    return int(ahead["start"]) + HALF_HOUR_SECONDS * int(np.argmax(ahead["q95"]))
 
 
 def _guarded_hours(

@@ -31,6 +31,7 @@ from dashboard.sources.namespace_filter import OF_THESE, overview_of
 from dashboard.tables import carried, display, queries, select_bar, time_span
 from dashboard.tables import selection as choosing
 from dashboard.tables.filters import Query
+from dashboard.tables.labels import label
 from dashboard.tables.queries import RowCondition
 from dashboard.tables.selection import ReadyNow
 
@@ -364,7 +365,7 @@ def _reasons(page: OverviewPage) -> Component:
     rows = [
         html.Li(
             [
-                dcc.Link(reason.value, href=page.href("recommendations", f"reason={reason.value}")),
+                dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
                 f" {display.counted(count, 'value')}. {SENTENCES[reason]}",
             ]
         )
@@ -384,7 +385,7 @@ def _findings(page: OverviewPage) -> Component:
     rows = [
         html.Li(
             [
-                dcc.Link([panels.chip(kind), f" {count:,}"], href=page.href("findings", f"finding={kind}")),
+                dcc.Link([panels.chip(label(kind)), f" {count:,}"], href=page.href("findings", f"finding={kind}")),
                 html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
             ]
         )

@@ -30,6 +30,7 @@ from dashboard.sources import snoozed as postponing
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display, grid, list_page, queries, select_bar
 from dashboard.tables.filters import Query
+from dashboard.tables.labels import label
 from dashboard.tables.list_page import Listing
 
 PROPOSED: Final = {
@@ -210,7 +211,7 @@ def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Re
     ready = Ready(row["ready"] or Ready.NOTHING)
     stopped = f" {visible(row['stopped_by'])}" if row["stopped_by"] else ""
     steps = view.given.steps([recommendation], view.now_seconds()) if ready is Ready.FIRST_STEP else ()
-    line = html.P([panels.chip(ready.value, ready.value.replace("-", "")), f" {READY_SENTENCES[ready]}{stopped}"])
+    line = html.P([panels.chip(label(ready), ready.value.replace("-", "")), f" {READY_SENTENCES[ready]}{stopped}"])
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 

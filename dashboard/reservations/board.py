@@ -33,6 +33,7 @@ from dashboard.reservations.story import PLAN_KIND, PlanListEntry
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display, queries
 from dashboard.tables.filters import Query
+from dashboard.tables.labels import label
 from dashboard.tables.list_page import Listing
 from dashboard.tables.queries import Relation
 
@@ -190,7 +191,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     if not entries:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why))
-    titles = ("Workload and plan", "Phase", "Window", "Pods", "Past peaks")
+    titles = ("Workload and plan", "Phase", "Window", "Pods", "Past peaks covered")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     chosen = selection(view.source.snapshot(), rows, search, plans)
     lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry, chosen)]
@@ -254,7 +255,7 @@ def _last(score: Score) -> str:
 def _hits(row: Row | None) -> str:
     if row is None or row["hit_ratio"] is None:
         return display.MISSING
-    return f"{display.percent(row['hit_ratio'])} of {display.counted(int(row['occurrences'] or 0), 'peak')}"
+    return f"{display.percent(row['hit_ratio'])} of {int(row['occurrences'] or 0):,}"
 
 
 def listed(snapshot: Snapshot, search: str) -> list[Row]:
@@ -374,7 +375,7 @@ def _withheld(rows: Sequence[Row]) -> list[Component]:
     if not withheld:
         return []
     items = [
-        html.Li([panels.chip(code, "orange"), f" {display.counted(count, 'plan')}: {sentence}"])
+        html.Li([panels.chip(label(code), "orange"), f" {display.counted(count, 'plan')}: {sentence}"])
         for code, count, sentence in withheld
     ]
     return [html.H3("Not proposed, and why"), html.Ul(items, className="reasons", id="withheld")]

@@ -10,7 +10,6 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.reasons import short
 from cotenant.core.model.reservations.plan import Plan
 from cotenant.core.model.reservations.plan_service import PlanRef
 from cotenant.core.model.text import visible
@@ -23,6 +22,7 @@ from dashboard.pages import portrait
 from dashboard.reservations import plan_actions, plan_page, proposed_plans, story
 from dashboard.reservations.board import PATH, BoardPlans, rows_of, selection, window_words
 from dashboard.tables import display
+from dashboard.tables.labels import label
 
 IN_HAND: Final = "Plan in hand"
 PODS_HEIGHT: Final = 200
@@ -146,7 +146,7 @@ def _state(row: Row) -> Component:
         return html.P([panels.chip("proposed", "violet"), quiet], className="said")
     code = str(row["reason"])
     return html.P(
-        [panels.chip(f"not proposed: {short(code)}", "orange"), f" {proposed_plans.sentence(code)}"], className="said"
+        [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"], className="said"
     )
 
 

@@ -251,7 +251,7 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
         return f"{approval.decision.value} by {approval.by}: the manager takes it up at its next look."
     if approved and approved.reason == "PolicyNotMet":
         return f"Its policy does not approve it: {approved.message}"
-    return "Somebody has to approve it." if not plan.policy.auto else "Its policy is being asked."
+    return "Waiting for approval." if not plan.policy.auto else "Its policy is being asked."
 
 
 def score_words(score: Score) -> str:

@@ -48,7 +48,7 @@ def amount(value: float | None, resource: MeasuredResource) -> str:
     if resource is Resource.MEMORY:
         return gib(value)
     text = cores(value)
-    return text if text == MISSING or text.endswith("m") else f"{text} core{'' if text == '1' else 's'}"
+    return text if text == MISSING or text.endswith("m") else f"{text} core{'' if text.lstrip('-') == '1' else 's'}"
 
 
 def between(low: float, high: float, resource: Resource) -> str:

@@ -15,6 +15,7 @@ from cotenant.core.model.finding import FINDING_SENTENCES
 from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.table import Column, Kind, Schema
 from dashboard.tables.filters import Query
+from dashboard.tables.labels import LABELS
 
 CHIPS: Final = frozenset({"severity", "ready", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
@@ -97,9 +98,18 @@ def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int
         defaultColDef=DEFAULTS,
         rowModelType="infinite",
         columnSize=None,
-        dashGridOptions={**OPTIONS, "cacheBlockSize": page_rows, "context": {"sentences": sentences()}},
+        dashGridOptions={
+            **OPTIONS,
+            "cacheBlockSize": page_rows,
+            "context": context(),
+        },
         style={"height": "100%", "width": "100%"},
     )
+
+
+def context() -> dict[str, dict[str, str]]:
+    """What cells say for codes: labels, and sentences for tooltips."""
+    return {"sentences": sentences(), "labels": dict(LABELS)}
 
 
 def sentences() -> dict[str, str]:

@@ -23,6 +23,7 @@ from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.sources.source import Snapshot
 from dashboard.tables import carried, display, filters, grid, queries, time_span
 from dashboard.tables.filters import FilterCondition, Query
+from dashboard.tables.labels import label
 
 FACET_VALUES: Final = 40
 FACET_FIRST: Final = 8
@@ -234,7 +235,7 @@ def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> 
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
     pick = dcc.Link(
-        [html.Span(visible(value), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
+        [html.Span(visible(label(value)), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
         href=link(filters.toggled(query, key, value, negated=excluded)),
         className=f"facet-link {state}",
         title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={visible(value)}",

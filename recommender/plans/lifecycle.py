@@ -249,7 +249,7 @@ def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
             return _Decided(PlanPhase.APPROVED, "ByPerson", word)
         return _Decided(PlanPhase.REJECTED, "Rejected", word)
     if not turn.plan.policy.auto:
-        return _Decided(PlanPhase.PROPOSED, "Waiting", "Somebody has to approve it.")
+        return _Decided(PlanPhase.PROPOSED, "Waiting", "Waiting for approval.")
     against = _against(turn, status.expected)
     if against:
         return _Decided(PlanPhase.PROPOSED, "PolicyNotMet", against)

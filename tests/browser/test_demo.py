@@ -261,7 +261,7 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
     page = open_page(demo.at("/"))
     skip_tour(page)
     page.goto(f"{demo.url}/reservations?open=feed/ReservationPlan/deployment-rank")
-    expect(page.locator("#plan-next")).to_contain_text("Somebody has to approve it.", timeout=PATIENCE)
+    expect(page.locator("#plan-next")).to_contain_text("Waiting for approval.", timeout=PATIENCE)
     page.get_by_role("button", name="Approve", exact=True).click()
     page.get_by_role("button", name="Approve now", exact=True).click()
     expect(page.locator("#plan-done")).to_contain_text("will be reserved at")

@@ -115,7 +115,7 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         page = open_page(url)
         hand = Hand(page)
         hand.click("#nav-v")
-        expect(page.locator("#plan-next")).to_contain_text("Somebody has to approve it.")
+        expect(page.locator("#plan-next")).to_contain_text("Waiting for approval.")
         hand.button("Preview")
         expect(page.locator("#plan-preview")).to_contain_text("2 of 2 pods")
         expect(page.locator("#plan-preview")).to_contain_text("Without it")
@@ -177,7 +177,7 @@ def acting(tmp_path: Path, made: Results) -> Iterator[tuple[Scene, str]]:
 def filled(found: Scene) -> None:
     """A plan that waits for somebody, and one in each other state."""
     expected = {"hitRatio": 0.84, "occurrences": 7, "idleCoreHours": 0.6, "missedPods": 0.1, "cost": 0.2}
-    waits = said("Approved", "Somebody has to approve it.", reason="Waiting")
+    waits = said("Approved", "Waiting for approval.", reason="Waiting")
     found.plan("deployment-web", source="Forecast", status={"conditions": [waits], "expected": expected})
     daily = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
     yes = {"decision": "Approved", "by": "bob"}

@@ -84,7 +84,7 @@ def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
     yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
     assert story.next_step(plan(approval=yes), SIX - HOUR).startswith("Approved by ann: the manager takes it up")
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
-    assert story.next_step(old, SIX - HOUR).startswith("Somebody has to approve it.")
+    assert story.next_step(old, SIX - HOUR).startswith("Waiting for approval.")
 
 
 def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:

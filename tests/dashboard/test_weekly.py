@@ -70,7 +70,7 @@ def test_axes_do_not_overlap_and_fill_the_chart() -> None:
 
 
 def test_how_it_did_is_told_or_that_it_could_not_be_tried() -> None:
-    assert "loss 0.83 of repeating the week before" in weekly.measured(row())
+    assert "error 0.83 x that of repeating the week before" in weekly.measured(row())
     assert weekly.measured(row(relative_loss=None)).startswith("Too little history")
 
 

@@ -5,9 +5,7 @@ Adding a member here without a sentence in `SENTENCES` fails a test; so does a r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
 
 
 class Reason(StrEnum):
@@ -263,15 +261,3 @@ SENTENCES: dict[Reason, str] = {
     Reason.AUTOPILOT_REFUSED: "Accepting refused the change before anything was written; it is tried again later, at last once a day.",
     Reason.AUTOPILOT_QUEUE_FULL: "As many changes soak already as may do so at the same time.",
 }
-_LABELS: Final[Mapping[str, str]] = {
-    Reason.NO_WINDOW: "no window needs more pods",
-    Reason.NO_SKILL: "no better than last week",
-    Reason.UNCOVERED: "coverage too low",
-    Reason.NOT_ENOUGH_HISTORY: "not enough history",
-}
-"""Why a reservation plan is not proposed, short enough for a label beside its bar."""
-
-
-def short(code: str) -> str:
-    """Label of a plan that the forecast does not propose; an unknown reason code stands for itself."""
-    return _LABELS.get(code, code)

@@ -69,7 +69,7 @@ def test_nothing_is_held_before_start_minus_lead() -> None:
 def test_a_plan_that_nobody_approved_is_proposed_and_holds_nothing() -> None:
     _, made = after(plan(approval=None), (SIX, seen()))
     assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
-    assert made.status.conditions[0].message == "Somebody has to approve it."
+    assert made.status.conditions[0].message == "Waiting for approval."
 
 
 @pytest.mark.parametrize(

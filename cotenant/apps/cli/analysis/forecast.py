@@ -196,5 +196,6 @@ def _say(row: dict[str, Any]) -> None:
     if row["relative_wql"] is not None and row["coverage_95"] is not None:
         loss, coverage = row["relative_wql"], row["coverage_95"]
         message(
-            f"measured on this series: loss {loss:.2f} x the seasonal naive's, q95 covered {coverage:.0%} of half hours"
+            f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
+            f"q95 covered {coverage:.0%} of half hours"
         )
