@@ -24,6 +24,10 @@ NONE_WHY: Final = (
     "It runs this program's own decisions on what your nodes did, at several risks, and writes to no cluster. "
     "14 days of history come before the first day that is tried."
 )
+IN_DEMO: Final = (
+    " In a second terminal, with the COTENANT_CONFIG that the demo printed when it began; "
+    "then this page shows the outcome."
+)
 COMMAND: Final = "cotenant simulate --trace stored"
 ASSUMED: Final = (
     "A simulation in steps of five minutes: batch work is always waiting, pods are taken as nodes' totals, and p99 "
@@ -44,7 +48,7 @@ def _body(view: View) -> Component:
         return panels.no_results()
     replay = view.source.what_if()
     if replay is None or not replay.risks:
-        return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
+        return _none(view)
     start = min(range(len(replay.risks)), key=lambda place: abs(_risk(replay.risks[place]) - USUAL_PERCENT))
     marks = [{"value": place, "label": f"{_risk(one):g} %"} for place, one in enumerate(replay.risks)]
     slider = dmc.Slider(
@@ -63,6 +67,12 @@ def _body(view: View) -> Component:
         "How often the forecast peak of a node's services may be passed: more is lent, and nodes are short more often."
     )
     return html.Div([panels.panel("Risk", slider, note=note), html.Div(outcome(replay, start), id="what-if-outcome")])
+
+
+def _none(view: View) -> Component:
+    """What fills the page; a demo's own settings are in its terminal."""
+    why = NONE_WHY + (IN_DEMO if view.given.steering is not None else "")
+    return panels.empty(NONE, why=why, command=COMMAND)
 
 
 def outcome(replay: WhatIf, place: int) -> Component:
@@ -127,7 +137,7 @@ def register(app: Dash, view: View) -> None:
 
         def drawn() -> Component:
             replay = view.source.what_if()
-            return panels.empty(NONE, why=NONE_WHY, command=COMMAND) if replay is None else outcome(replay, place)
+            return _none(view) if replay is None else outcome(replay, place)
 
         return panels.guarded(drawn)
 

@@ -158,6 +158,15 @@ def until(what: str, done: Callable[[], object]) -> None:
         time.sleep(0.2)
 
 
+COVERED = """() => {
+  const [mark, place] = [".coach", ".coached"].map((name) => document.querySelector(name).getBoundingClientRect());
+  const wide = Math.min(mark.right, place.right) - Math.max(mark.left, place.left);
+  const high = Math.min(mark.bottom, place.bottom) - Math.max(mark.top, place.top);
+  return Math.max(0, wide) * Math.max(0, high);
+}"""
+"""Square pixels of what a mark of the tour explains that the mark itself hides."""
+
+
 def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through(
     demo: Demo, open_page: Open, axe: str, record_property: Callable[[str, object], None], tmp_path: Path
 ) -> None:
@@ -168,9 +177,11 @@ def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through
     expect(coach.locator("h2")).to_have_text("The day breathes", timeout=PATIENCE)
     assert serious(page, axe) == []
     pictured(page, "demo-tour", tmp_path)
+    assert page.evaluate(COVERED) == 0
     for title in ("The habit of a week", "Recommendations, safely", "Capacity before the peak"):
         page.keyboard.press("Enter")
         expect(coach.locator("h2")).to_have_text(title)
+        assert page.evaluate(COVERED) == 0
     page.keyboard.press("Enter")
     expect(coach).to_have_count(0)
     page.reload()
