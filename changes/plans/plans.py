@@ -178,11 +178,11 @@ def previewed(
     place = PreviewContext(
         _rooms(client, nodes, used), quota_left(client, one.namespace), settings.recommender.prices.per_core_hour
     )
-    others = [p for p in plans(client) if p.key != one.key and p.status.phase and p.status.phase.holds]
+    others = [p for p in plans(client) if p.key != one.key]
     situation = Situation(
         WindowSource.MANUAL,
         wanted={name: amount * one.count for name, amount in one.per_pod.items()},
-        held=added({n: a * p.status.count for n, a in p.per_pod.items()} for p in others),
+        held=added({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
         allocatable=added(node.allocatable for node in nodes),
         quota_left=place.quota_left,
     )

@@ -152,8 +152,14 @@ def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
     window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if window is None:
         return status if status.phase else replace(status, phase=PlanPhase.PROPOSED)
-    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=OccurrenceProgress())
+    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=_since_last(status))
     return replace(fresh, count=turn.plan.most_in(window))
+
+
+def _since_last(status: PlanStatus) -> OccurrenceProgress:
+    """What was counted since the last score, of standby alone."""
+    counted = status.progress.as_of_seconds > status.last_end_seconds
+    return status.progress if counted else OccurrenceProgress()
 
 
 def _with_expectation(turn: _Turn, status: PlanStatus) -> PlanStatus:
@@ -334,15 +340,20 @@ def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
     standby, status = _standby(turn, due.status), due.status
     if not standby:
         return due
-    if status.phase is PlanPhase.APPROVED:
-        if turn.now < status.reserve_at_seconds:
-            word = f"Capacity for {standby} pods is kept ready at any time."
-            status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.look.free > 0)
-        passed = turn.now - status.progress.as_of_seconds
-        if passed >= STANDBY_PERIODS * turn.settings.interval_seconds:
-            progress = observe(status.progress, turn.seen.look, turn.now, counts=True)
-            status = replace(status, progress=progress)
+    if status.phase is PlanPhase.APPROVED and turn.now < status.reserve_at_seconds:
+        word = f"Capacity for {standby} pods is kept ready at any time."
+        status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.look.free > 0)
+    if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
+        status = _counted_beside(turn, status)
     return PlanStep(status, due.want, max(due.free, standby))
+
+
+def _counted_beside(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The status with standby's time outside the windows counted; the next occurrence's score will have it."""
+    progress = _since_last(status)
+    if turn.now - progress.as_of_seconds < STANDBY_PERIODS * turn.settings.interval_seconds:
+        return status
+    return replace(status, progress=observe(progress, turn.seen.look, turn.now, counts=True))
 
 
 def _standby(turn: _Turn, status: PlanStatus) -> int:
@@ -375,9 +386,15 @@ def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | No
 
 
 def _replaced(turn: _Turn, window: Span) -> bool:
-    """Whether the next occurrence of a schedule is due."""
+    """Whether the next occurrence is due: of a schedule at any time, of a forecast once this window is over."""
     rule, lead = turn.plan.recurring, turn.seen.lead.seconds
-    following = schedule.current(rule, turn.now, lead, window.end_seconds) if rule else None
+    if rule:
+        following = schedule.current(rule, turn.now, lead, window.end_seconds)
+    elif turn.now >= window.end_seconds:
+        later = (peak.span for peak in turn.plan.peaks if peak.span.start_seconds >= window.end_seconds)
+        following = next(later, None)
+    else:
+        return False
     return following is not None and turn.now >= following.start_seconds - lead
 
 

@@ -14,6 +14,7 @@ from cotenant.core.model.kubernetes.intent import Apply
 from cotenant.core.model.reservations.plan import (
     PLAN_LABEL,
     Approval,
+    ApprovalPolicy,
     OccurrenceProgress,
     PeakWindow,
     Plan,
@@ -151,14 +152,47 @@ def test_a_new_plan_has_every_window_with_its_pods_and_the_standby() -> None:
     assert [one["count"] for one in spec["windows"]] == [4, 2]
 
 
-@pytest.mark.parametrize(("approval", "standby"), [(None, 1), (Approval(Verdict.APPROVED), 0)])
-def test_nobody_who_approved_a_plan_without_standby_gets_one(approval: Approval | None, standby: int) -> None:
+@pytest.mark.parametrize(
+    ("approval", "policy", "standby"),
+    [
+        (None, ApprovalPolicy(), 1),
+        (Approval(Verdict.APPROVED), ApprovalPolicy(), 0),
+        (None, ApprovalPolicy(auto=True), 0),
+    ],
+)
+def test_nobody_who_approved_a_plan_without_standby_gets_one(
+    approval: Approval | None, policy: ApprovalPolicy, standby: int
+) -> None:
     plan = Plan(
         "shop", "deployment-web", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, 1,
-        window=Span(SIX, SIX + HOUR), labels={MANAGED_BY_LABEL: MANAGED_BY}, approval=approval,
+        window=Span(SIX, SIX + HOUR), labels={MANAGED_BY_LABEL: MANAGED_BY}, approval=approval, policy=policy,
     )  # fmt: skip
     (spec,) = specs(PlanView((plan,), proposals=(proposal(1),)))
     assert spec["amount"]["standby"] == standby
+
+
+def test_a_plan_whose_ttl_has_passed_makes_no_reservation_that_is_over_at_once() -> None:
+    window = Span(SIX, SIX + 4 * HOUR)
+    plan = Plan(
+        "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 1000}, 2, window=window,
+        approval=Approval(Verdict.APPROVED), per_pod_text={"cpu": "1"}, ttl_seconds=HOUR,
+        status=PlanStatus(PlanPhase.HELD, window, SIX - 900, 900, 2),
+    )  # fmt: skip
+    owners = {("shop", "Deployment", "web"): OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}))}
+    for now, count in ((SIX, 2), (SIX + HOUR, 0)):
+        made = decide(PlanView((plan,), owners=owners), now, PlanSettings())
+        writes = [i for i in made.intents if isinstance(i, Apply) and i.address.resource == "reservations"]
+        assert len(writes) == count
+
+
+def test_only_an_approved_plans_standby_takes_from_the_budget_of_others() -> None:
+    peak = Plan(
+        "shop", "peak", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, 4, standby=1
+    )  # fmt: skip
+    assert peak.reserved_pods == 0
+    assert replace(peak, approval=Approval(Verdict.APPROVED)).reserved_pods == 1
+    holding = PlanStatus(PlanPhase.HELD, Span(SIX, SIX + HOUR), count=3)
+    assert replace(peak, approval=Approval(Verdict.APPROVED), status=holding).reserved_pods == 3
 
 
 def test_pods_that_run_without_a_reservation_leave_so_much_less_to_reserve() -> None:

@@ -313,6 +313,32 @@ def test_idle_standby_is_part_of_the_score() -> None:
     assert (one.status.progress.held_pod_seconds, one.status.progress.used_pod_seconds) == (900, 0)
 
 
+def test_standby_that_is_idle_after_the_days_last_window_is_in_the_next_score() -> None:
+    gone = looked(usage(0, 0), 1, 1, 1, 1)
+    there = looked(usage(1, 0), 1, 1, 1, 1)
+    one, over = after(forecast_plan(standby=1), (SIX, gone), (SIX + 60, there), (EIGHT, gone), (EIGHT + 30, gone))
+    assert over.status.phase is PlanPhase.SCORED
+    one, _ = after(one, *((EIGHT + 600 + 300 * i, looked(usage(1, 0))) for i in range(4)))
+    tomorrow = Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR)
+    one = replace(one, window=tomorrow)
+    one, _ = after(one, (EIGHT + 1800, looked(usage(1, 0), 0)))
+    # one free pod: from the look at 30 s after the window to the last one, 1800 s after it
+    assert (one.status.window, one.status.progress.held_pod_seconds) == (tomorrow, 1770)
+
+
+def test_an_extension_ends_where_the_forecasts_next_window_is_due() -> None:
+    later = Span(EIGHT + 1500, EIGHT + HOUR)
+    one = forecast_plan(windows=(PeakWindow(Span(SIX, EIGHT), 2), PeakWindow(later, 4)))
+    look = looked(usage(0, 2, 1), 4, 4, 4, 4, 4, 4)
+    one, extended = after(one, (SIX, look), (EIGHT, look))
+    assert extended.status.phase is PlanPhase.EXTENDED
+    # 20 min of lead: due 5 min after the first window's end, and taken for its own four pods once that one is scored
+    due = later.start_seconds - LEAD.seconds
+    one, _ = after(one, (due, look), (due + 30, look))
+    _, second = after(one, (due + 60, look))
+    assert (second.status.window, second.status.phase, second.want) == (later, PlanPhase.RESERVED, 4)
+
+
 def test_every_window_of_the_day_is_held_in_turn_and_with_its_own_pods() -> None:
     noon, evening = Span(SIX - 6 * HOUR, SIX - 5 * HOUR), Span(SIX, EIGHT)
     one = forecast_plan(window=evening, windows=(PeakWindow(noon, 2), PeakWindow(evening, 4)))

@@ -6,7 +6,7 @@ time, and a watch on all of them would hold them in memory for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +16,7 @@ from changes.plans.plans import quota_left
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.result_controllers import APIS
 from cotenant.apps.manager.decisions import plans
-from cotenant.apps.manager.decisions.plans import OwnerView, PlanView, near, owner_key
+from cotenant.apps.manager.decisions.plans import OwnerView, PlanView, near, owner_key, stands_by
 from cotenant.apps.manager.decisions.results import RunResults
 from cotenant.apps.manager.loop import Changes
 from cotenant.apps.manager.watched import BATCH_CPU
@@ -33,6 +33,8 @@ Json = dict[str, Any]
 
 SWEEP_SECONDS: Final = 600.0
 """Between two looks for autoscalers whose plan is gone."""
+STANDBY_SECONDS: Final = 300.0
+"""Between two looks at the workload of a plan that has standby alone: nothing but its count depends on them."""
 NEAR_SECONDS: Final = 3600.0
 """Before its reservation a plan's workload is looked at: guards and lead are then shown as they will be."""
 _SLOWEST_START_SECONDS: Final = 1800.0
@@ -58,14 +60,18 @@ class PlanController:
         self.interval_seconds: float = settings.plans.interval_seconds
         self._digest = digest(settings)
         self._swept = float("-inf")
+        self._read_at: dict[str, tuple[float, OwnerView | None]] = {}
+        self._quota_left: dict[str, tuple[float, dict[str, int]]] = {}
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """What to write for all plans."""
         mirror = self._mirrors["plans"]
         all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
-        active = [plan for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)]
+        nearby = {plan.key for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)}
+        active = [plan for plan in all_plans if plan.key in nearby or stands_by(plan)]
+        self._forget(active, nearby, now_seconds)
         version, buffers = self._buffers(all_plans)
-        owners, unknown = self._owners(active)
+        owners, unknown = self._owners(active, now_seconds)
         view = PlanView(
             plans=all_plans,
             reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
@@ -76,7 +82,7 @@ class PlanController:
             allocatable=self._allocatable(),
             batch=self._batch(),
             waiting=self._waiting(),
-            quota_left={namespace: quota_left(self._client, namespace) for namespace in {p.namespace for p in active}},
+            quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
             price_per_core_hour=self._settings.recommender.prices.per_core_hour,
             settings_digest=self._digest,
         )
@@ -100,13 +106,30 @@ class PlanController:
         except CotenantError:
             return view  # the features that publish its results say what is wrong with the pipeline
 
-    def _owners(self, active: Sequence[Plan]) -> tuple[dict[tuple[str, str, str], OwnerView], list[ObjectNote]]:
+    def _forget(self, active: Sequence[Plan], nearby: Collection[str], now_seconds: float) -> None:
+        """Keep of what was read that of plans with standby alone, and not for long: they are many, all day."""
+        calm = {plan.key for plan in active if plan.key not in nearby}
+        quiet = {plan.namespace for plan in active} - {plan.namespace for plan in active if plan.key in nearby}
+        since = now_seconds - STANDBY_SECONDS
+        self._read_at = {key: read for key, read in self._read_at.items() if key in calm and read[0] > since}
+        self._quota_left = {name: read for name, read in self._quota_left.items() if name in quiet and read[0] > since}
+
+    def _quota(self, namespace: str, now_seconds: float) -> dict[str, int]:
+        if namespace not in self._quota_left:
+            self._quota_left[namespace] = now_seconds, quota_left(self._client, namespace)
+        return self._quota_left[namespace][1]
+
+    def _owners(
+        self, active: Sequence[Plan], now_seconds: float
+    ) -> tuple[dict[tuple[str, str, str], OwnerView], list[ObjectNote]]:  # fmt: skip
         """Workloads of these plans; one that cannot be asked for, of a kind of its own, is noted and stops no other."""
         owners: dict[tuple[str, str, str], OwnerView] = {}
         notes = []
         for plan in active:
             try:
-                view = self._owner(plan)
+                if plan.key not in self._read_at:
+                    self._read_at[plan.key] = now_seconds, self._owner(plan)
+                view = self._read_at[plan.key][1]
             except ClusterForbidden as error:
                 if APIS.get(plan.owner.kind) == plan.owner.api_version:
                     raise

@@ -121,10 +121,12 @@ def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
     status = plan.status
     if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
         return True
-    decided = plan.policy.auto or (plan.approval is not None and plan.approval.decision is Word.APPROVED)
-    if decided and plan.standby:
-        return True
-    return decided and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
+    return plan.approved and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
+
+
+def stands_by(plan: Plan) -> bool:
+    """Whether a plan's workload has to be looked at now and then outside its windows, for its standby."""
+    return plan.approved and plan.standby > 0
 
 
 def owner_key(plan: Plan) -> tuple[str, str, str]:
@@ -156,9 +158,8 @@ def _plan_observation(
     owner = view.owners.get(owner_key(plan))
     reserved: dict[str, int] = {}
     for other in (p for p in view.plans if p.key != plan.key):
-        count = other.status.count if other.status.phase and other.status.phase.holds else other.standby
         for name, amount in other.per_pod.items():
-            reserved[name] = reserved.get(name, 0) + amount * count
+            reserved[name] = reserved.get(name, 0) + amount * other.reserved_pods
     situation = Situation(
         source=plan.source,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
@@ -307,7 +308,7 @@ def _realised(
         )
     owner = view.owners.get(owner_key(plan))
     until = _expires(plan, window, now_seconds, settings) if window else 0.0
-    count = next_step.free if kind is Realisation.RESERVATION else 0
+    count = next_step.free if kind is Realisation.RESERVATION and until > now_seconds else 0
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
     scaler = view.autoscalers.get(owner_key(plan))
     floor = want if kind is Realisation.REPLICA_FLOOR else 0
@@ -372,7 +373,8 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
         if plan is None and proposal.ready:
             intents.append(proposed(proposal, proposal.quantile, proposal.standby))
         elif plan is not None and proposal.window and _moves(plan, now_seconds):
-            again = proposed(proposal, plan.quantile, plan.standby if plan.approval else proposal.standby)
+            decided = plan.approval or plan.policy.auto
+            again = proposed(proposal, plan.quantile, plan.standby if decided else proposal.standby)
             if _differs(plan, again):
                 intents.append(again)
     return intents

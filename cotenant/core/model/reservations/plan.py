@@ -317,6 +317,23 @@ class Plan:
         return next((peak.count for peak in self.windows if peak.span == window), self.count)
 
     @property
+    def approved(self) -> bool:
+        """Whether a person or its policy approves it, of some occurrence."""
+        return self.policy.auto or (self.approval is not None and self.approval.decision is PlanDecision.APPROVED)
+
+    @property
+    def reserved_pods(self) -> int:
+        """Pods that capacity is reserved for now, those that use it included."""
+        holds = self.status.phase is not None and self.status.phase.holds
+        standby = self.standby if self.approved and not self.suspended else 0
+        return max(self.status.count, standby) if holds else standby
+
+    @property
+    def standby_core_hours(self) -> float:
+        """Most core-hours a day that its standby is free and idle."""
+        return 24 * self.standby * self.cores_per_pod
+
+    @property
     def workload(self) -> WorkloadRef:
         """The workload that it reserves capacity for."""
         return WorkloadRef(self.namespace, self.owner.kind, self.owner.name)
