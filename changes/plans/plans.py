@@ -60,8 +60,12 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     return parse_plan(body)
 
 
-def decided(one: Plan, approval: Approval) -> Apply:
-    """The approval or rejection of a plan; UsageError for an occurrence that is already over."""
+def decided(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
+    """The approval or rejection of a plan; UsageError for an occurrence that is already over.
+
+    standby: pods that are approved with it, None: as the plan has it. It is written with the approval, so that a later
+    decision does not drop one that this writer owns.
+    """
     if approval.decision is PlanDecision.APPROVED and one.status.phase is PlanPhase.MISSED:
         raise UsageError(
             f"the last occurrence of {one.namespace}/{one.name} was missed, and the next is not proposed yet",
@@ -73,11 +77,14 @@ def decided(one: Plan, approval: Approval) -> Apply:
         "by": approval.by,
         "at": moment(approval.at_seconds),
     }
+    spec: dict[str, Any] = {"approval": {**decision, **({"reason": approval.reason} if approval.reason else {})}}
+    if standby is not None or one.standby:
+        spec["amount"] = {"standby": one.standby if standby is None else standby}
     body = {
         "apiVersion": OWN_GROUP,
         "kind": KIND,
         "metadata": {"name": one.name, "namespace": one.namespace},
-        "spec": {"approval": {**decision, **({"reason": approval.reason} if approval.reason else {})}},
+        "spec": spec,
     }
     address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
     return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
@@ -98,7 +105,7 @@ def created(client: KubeClient, requested: Plan) -> Create:
             "kind": requested.owner.kind,
             "name": requested.owner.name,
         },
-        "amount": {"perPod": size, "count": requested.count},
+        "amount": {"perPod": size, "count": requested.count, "standby": requested.standby},
         "realisation": requested.realisation.value,
         "lead": duration(requested.lead_seconds),
     }

@@ -146,9 +146,13 @@ class ClusterPlanService:
         ]
 
     # --- acting -------------------------------------------------------------------------------------------------------
-    def approve(self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
-        """Let its capacity be reserved at start - lead."""
-        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason))
+    def approve(
+        self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "", standby: int | None = None
+    ) -> Plan:
+        """Let its capacity be reserved at start - lead, with this standby (None: its own)."""
+        if standby is not None:
+            plan_terms.checked_standby(standby)
+        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason), standby)
 
     def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and release what is reserved."""
@@ -214,12 +218,18 @@ class ClusterPlanService:
         return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, make_intent)
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _decide(self, who: Person, ref: PlanRef, choice: tuple[PlanDecision, DecisionScope, str]) -> Plan:
+    def _decide(
+        self,
+        who: Person,
+        ref: PlanRef,
+        choice: tuple[PlanDecision, DecisionScope, str],
+        standby: int | None = None,
+    ) -> Plan:  # fmt: skip
         word, scope, reason = choice
 
         def make_intent(client: KubeClient, by: str) -> Intent:
             one = plans.plan(client, ref.namespace, ref.name)
-            return plans.decided(one, Approval(word, scope, by, self._now(), reason))
+            return plans.decided(one, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
         return self._do(who, Right.APPROVE, ref, event, make_intent)

@@ -26,6 +26,7 @@ from cotenant.core.model.reservations.plan_wire import span_body
 from recommender.plans import schedule
 
 MOST_PODS: Final = 10_000
+MOST_STANDBY_PODS: Final = 100
 QUANTILES: Final = (0.5, 0.999)
 LONGEST_LEAD_SECONDS: Final = 6 * 3600.0
 LONGEST_WINDOW_SECONDS: Final = 7 * 86_400.0
@@ -39,6 +40,7 @@ Operation = dict[str, Any]
 def checked(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     """The terms; UsageError names the first one that cannot be, with its unit."""
     _within("pods", terms.pods, (1, MOST_PODS), "")
+    checked_standby(terms.standby)
     _within("quantile", terms.quantile, QUANTILES, "")
     _within("lead", terms.lead_seconds, (0, LONGEST_LEAD_SECONDS), " s")
     if terms.ttl_seconds is not None:
@@ -55,6 +57,12 @@ def checked(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     else:
         raise UsageError("a plan needs a window or a schedule", fix="Give a start and an end, or cron's five fields.")
     return terms
+
+
+def checked_standby(pods: int) -> int:
+    """Pods of standby; UsageError for what no plan may have."""
+    _within("standby", pods, (0, MOST_STANDBY_PODS), " pods")
+    return pods
 
 
 def _within(what: str, value: float, bounds: tuple[float, float], unit: str) -> None:
@@ -112,6 +120,7 @@ def changed(plan: Plan, terms: PlanTerms) -> Plan:
         realisation=terms.realisation,
         allocate_once=terms.allocate_once,
         allocate_policy=terms.allocate_policy,
+        standby=terms.standby,
         status=PlanStatus(expected=plan.status.expected) if moved else plan.status,
     )
 
@@ -144,7 +153,7 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
     """JSON patch operations for the terms that differ from the plan's.
 
     A forecast plan whose window or pods a person edits gets a label with the window's end, until which the forecast
-    leaves both alone.
+    leaves both alone; so does one whose standby is edited before it is approved: afterwards no forecast changes it.
     """
     old = PlanTerms.of(plan)
     if terms.window and terms.window != old.window:
@@ -155,6 +164,8 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
         yield _set("recurring", _recurring_body(terms.recurring))
     if terms.pods != old.pods:
         yield _set("amount/count", terms.pods)
+    if terms.standby != old.standby:
+        yield _set("amount/standby", terms.standby)
     if terms.quantile != old.quantile:
         yield _set("quantile", terms.quantile)
     if terms.lead_seconds != old.lead_seconds:
@@ -168,7 +179,9 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
         yield _set("allocateOnce", terms.allocate_once)
     if terms.allocate_policy != old.allocate_policy:
         yield _set("allocatePolicy", terms.allocate_policy.value)
-    if plan.source is WindowSource.FORECAST and (terms.window, terms.pods) != (old.window, old.pods) and terms.window:
+    chosen = (terms.window, terms.pods) != (old.window, old.pods)
+    chosen = chosen or (terms.standby != old.standby and not plan.approved)
+    if plan.source is WindowSource.FORECAST and chosen and terms.window:
         yield {
             "op": "add",
             "path": "/metadata/labels",

@@ -82,6 +82,7 @@ def _room(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
     kinds = tuple((r.value, r.value) for r in Realisation)
     return [
         FieldOf("pods", "Pods", "number", terms.pods),
+        FieldOf("standby", "Standby, pods", "number", terms.standby, "capacity kept ready at any time; 0 is none"),
         *(level if forecast else []),
         FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "the pods' start time is added"),
         FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: until the window is over"),
@@ -114,6 +115,7 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
         realisation=Realisation(form.get("realisation") or old.realisation),
         allocate_once=form.get("once", "yes") == "yes",
         allocate_policy=_policy(form, old),
+        standby=int(_number(form, "standby", "Standby")) if "standby" in form else old.standby,
     )
 
 

@@ -13,7 +13,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
-from cotenant.core.model.reservations.plan import Plan, Span, WindowSource
+from cotenant.core.model.reservations.plan import PeakWindow, Plan, Span, WindowSource
 from cotenant.core.model.reservations.plan_service import PlanRef, Preview
 from cotenant.core.model.resource import GIB
 from cotenant.core.model.text import visible
@@ -71,22 +71,28 @@ def standing(plan: Plan, now_seconds: float) -> list[Component]:
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     room = f"{display.counted(story.wanted(plan), 'pod')} of {plan.cores_per_pod:g} cores"
     line = html.P([panels.chip(phase.value, story.tone(plan)), " ", *when, f" · {room}"], className="verdict")
-    lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next"), *_beside(plan)]
+    lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
+    lines += _beside(plan, "plan-beside")
     return [*lines, *units(plan)] if plan.status.units else lines
 
 
-def _beside(plan: Plan) -> list[Component]:
+def _beside(plan: Plan, id_: str) -> list[Component]:
     """The forecast's other windows, and what is kept ready at any time."""
-    parts: list[Any] = []
-    for peak in story.more_windows(plan):
-        pods = display.counted(peak.count, "pod")
-        parts += [", " if parts else "Other windows: ", panels.moment(peak.span.start_seconds), " – "]
-        parts += [panels.clock(peak.span.end_seconds), f" for {pods}"]
-    parts += ["."] if parts else []
+    parts = _windows(story.more_windows(plan))
+    parts = ["Other windows: ", *parts, "."] if parts else []
     if plan.standby:
-        room = display.counted(plan.standby, "pod")
-        parts.append(f" While it is approved, capacity for {room} is kept ready at any time.")
-    return [html.P(parts, className="panel-note", id="plan-beside")] if parts else []
+        room = f"{display.counted(plan.standby, 'pod')} of {plan.cores_per_pod:g} cores"
+        idle = f"at most {plan.standby_core_hours:,.1f} idle core-hours a day"
+        parts.append(f" While it is approved, capacity for {room} is kept ready at any time: {idle}. Edit changes it.")
+    return [html.P(parts, className="panel-note", id=id_)] if parts else []
+
+
+def _windows(peaks: Sequence[PeakWindow]) -> list[Any]:
+    parts: list[Any] = []
+    for peak in peaks:
+        parts += [", " if parts else "", panels.moment(peak.span.start_seconds), " – "]
+        parts += [panels.clock(peak.span.end_seconds), f" for {display.counted(peak.count, 'pod')}"]
+    return parts
 
 
 def units(plan: Plan) -> list[Component]:
@@ -149,7 +155,9 @@ def previewed(preview: Preview, currency: str, title: str = "If it is approved")
         ("Fits at the start", _then(preview)),
         *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
         ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
+        ("Windows", _windows(preview.windows)),
         ("Reserved", _worth(preview.held_core_hours, preview.held_cost, currency)),
+        ("Standby", _standby(preview, currency)),
         ("Without it", preview.without),
         *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
         *(("Note", note) for note in preview.notes),
@@ -174,6 +182,13 @@ def _then(preview: Preview) -> str:
     return f"{fits}, by the forecast (q95) of what nodes use then"
 
 
+def _standby(preview: Preview, currency: str) -> str:
+    if not preview.standby:
+        return ""
+    idle = _worth(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
+    return f"{display.counted(preview.standby, 'pod')} more at any time: {idle} idle a day"
+
+
 def _left(name: str, amount: int) -> str:
     text = f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / GIB:.1f} GiB"
     return f"{text}: not enough" if amount < 0 else text
@@ -193,7 +208,12 @@ def approve_form(plan: Plan, now_seconds: float) -> Component:
     scope = dmc.SegmentedControl(id="plan-approve-scope", value="Once", data=both, size="xs")
     return _form(
         "Approve",
-        [html.P(story.reserve_words(plan, now_seconds), className="said"), _group("For", scope), _why("approve")],
+        [
+            html.P(story.reserve_words(plan, now_seconds), className="said"),
+            *_beside(plan, "plan-approve-beside"),
+            _group("For", scope),
+            _why("approve"),
+        ],
         html.Button("Approve now", id="plan-approve-now", className="button primary"),
     )
 

@@ -45,6 +45,7 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
     realisation: Realisation = Realisation.RESERVATION
     allocate_once: bool = True
     allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+    standby: int = 0
 
     def terms(self) -> PlanTerms:
         """For the service."""
@@ -63,6 +64,7 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
             self.realisation,
             self.allocate_once,
             self.allocate_policy,
+            self.standby,
         )
 
 

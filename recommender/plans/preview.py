@@ -45,7 +45,8 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod
     batch = np.array([node.batch_millicores for node in place.nodes], dtype=np.float64) / 1000
     displaced = float(np.minimum(batch, counts * cores).sum()) * hours
-    reserved_core_hours = plan.count * cores * hours
+    reserved_core_hours = sum(peak.count * cores * peak.span.seconds / HOUR_SECONDS for peak in plan.windows)
+    reserved_core_hours = reserved_core_hours or plan.count * cores * hours
     missing = plan.count - int(counts.sum())
     then = placed_then(plan, place.nodes)
     late = None if then is None else plan.count - int(then.sum())
@@ -66,6 +67,10 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         guards=guards,
         notes=tuple(_notes(plan, missing, late)),
         without=_without(plan, missing, expected),
+        windows=plan.windows,
+        standby=plan.standby,
+        standby_core_hours=plan.standby_core_hours,
+        standby_cost=plan.standby_core_hours * place.price_per_core_hour,
     )
 
 
@@ -111,11 +116,6 @@ def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) ->
 def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
     """What a person should know, in sentences."""
     notes = []
-    if plan.standby:
-        cores = plan.standby * plan.cores_per_pod
-        notes.append(
-            f"Capacity for {plan.standby} more of its pods ({cores:g} cores) is kept ready while it is approved."
-        )
     if missing:
         notes.append(f"{missing} of {plan.count} pods fit on no node now: capacity must become free by the start.")
     if late is not None and late > missing:

@@ -61,6 +61,22 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     assert sent["spec"]["approval"]["decision"] == "Approved"
 
 
+def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_keep_it(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    plan = service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=2)
+    assert plan.standby == 2
+    service.reject(APPROVER, PEAK, "not now")
+    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES).standby == 2
+    # two pods of two cores, all day
+    seen = service.preview(OWNER, PEAK)
+    assert (seen.standby, seen.standby_core_hours) == (2, 96.0)
+    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=0).standby == 0
+    with pytest.raises(UsageError, match="standby 101 pods is out of its range"):
+        service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=101)
+
+
 def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     with pytest.raises(UsageError, match="needs a reason"):

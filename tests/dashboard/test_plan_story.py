@@ -197,6 +197,7 @@ def test_many_occurrences_share_a_line_and_words_stand_only_where_there_is_room(
     length=st.integers(60, 86_400),
     lead=st.integers(0, 360),
     ttl=st.none() | st.integers(1, 5000),
+    standby=st.integers(0, 100),
     once=st.booleans(),
     kind=st.sampled_from(list(Realisation)),
     policy=st.sampled_from([AllocatePolicy.ALIGNED, AllocatePolicy.RESTRICTED]),
@@ -206,12 +207,13 @@ def test_a_form_that_nobody_touched_gives_back_the_plan_s_own_terms(**given_term
     window = Span(float(one["start"]), float(one["start"] + one["length"]))
     ttl = None if one["ttl"] is None else 60.0 * one["ttl"]
     terms = PlanTerms(
-        one["pods"], window, None, 0.9, 60.0 * one["lead"], ttl, one["kind"], one["once"], one["policy"]
+        one["pods"], window, None, 0.9, 60.0 * one["lead"], ttl, one["kind"], one["once"], one["policy"],
+        one["standby"],
     )  # fmt: skip
     made = Plan(
         "shop", "x", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {}, terms.pods, window=window,
         lead_seconds=terms.lead_seconds, ttl_seconds=ttl, realisation=terms.realisation,
-        allocate_once=terms.allocate_once, allocate_policy=terms.allocate_policy,
+        allocate_once=terms.allocate_once, allocate_policy=terms.allocate_policy, standby=terms.standby,
     )  # fmt: skip
     typed = {field.key: field.value for field in plan_forms.fields(made)}
     assert plan_forms.terms(typed, PlanTerms.of(made)) == terms

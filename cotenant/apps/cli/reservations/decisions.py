@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,12 @@ YesOption = Annotated[
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
 ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else the login name.")]
+StandbyOption = Annotated[
+    int | None,
+    typer.Option(
+        "--standby", min=0, max=100, metavar="PODS", help="Pods that capacity is kept ready for at any time; 0 is none."
+    ),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who read it later.")]
 
 
@@ -46,12 +53,14 @@ ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why
     epilog=examples(
         "cotenant reservations approve shop/deployment-web  # a dry run",
         "cotenant reservations approve shop/deployment-web --once --yes",
+        "cotenant reservations approve shop/deployment-web --standby 0 --yes  # its windows alone",
     )
 )
 def approve(
     ctx: typer.Context,
     plan: PlanArgument,
     once: OnceOption = False,
+    standby: StandbyOption = None,
     reason: ReasonOption = "",
     by: ByOption = None,
     yes: YesOption = False,
@@ -64,14 +73,15 @@ def approve(
     scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        approved = service.approve(person(who), ref, scope, reason)
+        approved = service.approve(person(who), ref, scope, reason, standby)
+        beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
         if not approved.status.window:
-            return f"Approved by {who}; written"
+            return f"Approved by {who}; written{beside}"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return f"Approved by {who}; written\ncapacity for {approved.count} pods will be reserved at {at}"
+        return f"Approved by {who}; written\ncapacity for {approved.count} pods will be reserved at {at}{beside}"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason), act)
+    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason, standby), act)
 
 
 @app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
@@ -193,11 +203,33 @@ def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
     message(f"{intent.address}: {intent.why}; {done}")
 
 
-def _approval(decision: PlanDecision, scope: DecisionScope, who: str, reason: str) -> Trial:
+def _approval(
+    decision: PlanDecision, scope: DecisionScope, who: str, reason: str, standby: int | None = None
+) -> Trial:  # fmt: skip
     from changes.plans.plans import decided
-    from cotenant.core.model.reservations.plan import Approval
+    from cotenant.core.model.reservations.plan import Approval, PlanDecision
 
-    return lambda plan, now_seconds: decided(plan, Approval(decision, scope, who, now_seconds, reason))
+    def trial(plan: Plan, now_seconds: float) -> Apply:
+        if decision is PlanDecision.APPROVED and (
+            beside := _beside(plan if standby is None else replace(plan, standby=standby))
+        ):
+            message(beside)
+        return decided(plan, Approval(decision, scope, who, now_seconds, reason), standby)
+
+    return trial
+
+
+def _beside(plan: Plan) -> str:
+    """The windows that an approval covers and what is kept ready at any time, a line each; empty for neither."""
+    from cotenant.apps.cli.reservations.rows import window_text
+
+    lines = [f"windows (UTC): {window_text(plan.windows)}"] if plan.windows else []
+    if plan.standby:
+        lines.append(
+            f"standby: capacity for {plan.standby} more pods of {plan.cores_per_pod:g} cores at any time, at most "
+            f"{plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 leaves it out"
+        )
+    return "\n".join(lines)
 
 
 def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ from cotenant.apps.cli.output import (
 from cotenant.apps.cli.reservations import decisions
 from cotenant.apps.cli.reservations.decisions import (
     PlanArgument,
+    StandbyOption,
     YesOption,
     check,
     login,
@@ -199,6 +201,7 @@ def plan(
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of the plan; else made of the workload.")
     ] = "",
+    standby: StandbyOption = None,
     yes: YesOption = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -213,11 +216,12 @@ def plan(
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-        service_of(settings).make(person(login()), ref, PlanTerms(pods, window, recurring), title)
+        service_of(settings).make(person(login()), ref, PlanTerms(pods, window, recurring, standby=standby or 0), title)
         message(f"reservationplans/{ref.namespace}/{title}: written")
     else:
         client = _client(settings)
-        check(client, created(client, new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)))
+        one = new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)
+        check(client, created(client, replace(one, standby=standby or 0)))
     message(f"approve it with: cotenant reservations approve {ref.namespace}/{title} --yes")
 
 

@@ -126,7 +126,15 @@ def preview_table(preview: Preview, currency: str) -> Table:
             "fits at the start",
             "no forecast of then" if late is None else _placed(preview.count, late, preview.nodes_then),
         ),
+        *((("windows", f"{window_text(preview.windows)} (UTC)"),) if preview.windows else ()),
         ("reserved", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
+        (
+            "standby",
+            f"capacity for {preview.standby} more pods at any time: at most {preview.standby_core_hours:.1f} idle "
+            f"core-hours a day, {preview.standby_cost:.2f} {currency}; --standby 0 approves it without",
+        )
+        if preview.standby
+        else ("standby", "none"),
         (
             "batch displaced",
             f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",

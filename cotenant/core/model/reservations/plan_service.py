@@ -17,6 +17,7 @@ from cotenant.core.model.reservations.plan import (
     ApprovalPolicy,
     DecisionScope,
     Expected,
+    PeakWindow,
     Plan,
     Realisation,
     Recurrence,
@@ -65,6 +66,13 @@ class Preview:
     """What happens when nothing is reserved, in a sentence."""
     nodes_then: tuple[tuple[str, int], ...] = ()
     unplaced_then: int | None = None
+    windows: tuple[PeakWindow, ...] = ()
+    """All windows that are approved with it, ascending; held_core_hours is their sum."""
+    standby: int = 0
+    """Pods that capacity is kept ready for at any time."""
+    standby_core_hours: float = 0.0
+    """Most of it that is idle a day, in core-hours."""
+    standby_cost: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -89,6 +97,7 @@ class PlanTerms:
     """What a person may choose about a plan. Exactly one of window and recurring.
 
     ttl_seconds None: Reservations are kept until the window is over; quantile is used by forecast plans alone.
+    standby: pods that capacity is kept ready for at any time while the plan is approved.
     """
 
     pods: int
@@ -100,6 +109,7 @@ class PlanTerms:
     realisation: Realisation = Realisation.RESERVATION
     allocate_once: bool = True
     allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+    standby: int = 0
 
     @classmethod
     def of(cls, plan: Plan) -> PlanTerms:
@@ -114,6 +124,7 @@ class PlanTerms:
             plan.realisation,
             plan.allocate_once,
             plan.allocate_policy,
+            plan.standby,
         )
 
 
@@ -157,8 +168,10 @@ class PlanService(Protocol):
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet. Right.REVIEW."""
 
-    def approve(self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
-        """Let its capacity be reserved at start - lead. Right.APPROVE."""
+    def approve(
+        self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "", standby: int | None = None
+    ) -> Plan:
+        """Let its capacity be reserved at start - lead, with this standby (None: its own). Right.APPROVE."""
 
     def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and release what is reserved; a reason is needed. Right.APPROVE."""
