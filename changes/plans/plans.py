@@ -98,6 +98,7 @@ def created(client: KubeClient, requested: Plan) -> Create:
     if requested.recurring:
         schedule.check(requested.recurring)
     size = dict(requested.per_pod_text) or size_of(client, requested)
+    standby = {"standby": requested.standby} if requested.standby else {}
     spec: dict[str, Any] = {
         "source": requested.source.value,
         "owner": {
@@ -105,7 +106,7 @@ def created(client: KubeClient, requested: Plan) -> Create:
             "kind": requested.owner.kind,
             "name": requested.owner.name,
         },
-        "amount": {"perPod": size, "count": requested.count, "standby": requested.standby},
+        "amount": {"perPod": size, "count": requested.count, **standby},
         "realisation": requested.realisation.value,
         "lead": duration(requested.lead_seconds),
     }

@@ -135,6 +135,12 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     }  # fmt: skip
     rows = [(row.event, row.subject) for row in Ledger(ledger, reading=True).entries()]
     assert rows == [(event, name) for event in ("plan-asked", "plan-made", "plan-asked", "plan-approved")]
+    # one pod of half a core, all day
+    standby = "standby: capacity for 1 more pods of 0.5 cores at any time, at most 12.0 idle core-hours a day"
+    assert standby in run("approve", name, "--standby", "1", *where).stderr
+    assert standby in run("approve", name, "--standby", "1", *where, "--yes").stderr
+    assert run("approve", name, "--standby", "0", *where, "--yes").exit_code == 0
+    assert api.get(path)["spec"]["amount"]["standby"] == 0
     (row,) = json.loads(run("list", "-n", namespace, *where, "-o", "json").stdout)
     assert (row["plan"], row["source"], row["pods"]) == ("deployment-web-schedule", "Recurring", 3)
     assert "no occurrence has ended yet" in run("report", name, *where).stderr
