@@ -228,12 +228,30 @@ PAUSE_SECONDS: Final = 1800.0
 """A pod younger than this may have been moved just now; it stays."""
 
 
+CHURN: Final = 0.01
+"""Share of all pods that a round moves at most..."""
+LEAST_CHURN: Final = 10
+"""...or so many pods, where the share is less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """How many pods any hour moves at most: a share of all, or `least` where that is more."""
+
+    share: float = CHURN
+    least: int = LEAST_CHURN
+
+
+DEFAULT_CHURN: Final = Churn()
+
+
 @dataclass(frozen=True, slots=True)
 class RebalanceArgs:
     """What a configuration says; warnings: keys that are not read, each with its path.
 
     Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the churn's share;
-    resting: workloads (NAMESPACE/KIND/NAME) that were moved a short time ago.
+    resting: workloads (NAMESPACE/KIND/NAME) that were moved a short time ago. churn: what a look goes by, of which
+    earlier moves leave it most_moves.
     """
 
     low_node_load: LowNodeLoadArgs
@@ -242,6 +260,7 @@ class RebalanceArgs:
     pause_seconds: float = PAUSE_SECONDS
     most_moves: int | None = None
     resting: frozenset[str] = frozenset()
+    churn: Churn = DEFAULT_CHURN
 
     @property
     def is_dry_run(self) -> bool:

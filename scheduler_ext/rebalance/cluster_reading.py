@@ -6,6 +6,7 @@ forbidden; `gaps` says so, because a plan without them is a weaker one.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from scheduler_ext.rebalance.load import (
     WorkloadOutlook,
     pod_of,
 )
+from scheduler_ext.rebalance.migration.job import MigrationJob, address_of
 from scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
@@ -94,12 +96,13 @@ class WaitingPodWire(msgspec.Struct):
 class RebalanceReading:
     """The cluster at one moment.
 
-    gaps: what could not be read, each as a sentence. forecasts: how many nodes have one.
+    gaps: what could not be read, each as a sentence. forecasts: how many nodes have one. jobs: moves of before.
     """
 
     inputs: RebalanceInputs
     gaps: tuple[str, ...]
     forecasts: int
+    jobs: tuple[MigrationJob, ...] = ()
 
     @property
     def has_forecasts(self) -> bool:
@@ -128,7 +131,24 @@ def read(
     loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
     inputs = RebalanceInputs.of(loads, budgets, now_seconds, _waiting(client, settings))
     inputs = replace(inputs, workloads=_workloads(client, namespace, gaps))
-    return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads))
+    jobs = _jobs(client, gaps)
+    return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads), jobs)
+
+
+def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
+    """PodMigrationJobs; none where their kind is not installed, and without those that nobody can read."""
+    jobs = []
+    try:
+        bodies = client.list(address_of("").collection, dict[str, Any])
+    except ClusterAbsent:
+        return ()
+    except ClusterForbidden as error:
+        gaps.append(f"moves of the last hour are not counted: {error.message}")
+        return ()
+    for body in bodies:
+        with contextlib.suppress(UsageError):
+            jobs.append(MigrationJob.parse(body))
+    return tuple(jobs)
 
 
 def _waiting(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:

@@ -17,11 +17,13 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.struct_validation import deviations
 from scheduler_ext.rebalance.arguments import (
     CONTROLLER,
+    DEFAULT_CHURN,
     EMPTYING_PLUGIN,
     EMPTYING_PLUGINS,
     PAUSE_SECONDS,
     PLUGIN,
     UPSTREAM_PLUGIN,
+    Churn,
     Count,
     MigrationArgs,
     Namespaces,
@@ -59,8 +61,8 @@ class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
 class EmptyingArgs:
     """What a configuration says; warnings: what of it is not used here.
 
-    Ours: pause_seconds, most_moves and resting as in RebalanceArgs; busy: nodes that pods are moved from or to at
-    present, which are not begun; failed: uids of pods whose move failed.
+    Ours: pause_seconds, most_moves, resting and churn as in RebalanceArgs; busy: nodes that pods are moved from or to
+    at present, which are not begun; failed: uids of pods whose move failed.
     """
 
     high_node_load: HighNodeLoadArgs
@@ -71,6 +73,7 @@ class EmptyingArgs:
     resting: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    churn: Churn = DEFAULT_CHURN
 
 
 DEFAULT_EMPTYING: Final = EmptyingArgs(HighNodeLoadArgs(evictable_namespaces=Namespaces(exclude=["kube-system"])))

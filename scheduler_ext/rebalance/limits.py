@@ -6,16 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import MigrationArgs, limit_of
+from scheduler_ext.rebalance.arguments import CHURN, LEAST_CHURN, MigrationArgs, limit_of
 from scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
-
-CHURN: Final = 0.01
-"""Share of all pods that a round moves at most..."""
-LEAST_CHURN: Final = 10
-"""...or so many pods, where the share is less."""
 
 
 def churn_of(pods: int, share: float = CHURN, least: int = LEAST_CHURN) -> int:

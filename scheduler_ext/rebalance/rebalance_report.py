@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
@@ -15,6 +16,7 @@ from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
+from scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes, failed_pods
 from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 MOST_NAMES: Final = 3
@@ -25,6 +27,8 @@ def report_of(
     reading: RebalanceReading, arguments: RebalanceArgs, *, with_forecast: bool, configured: bool
 ) -> RebalanceReport:
     """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
+    caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
+    arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting)
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
     notes = _notes(plan, reading, arguments, configured=configured)
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
@@ -80,6 +84,9 @@ def emptying_report_of(
     reading: RebalanceReading, arguments: EmptyingArgs, *, with_forecast: bool, configured: bool
 ) -> RebalanceReport:
     """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
+    caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
+    busy, failed = busy_nodes(reading.jobs), failed_pods(reading.jobs)
+    arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting, busy=busy, failed=failed)
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
     notes = _emptying_notes(plan, reading, arguments, configured=configured)
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))

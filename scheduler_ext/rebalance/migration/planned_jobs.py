@@ -14,8 +14,10 @@ from typing import Final
 from cotenant.core.model.kubernetes.intent import Create, Delete
 from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from scheduler_ext.rebalance.arguments import MigrationArgs
+from scheduler_ext.rebalance.arguments import Churn, MigrationArgs
+from scheduler_ext.rebalance.limits import churn_of
 from scheduler_ext.rebalance.load import RebalanceInputs
+from scheduler_ext.rebalance.migration.arbitration import resting_workloads
 from scheduler_ext.rebalance.migration.job import (
     EVICTION,
     KIND,
@@ -25,6 +27,7 @@ from scheduler_ext.rebalance.migration.job import (
     MigrationJob,
     address_of,
 )
+from scheduler_ext.rebalance.migration.view import MigrationView
 from scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
 from scheduler_ext.reservations.guard import MANAGED
 
@@ -69,6 +72,24 @@ class JobsUnderWay:
         )
         waiting = sum(not job.status.phase.ended and not job.paused and not job.deleting for job in ours)
         return cls(waiting, max(moments, default=0.0), hour)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCaps:
+    """What earlier moves leave to a round: how many pods it may move, workloads (NAMESPACE/KIND/NAME) that rest."""
+
+    most_moves: int
+    resting: frozenset[str]
+
+    @classmethod
+    def of(
+        cls, inputs: RebalanceInputs, jobs: Sequence[MigrationJob], arguments: MigrationArgs, churn: Churn
+    ) -> RoundCaps:
+        """Of all jobs, whoever made them."""
+        pods = {(p.facts.identity.namespace, p.facts.identity.name): p for load in inputs.loads for p in load.pods}
+        view = MigrationView(jobs, pods, arguments=arguments, now_seconds=inputs.now_seconds)
+        hour = JobsUnderWay.of(jobs, inputs.now_seconds).hour
+        return cls(max(churn_of(len(pods), churn.share, churn.least) - hour, 0), resting_workloads(view))
 
 
 def jobs_of(

@@ -102,10 +102,14 @@ def move_service_of(
     from changes.moves.service import ClusterMoveService, MoveServiceConfig
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
-    from scheduler_ext.rebalance.arguments import configured
+    from scheduler_ext.rebalance.arguments import Churn, configured
     from scheduler_ext.rebalance.emptying_arguments import emptying_configured
 
     own = settings.descheduler
+    ours: dict[str, Any] = {
+        "pause_seconds": own.pause_seconds,
+        "churn": Churn(own.churn_percent / 100, own.least_churn),
+    }
     return ClusterMoveService(
         MoveServiceConfig(
             access=access or door_of(settings),
@@ -114,8 +118,8 @@ def move_service_of(
             load_aware=settings.extender.load_aware,
             anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
             namespace=settings.manager.namespace,
-            arguments=replace(configured(own.configuration), pause_seconds=own.pause_seconds),
-            emptying=replace(emptying_configured(own.configuration), pause_seconds=own.pause_seconds),
+            arguments=replace(configured(own.configuration), **ours),
+            emptying=replace(emptying_configured(own.configuration), **ours),
             configured=bool(own.configuration),
             with_forecast=own.mode == "forecast",
             by_koordinator=own.handled_by == "koordinator",

@@ -120,20 +120,23 @@ def descheduler(
 
 def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
-    from scheduler_ext.rebalance.arguments import arguments_of, configured
+    from scheduler_ext.rebalance.arguments import Churn, arguments_of, configured
 
     own = settings.descheduler
     arguments = arguments_of(_document(file)) if file else configured(own.configuration)
-    return replace(arguments, pause_seconds=own.pause_seconds)
+    churn = Churn(own.churn_percent / 100, own.least_churn)
+    return replace(arguments, pause_seconds=own.pause_seconds, churn=churn)
 
 
 def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
     """The same of HighNodeLoad."""
+    from scheduler_ext.rebalance.arguments import Churn
     from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of, emptying_configured
 
     own = settings.descheduler
     arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)
-    return replace(arguments, pause_seconds=own.pause_seconds)
+    churn = Churn(own.churn_percent / 100, own.least_churn)
+    return replace(arguments, pause_seconds=own.pause_seconds, churn=churn)
 
 
 def _document(file: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -30,34 +30,24 @@ from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
+from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, Churn, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites, writes_of
-from scheduler_ext.rebalance.limits import churn_of
 from scheduler_ext.rebalance.load import WorkloadOutlook
-from scheduler_ext.rebalance.migration.arbitration import resting_workloads
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import (
     JobsUnderWay,
+    RoundCaps,
     busy_nodes,
     failed_pods,
     jobs_of,
     withdrawn_from,
 )
-from scheduler_ext.rebalance.migration.view import MigrationView
 from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 from scheduler_ext.rebalance.published_outlooks import outlooks_in, published
-
-
-@dataclass(frozen=True, slots=True)
-class _Caps:
-    """What earlier moves leave to a round: pods that it may move, workloads that rest."""
-
-    most_moves: int
-    resting: frozenset[str]
 
 
 class DeschedulerController:
@@ -166,20 +156,14 @@ class DeschedulerController:
         if writes.plan is not None:
             yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
 
-    def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> _Caps:
+    def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RoundCaps:
         """What is left of this hour's moves, and the workloads that were moved lately."""
-        settings, now_seconds = self._settings, reading.inputs.now_seconds
-        under_way = JobsUnderWay.of(jobs, now_seconds)
-        pods_by_name = {
-            (pod.facts.identity.namespace, pod.facts.identity.name): pod
-            for load in reading.inputs.loads
-            for pod in load.pods
-        }
-        view = MigrationView(jobs, pods_by_name, arguments=self._arguments.migration, now_seconds=now_seconds)
-        moves_left = churn_of(len(pods_by_name), settings.churn_percent / 100, settings.least_churn) - under_way.hour
-        return _Caps(max(moves_left, 0), resting_workloads(view))
+        settings = self._settings
+        return RoundCaps.of(
+            reading.inputs, jobs, self._arguments.migration, Churn(settings.churn_percent / 100, settings.least_churn)
+        )
 
-    def _relief(self, reading: RebalanceReading, caps: _Caps) -> RebalancePlan:
+    def _relief(self, reading: RebalanceReading, caps: RoundCaps) -> RebalancePlan:
         """A round of LowNodeLoad."""
         arguments = replace(
             self._arguments,
@@ -191,7 +175,7 @@ class DeschedulerController:
         with_forecast = self._settings.mode == "forecast" and reading.has_forecasts
         return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
 
-    def _emptying(self, reading: RebalanceReading, caps: _Caps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
+    def _emptying(self, reading: RebalanceReading, caps: RoundCaps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
         """A round of HighNodeLoad."""
         arguments = replace(
             self._emptying_arguments,

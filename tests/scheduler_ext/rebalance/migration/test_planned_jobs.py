@@ -7,9 +7,12 @@ from typing import Any
 
 from cotenant.core.model.kubernetes.intent import Create
 from cotenant.core.model.reasons import Reason
+from scheduler_ext.rebalance.arguments import Churn
+from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, jobs_of, name_of
+from scheduler_ext.rebalance.rebalance_report import report_of
 from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, running
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 
@@ -43,6 +46,23 @@ def test_a_round_leaves_workloads_alone_that_were_moved_lately() -> None:
     plan = decide(CLUSTER, resting, with_forecast=False)
     assert [move.pod for move in plan.moves] == ["shop/b-1"]
     assert [one.reason for one in plan.refusals] == [Reason.WORKLOAD_MOVED_LATELY]
+
+
+def test_a_look_shows_what_earlier_moves_leave_of_the_hour() -> None:
+    ended = {"phase": "Succeeded", "conditions": [condition("Eviction", age=1000)]}
+    reading = RebalanceReading(CLUSTER, gaps=(), forecasts=0, jobs=(job("done", status=ended),))
+    chosen = replace(arguments(), churn=Churn(0.01, 2))
+    # two in any hour, one of which was moved a thousand seconds ago
+    table = report_of(reading, chosen, with_forecast=False, configured=True).moves
+    assert [(row["decision"], row["pod"]) for row in table.rows()][:1] == [("move", "shop/a-1")]
+    assert [row["reason"] for row in table.rows() if row["decision"] == "stay"] == [Reason.MOVE_LIMIT]
+    lately = {"phase": "Succeeded", "conditions": [condition("Arbitrated", message="shop/ReplicaSet/a on hot"),
+                                                   condition("Eviction", age=100)]}  # fmt: skip
+    resting = replace(reading, jobs=(job("done", "a-0", status=lately),))
+    rows = report_of(resting, arguments(), with_forecast=False, configured=True).moves.rows()
+    assert {row["pod"]: row["reason"] for row in rows if row["decision"] == "stay"} == {
+        "shop/a-1": Reason.WORKLOAD_MOVED_LATELY
+    }
 
 
 def test_the_next_round_waits_for_the_moves_of_the_last_one() -> None:
