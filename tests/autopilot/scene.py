@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from autopilot.decide.floors import FloorForecast
 from autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
 from autopilot.rounds.ledger_history import LedgerReader
 from autopilot.rounds.reading import RoundReading
@@ -45,6 +46,7 @@ class AutopilotScene:
     namespace: str
     folder: Path
     recommendations: list[Recommendation] = field(default_factory=list)
+    forecasts: dict[WorkloadRef, FloorForecast] = field(default_factory=dict)
     ahead_seconds: float = 0.0
     leads: bool = True
     compared: tuple[Compared, ...] = ()
@@ -108,7 +110,7 @@ class AutopilotScene:
             anchor_namespace=self.namespace,
             compare=lambda *_: self.compared,
         )
-        return Rounds(config, self._of_namespace)
+        return Rounds(config, self._of_namespace, lambda: self.forecasts)
 
     def round(self) -> tuple[RoundReading, list[ChangeStatus], list[ActOutcome]]:
         """One round of a process that has just started: what was read, what moved, what was done."""

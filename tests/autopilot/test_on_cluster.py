@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from admission.webhook_server.service import WebhookService
+from autopilot.decide.floors import FloorForecast
 from autopilot.decide.starts import ready_since
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from changes.decide.change_windows import is_open
@@ -23,6 +24,7 @@ from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from tests.actions.dying import killed
 from tests.actions.world import Kubelet, cpus, created, deployed, own_node, pods, ready, template
 from tests.autopilot.dying import DyingRound, dying_round
@@ -362,6 +364,32 @@ def test_what_was_decided_under_a_policy_is_not_begun_once_that_is_edited(
     _, (held,) = rounds.carry_out(reading)
     assert held.paused and "was changed since the round was decided" in held.words
     assert scene.events() == ["autopilot-act"] and cpu(scene, web) == "1"
+
+
+def test_an_autoscaler_is_lent_replicas_with_the_rights_of_an_install_and_gives_them_back(
+    scene: AutopilotScene, web: WorkloadRef
+) -> None:
+    ceiling = msgspec.structs.replace(scene.settings.autopilot.ceiling, replica_floor_factor=3.0)
+    autopilot = msgspec.structs.replace(scene.settings.autopilot, ceiling=ceiling)
+    scene.settings = msgspec.structs.replace(scene.settings, autopilot=autopilot)
+    path, api = f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers", scene.plane.api()
+    target = {"apiVersion": "apps/v1", "kind": web.kind, "name": web.name}
+    meta = {"name": "web", "annotations": {"team": "shop"}}
+    api.create(path, {"metadata": meta, "spec": {"minReplicas": 1, "maxReplicas": 2, "scaleTargetRef": target}})
+    acting(scene)
+    start = int(SystemClock().now_seconds()) // HALF_HOUR_SECONDS * HALF_HOUR_SECONDS
+    scene.forecasts = {web: FloorForecast(start, (5, 5))}
+
+    def look() -> tuple[list[tuple[str, str]], int, set[str]]:
+        rounds = scene.rounds()
+        steps = rounds.hold_floors(rounds.read(ShiftedClock(scene.ahead_seconds).now_seconds()))
+        body = api.get(f"{path}/web")
+        return [(s.event, s.refused) for s in steps], body["spec"]["minReplicas"], set(body["metadata"]["annotations"])
+
+    # 3 x 1 of the 5 that are asked for; the autoscaler may have 2
+    assert look() == ([("autopilot-floor-raised", "")], 2, {"team", "cotenant.dev/lent-floor"})
+    scene.ahead_seconds = HOUR
+    assert look() == ([("autopilot-floor-ended", "")], 1, {"team"})
 
 
 def test_a_right_that_is_missing_is_shown_and_rests_until_a_person_resumes(
