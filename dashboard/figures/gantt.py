@@ -30,7 +30,7 @@ BESIDE: Final = 44
 LEFT: Final = 168
 HALF: Final = 0.34
 LEAD: Final = "Start − lead (line)"
-LETTER: Final = 0.014
+LETTER: Final = 0.0125
 """Share of the axis that a letter of a bar's words needs on a screen of 1366 pixels."""
 AMBER: Final = "#c98a12"
 STATES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -182,7 +182,7 @@ def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int
     for at, bar in placed:
         later = [b.start_seconds for y, b in placed if y == at and b.start_seconds > bar.start_seconds]
         space = (free.get(at, start_seconds), min([end_seconds, *later]))
-        need = days * DAY_SECONDS * LETTER * (len(_label(bar)) + 3)
+        need = days * DAY_SECONDS * LETTER * (len(_label(bar)) + 2)
         places.append(_beside(bar, need, space))
         free[at] = max(bar.end_seconds, places[-1][0] + need if places[-1][1] == "middle right" else 0)
     return {

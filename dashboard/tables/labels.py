@@ -25,7 +25,7 @@ LABELS: Final[Mapping[str, str]] = {
     Reason.HPA_ON_RESOURCE: "HPA on the resource",
     Reason.NO_PEAK: "no pronounced peak",
     Reason.NO_SKILL: "no better than last week",
-    Reason.NO_WINDOW: "no window needs more pods",
+    Reason.NO_WINDOW: "no more pods needed",
     Reason.UNCOVERED: "coverage too low",
     FindingKind.UNSCHEDULABLE: "fits on no node",
     FindingKind.IDLE_GPU: "idle GPU",

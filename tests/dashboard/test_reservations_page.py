@@ -306,3 +306,18 @@ def test_real_results_are_drawn(source: StoreSource, made: Results) -> None:
     assert rows and len(rows[0]["wanted"]) == 48
     text = text_of(page.render(view_on(source, made.end_seconds), ""))
     assert "empty failed" not in text and rows[0]["workload"] in text
+
+
+def test_words_beside_bars_never_run_into_the_next_bar_or_out_of_the_day() -> None:
+    hour = 3600
+    early = gantt.Bar("pay/a", DAY, DAY + 10 * hour, 2)
+    late = gantt.Bar("pay/a", DAY + 15 * hour, DAY + 24 * hour, 1)
+    evening = gantt.Bar("pay/b", DAY + 20 * hour, DAY + 24 * hour, 12, reason="no-skill")
+    labels = gantt.chart([early, late, evening], DAY).figure["data"][-1]
+    # a letter needs 0.0125 x 24 h = 0.3 h: "2 pods" and its blanks (6 + 2) x 0.3 = 2.4 h of the 5 free ones, "1 pod"
+    # 2.1 h of the 2.6 that are left; the evening's 33 letters 10.5 h, which are free before its bar and not after it
+    assert list(zip(labels["text"], labels["textposition"], strict=True)) == [
+        ("  2 pods  ", "middle right"),
+        ("  1 pod  ", "middle left"),
+        ("  12 pods, no better than last week  ", "middle left"),
+    ]

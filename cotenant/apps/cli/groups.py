@@ -51,7 +51,7 @@ def order_help(command: Any) -> None:
         command.params.append(cluster_option())
     help_option = command.get_help_option(command.context_class(command, info_name=command.name, **CONTEXT))
     for parameter in (*command.params, help_option):
-        hide_type_of_flag(parameter)
+        name_value(parameter)
         if parameter.param_type_name == "option" and not parameter.rich_help_panel:
             parameter.rich_help_panel = PANELS.get(parameter.name)
     for child in getattr(command, "commands", {}).values():
@@ -82,10 +82,16 @@ def cluster_option() -> Any:
     return option
 
 
-def hide_type_of_flag(parameter: Any) -> None:
-    """`--debug` alone, not `--debug <bool>`."""
+def name_value(parameter: Any) -> None:
+    """`--debug` alone, not `--debug <bool>`; `--nodes N` and `--host HOST`, not `<int range>` and `<str>`."""
     if getattr(parameter, "is_flag", False):
         parameter.metavar = ""
+    elif (
+        parameter.param_type_name == "option" and parameter.metavar is None and not parameter.type_descriptor.is_choice
+    ):
+        kind = parameter.display_type(None).strip("<>").split()[0]
+        names = {"int": "N", "float": "NUMBER", "str": parameter.name.rpartition("_")[2].upper()}
+        parameter.metavar = names.get(kind)
 
 
 class LazyGroup(TyperGroup):
@@ -119,7 +125,7 @@ class LazyGroup(TyperGroup):
         """The group's options, flags without a type."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
-            hide_type_of_flag(parameter)
+            name_value(parameter)
         return parameters
 
 
