@@ -18,6 +18,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.struct_validation import Deviation, deviations, without_nulls
+from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -226,23 +227,6 @@ DURATION_KEYS: Final = frozenset({"defaultJobTTL", "detectorCacheTimeout", "dura
 """Fields that hold a duration, which is a text also where it is 0."""
 PAUSE_SECONDS: Final = 1800.0
 """A pod younger than this may have been moved just now; it stays."""
-
-
-CHURN: Final = 0.01
-"""Share of all pods that a round moves at most..."""
-LEAST_CHURN: Final = 10
-"""...or so many pods, where the share is less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Churn:
-    """How many pods any hour moves at most: a share of all, or `least` where that is more."""
-
-    share: float = CHURN
-    least: int = LEAST_CHURN
-
-
-DEFAULT_CHURN: Final = Churn()
 
 
 @dataclass(frozen=True, slots=True)

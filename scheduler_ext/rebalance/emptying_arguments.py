@@ -17,13 +17,11 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.struct_validation import deviations
 from scheduler_ext.rebalance.arguments import (
     CONTROLLER,
-    DEFAULT_CHURN,
     EMPTYING_PLUGIN,
     EMPTYING_PLUGINS,
     PAUSE_SECONDS,
     PLUGIN,
     UPSTREAM_PLUGIN,
-    Churn,
     Count,
     MigrationArgs,
     Namespaces,
@@ -36,6 +34,7 @@ from scheduler_ext.rebalance.arguments import (
     refuse,
     unreadable_selector,
 )
+from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
 
 DEFAULT_LOW: Final = ResourcePercents(35, 50)
 DEFAULT_HIGH: Final = ResourcePercents(65, 80)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import CHURN, LEAST_CHURN, MigrationArgs, limit_of
+from scheduler_ext.rebalance.arguments import MigrationArgs, limit_of
 from scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
-
-
-def churn_of(pods: int, share: float = CHURN, least: int = LEAST_CHURN) -> int:
-    """How many of so many pods are moved at most."""
-    return max(math.ceil(share * pods), least)
+from scheduler_ext.rebalance.migration.churn import churn_of
 
 
 @dataclass(slots=True)

@@ -14,10 +14,10 @@ from typing import Final
 from cotenant.core.model.kubernetes.intent import Create, Delete
 from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from scheduler_ext.rebalance.arguments import Churn, MigrationArgs
-from scheduler_ext.rebalance.limits import churn_of
+from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.migration.arbitration import resting_workloads
+from scheduler_ext.rebalance.migration.churn import Churn, churn_of
 from scheduler_ext.rebalance.migration.job import (
     EVICTION,
     KIND,

@@ -9,8 +9,9 @@ from functools import cached_property
 
 from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.reservations.reservation import Reservation
-from scheduler_ext.rebalance.arguments import LEAST_CHURN, MigrationArgs
+from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod
+from scheduler_ext.rebalance.migration.churn import LEAST_CHURN
 from scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
 
 Key = tuple[str, str]

@@ -102,8 +102,9 @@ def move_service_of(
     from changes.moves.service import ClusterMoveService, MoveServiceConfig
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
-    from scheduler_ext.rebalance.arguments import Churn, configured
+    from scheduler_ext.rebalance.arguments import configured
     from scheduler_ext.rebalance.emptying_arguments import emptying_configured
+    from scheduler_ext.rebalance.migration.churn import Churn
 
     own = settings.descheduler
     ours: dict[str, Any] = {

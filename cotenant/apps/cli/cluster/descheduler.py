@@ -120,7 +120,8 @@ def descheduler(
 
 def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
-    from scheduler_ext.rebalance.arguments import Churn, arguments_of, configured
+    from scheduler_ext.rebalance.arguments import arguments_of, configured
+    from scheduler_ext.rebalance.migration.churn import Churn
 
     own = settings.descheduler
     arguments = arguments_of(_document(file)) if file else configured(own.configuration)
@@ -130,8 +131,8 @@ def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
 
 def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
     """The same of HighNodeLoad."""
-    from scheduler_ext.rebalance.arguments import Churn
     from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of, emptying_configured
+    from scheduler_ext.rebalance.migration.churn import Churn
 
     own = settings.descheduler
     arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)

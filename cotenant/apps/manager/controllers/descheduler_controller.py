@@ -30,13 +30,14 @@ from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
 from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, Churn, RebalanceArgs
+from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying import decide_emptying
 from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
 from scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites, writes_of
 from scheduler_ext.rebalance.load import WorkloadOutlook
+from scheduler_ext.rebalance.migration.churn import Churn
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import (
     JobsUnderWay,

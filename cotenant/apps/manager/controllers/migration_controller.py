@@ -19,7 +19,7 @@ from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.limits import churn_of
+from scheduler_ext.rebalance.migration.churn import churn_of
 from scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
 from scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
 from scheduler_ext.rebalance.migration.job import JobPhase

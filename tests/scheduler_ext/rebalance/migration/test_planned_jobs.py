@@ -7,9 +7,9 @@ from typing import Any
 
 from cotenant.core.model.kubernetes.intent import Create
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import Churn
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
+from scheduler_ext.rebalance.migration.churn import Churn
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, jobs_of, name_of
 from scheduler_ext.rebalance.rebalance_report import report_of
