@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.apps.simulation.api_server.tables import table
+from cotenant.apps.simulation.api_server.tables import BUILT_IN, table
 from tests.cluster import binaries
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
@@ -35,6 +35,45 @@ def test_a_row_has_the_name_each_column_and_the_age(seconds: float, age: str) ->
     assert [one["name"] for one in answer["columnDefinitions"]] == ["Name", "Phase", "Owner", "Age"]
     assert answer["metadata"] == {"resourceVersion": "7"}
     assert table(full, (), seconds)["rows"][0]["cells"] == ["web", age]
+
+
+STARTED = {"ready": True, "restartCount": 2, "state": {"running": {}}}
+CRASHED = {"ready": False, "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+
+
+@pytest.mark.parametrize(
+    ("plural", "parts", "cells"),
+    [
+        # of two containers one is ready; restarts are summed
+        (
+            "pods",
+            {
+                "spec": {"containers": [{}, {}], "nodeName": "n1"},
+                "status": {"phase": "Running", "containerStatuses": [STARTED, CRASHED]},
+            },
+            ["1/2", "CrashLoopBackOff", 5, "0s", "n1"],
+        ),
+        ("pods", {"spec": {"containers": [{}]}}, ["0/1", "Pending", 0, "0s", None]),
+        (
+            "nodes",
+            {"spec": {"unschedulable": True}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+            ["Ready,SchedulingDisabled", "0s"],
+        ),
+        ("nodes", {}, ["Unknown", "0s"]),
+        ("deployments", {"spec": {"replicas": 3}, "status": {"readyReplicas": 2}}, ["2/3", 0, 0, "0s"]),
+        (
+            "horizontalpodautoscalers",
+            {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "minReplicas": 2, "maxReplicas": 9}},
+            ["Deployment/web", 2, 9, 0, "0s"],
+        ),
+        ("configmaps", {"data": {"a": "1", "b": "2"}}, [2, "0s"]),
+    ],
+)
+def test_built_in_kinds_have_the_columns_that_people_know(
+    plural: str, parts: dict[str, object], cells: list[object]
+) -> None:
+    body = item() | parts
+    assert table(body, BUILT_IN[plural], 0.0)["rows"][0]["cells"] == ["web", *cells]
 
 
 @pytest.mark.slow

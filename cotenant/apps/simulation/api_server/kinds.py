@@ -9,6 +9,7 @@ from typing import Any, Final
 from cotenant.apps.simulation.api_server.builtin import BuiltIn
 from cotenant.apps.simulation.api_server.schema import FieldSchema, Json, from_openapi
 from cotenant.apps.simulation.api_server.state import Collection
+from cotenant.apps.simulation.api_server.tables import BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class ApiKind:
     short_names: tuple[str, ...] = ()
     custom: bool = False
     columns: tuple[Json, ...] = field(default=(), compare=False)
-    """additionalPrinterColumns of its definition."""
+    """What a Table shows of it: additionalPrinterColumns of its definition, or `tables.BUILT_IN`."""
 
     @property
     def api_version(self) -> str:
@@ -85,6 +86,7 @@ def built_in() -> Iterator[ApiKind]:
             subresources=tuple(word for word in rest if not word.startswith(",")),
             generations="+" in marked,
             short_names=tuple(word[1:] for word in rest if word.startswith(",")),
+            columns=BUILT_IN.get(plural, ()),
         )
 
 

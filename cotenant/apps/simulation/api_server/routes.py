@@ -146,7 +146,7 @@ class Api:
         if verb not in {**plain, **changing}:
             raise Refusal(405, "the server does not allow this method on the requested resource")
         body = {**plain, **changing}[verb](call)
-        if verb in plain and call.kind.custom and tables.MEDIA_TYPE in request.accept:
+        if verb in plain and tables.MEDIA_TYPE in request.accept:
             body = tables.table(body, call.kind.columns, self._clock.now_seconds())
         return ApiAnswer(200, body, tuple(call.warnings))
 
