@@ -45,7 +45,7 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             text = page.get_by_label("As YAML")
             text.fill(text.input_value().replace("mode: Observe", "mode: Observe\n  resources: [memory]"))
             page.get_by_role("button", name="Preview tonight").press("Enter")
-            expect(page.get_by_role("table", name="Tonight's queue")).to_contain_text("autopilot-nothing-allowed")
+            expect(page.get_by_role("table", name="Tonight's queue")).to_contain_text("nothing allowed")
             assert serious(page, axe) == [] and scene.events() == []
             page.get_by_role("button", name="Save this policy").press("Enter")
             expect(page.locator("#policy-saved")).to_contain_text("Saved shop/nightly")
