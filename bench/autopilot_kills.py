@@ -77,11 +77,7 @@ def main() -> int:
             measured = rows(lives, problems)
     for problem in problems:
         print(problem)
-    if options.points >= 200:
-        record("autopilot_kills", COMMAND, measured)
-    else:
-        for row in measured:
-            print(row)
+    record("autopilot_kills", COMMAND, measured, is_kept=options.points >= 200)
     return 0
 
 

@@ -202,12 +202,13 @@ def main() -> int:
     draws = [simulated(live.world, jobs_of(live.world), steps, options.policy, draw) for draw in range(DRAWS)]
     note = f"{options.nodes} nodes, {steps} steps at {options.speed:g}x; load of the machine {os.getloadavg()[1]:.1f}"
     measured = list(rows(of_live, draws, note))
-    if options.minutes >= MINUTES and options.nodes >= NODES:
-        name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"
-        record(name, " ".join([f".venv/bin/python -m bench.{NAME}", *sys.argv[1:]]), measured)
-    else:
-        for row in measured:
-            print(row)
+    name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"
+    record(
+        name,
+        " ".join([f".venv/bin/python -m bench.{NAME}", *sys.argv[1:]]),
+        measured,
+        is_kept=options.minutes >= MINUTES and options.nodes >= NODES,
+    )
     return 0
 
 

@@ -273,12 +273,10 @@ def main() -> int:
             f"{NAME}: others used {busy:.2f} cores of the machine (at most {QUIET_CORES}): not recorded",
             file=sys.stderr,
         )
-    if options.rounds >= FEWEST_ROUNDS and busy <= QUIET_CORES:
-        record(NAME, f".venv/bin/python -m bench.{NAME}", rows)
+    is_kept = options.rounds >= FEWEST_ROUNDS and busy <= QUIET_CORES
+    record(NAME, f".venv/bin/python -m bench.{NAME}", rows, is_kept=is_kept)
+    if is_kept:
         MODEL.write_text(with_constants(MODEL.read_text(), rows))
-    else:
-        for row in rows:
-            print(f"{row.metric}: {row.value:.3g} {row.unit} {row.goal} {row.met} {row.note}")
     return 0
 
 

@@ -122,11 +122,7 @@ def main(words: list[str]) -> None:
             *written(plane, "JSON patch, changed", patches(names, 3000)),
             *written(plane, "apply, again the same", applies(names, 3000)),
         ]
-    if (nodes, pods) == FULL:
-        record("kube_sync", ".venv/bin/python -m bench.kube_sync", rows)
-    else:
-        for row in rows:
-            print(f"{row.metric} = {row.value:g} {row.unit}  {row.note}")
+    record("kube_sync", ".venv/bin/python -m bench.kube_sync", rows, is_kept=(nodes, pods) == FULL)
 
 
 if __name__ == "__main__":

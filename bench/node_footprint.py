@@ -196,11 +196,12 @@ def main() -> int:
         *reactions(given.steps),
         *beside_a_service(given.seconds / SERVICE_ROUNDS / 2, SERVICE_ROUNDS),
     ]
-    if given.seconds >= 60 and given.steps >= 5:
-        record("node_footprint", ".venv/bin/python -m bench.node_footprint", rows)
-    else:
-        for row in rows:
-            print(f"{row.metric}: {row.value:.3g} {row.unit} {row.goal} {row.met} {row.note}")
+    record(
+        "node_footprint",
+        ".venv/bin/python -m bench.node_footprint",
+        rows,
+        is_kept=given.seconds >= 60 and given.steps >= 5,
+    )
     return 0
 
 

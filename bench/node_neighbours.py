@@ -254,11 +254,9 @@ def main() -> int:
         nothing_idle = list(starved(at))
         cells = [measured_cell(at, kind, load, options.rounds) for load in LOADS for kind in KINDS]
     rows = [*summary(cells), *nothing_idle, *(row for cell in cells for row in cell_rows(cell))]
-    if options.rounds >= FEWEST_ROUNDS:
-        record("node_neighbours", ".venv/bin/python -m bench.node_neighbours", rows)
-    else:
-        for row in rows:
-            print(f"{row.metric}: {row.value:.3g} {row.unit} {row.goal} {row.met} {row.note}")
+    record(
+        "node_neighbours", ".venv/bin/python -m bench.node_neighbours", rows, is_kept=options.rounds >= FEWEST_ROUNDS
+    )
     return 0
 
 

@@ -120,11 +120,7 @@ def main() -> int:
         print(f"node_soak: not measured: {why}", file=sys.stderr)
         return 0
     rows = soak(given.containers)
-    if given.containers >= 2000:
-        record("node_soak", ".venv/bin/python -m bench.node_soak", rows)
-    else:
-        for row in rows:
-            print(f"{row.metric}: {row.value:.3g} {row.unit} {row.goal} {row.met} {row.note}")
+    record("node_soak", ".venv/bin/python -m bench.node_soak", rows, is_kept=given.containers >= 2000)
     return 0
 
 

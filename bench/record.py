@@ -40,8 +40,16 @@ def above(metric: str, value: float, unit: str, floor: float, note: str = "") ->
     return Row(metric, value, unit, f">= {floor:g}", value >= floor, note)
 
 
-def record(name: str, command: str, rows: Sequence[Row]) -> None:
-    """Write bench/results/NAME.json and print the rows."""
+def record(name: str, command: str, rows: Sequence[Row], *, is_kept: bool = True) -> None:
+    """Print the rows, and write bench/results/NAME.json unless the run was too small to be kept."""
+    if is_kept:
+        _write(name, command, rows)
+    for row in rows:
+        verdict = "" if row.met is None else ("  met" if row.met else "  NOT MET")
+        print(f"{name}: {row.metric} = {row.value:g} {row.unit}  {row.goal}{verdict}  {row.note}")
+
+
+def _write(name: str, command: str, rows: Sequence[Row]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     document = {
         "name": name,
@@ -52,9 +60,6 @@ def record(name: str, command: str, rows: Sequence[Row]) -> None:
         "rows": [asdict(row) for row in rows],
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    for row in rows:
-        verdict = "" if row.met is None else ("  met" if row.met else "  NOT MET")
-        print(f"{name}: {row.metric} = {row.value:g} {row.unit}  {row.goal}{verdict}  {row.note}")
 
 
 def traces() -> Path | None:

@@ -102,14 +102,16 @@ def floor_steps(
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     if floor_of(autoscaler) is not None:
         return
+    mark = floor_of(autoscaler, LENT_FLOOR_ANNOTATION)
     if lent is None:
-        if (mark := floor_of(autoscaler, LENT_FLOOR_ANNOTATION)) is not None:
+        if mark is not None:
             yield _ended(_marked_only(workload, autoscaler, mark), autoscaler, "the ledger does not have it")
         elif forecast is not None and forecast.least == present:
             yield from _begun(workload, autoscaler, factor, forecast, now_seconds)
         return
     is_over = factor <= 1 or now_seconds >= lent.peak.end_seconds
-    is_back = is_over and present == lent.own  # by an earlier step whose answer was lost
+    # by an earlier step whose answer was lost: it takes the mark away, which a person who sets the same number leaves
+    is_back = is_over and present == lent.own and mark is None
     if not is_back and present != lent.floor and (lent.has_arrived or present != lent.before):
         words = f"somebody set minReplicas of {lent.autoscaler} to {present}; it had been lent {lent.floor}"
         yield _ended(lent, autoscaler, words, is_fought=True)

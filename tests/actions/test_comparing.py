@@ -20,7 +20,7 @@ from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.notify import NotifySettings
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server
 
@@ -55,7 +55,6 @@ def rates(throttled: float, waiting: float) -> dict[str, float]:
     }
 
 
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Path) -> None:
     # Before 5 % of the periods are throttled and 1 % of the time is waited, afterwards 30 % and 4 %; another workload
     # whose name begins alike is not counted.

@@ -32,7 +32,7 @@ from profiler.prometheus.client import Client
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
 from tests.support import acting
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server
 
@@ -177,7 +177,6 @@ def each_minute(start: int, value: float) -> dict[int, float]:
     return dict.fromkeys(range(start, start + SPAN + 1, 60), value)
 
 
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_latency_and_usage_are_asked_around_the_change_of_pods_old_and_new(tmp_path: Path) -> None:
     # 80 ms and half a core before the change, 200 ms and 0.8 cores after it, in pods of another replica set.
     old, new = "web-7d4b-aaaaa", "web-9c2f-bbbbb"

@@ -14,7 +14,7 @@ import pytest
 
 from autopilot.rounds.trouble import asked_trouble
 from cotenant.core.settings.root import Settings
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
 NOW = 1_700_000_000
 
@@ -80,7 +80,6 @@ def test_a_query_that_is_not_answered_is_trouble_too(status: int) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_a_real_prometheus_answers_of_now(tmp_path: Any) -> None:
     lines = ["# TYPE burning gauge", *(f'burning{{zone="a"}} {int(t >= NOW)} {t}' for t in (NOW - 60, NOW)), "# EOF"]
     (tmp_path / "m.txt").write_text("\n".join([*lines, ""]))

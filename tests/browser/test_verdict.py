@@ -20,7 +20,7 @@ from cotenant.core.model.identity import WorkloadRef
 from tests.browser.conftest import Open
 from tests.support import acting
 from tests.support.plans import TestClock
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server
 
@@ -75,7 +75,6 @@ def service(scene: acting.Scene, url: str, clock: TestClock) -> ClusterChangeSer
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
     made: acting.Prepared, tmp_path: Path, open_page: Open
 ) -> None:

@@ -17,10 +17,10 @@ from profiler.synthetic import SyntheticSpec, generate
 from tests.edges.test_webhook import Receiver, status
 from tests.support.command_line import LEAN, cotenant
 from tests.support.openmetrics import Dress, create_blocks
-from tests.support.prometheus import MISSING, Server, free_port, installed
+from tests.support.prometheus import Server, free_port
 from tests.support.prometheus_matrix import carrying
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason=MISSING)]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 SEEDS = {"lab": 3, "prod": 11}
 
 

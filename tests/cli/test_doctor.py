@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -271,7 +270,6 @@ def test_a_password_in_an_address_is_not_shown(answering: Callable[[int, bytes],
 
 @pytest.mark.slow
 @pytest.mark.prometheus
-@pytest.mark.skipif(not shutil.which("promtool"), reason="Prometheus is not installed: apt-get install prometheus")
 def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     from profiler.synthetic import SyntheticSpec, generate
     from tests.support.openmetrics import Dress

@@ -19,9 +19,9 @@ from tests.support.api_server import ApiServer, make_certificate
 from tests.support.command_line import LEAN, cotenant
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress, create_blocks
-from tests.support.prometheus import MISSING, Server, installed
+from tests.support.prometheus import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason=MISSING)]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 DAYS = 2
 
 

@@ -36,7 +36,6 @@ from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 from tests.support.exporter import EXPORTER_END as END
 from tests.support.exporter import exporter_server
-from tests.support.prometheus import MISSING, installed
 
 NODE = "10.0.0.1"  # without kube-state-metrics a node is known by its address
 PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NODE}"
@@ -44,8 +43,6 @@ PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NODE}"
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[NodeMetricSource]:
-    if not installed():
-        pytest.skip(MISSING)
     with exporter_server(tmp_path) as server:
         made = NodeMetricSource(PrometheusSettings(url=server.url))
         yield made

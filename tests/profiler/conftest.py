@@ -19,7 +19,7 @@ from profiler.prometheus import PrometheusSource
 from profiler.prometheus.retry import Timer
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks
-from tests.support.prometheus import MISSING, Server, installed
+from tests.support.prometheus import Server
 from tests.support.templates import copy_template
 
 DAYS = 2
@@ -69,8 +69,6 @@ def serve(cluster: SyntheticCluster, folder: Path, dress: Dress, *options: str) 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The shared server; the test is skipped, loudly, where Prometheus is missing."""
-    if not installed():
-        pytest.skip(MISSING)
     cluster = generate(SyntheticSpec(nodes=3, workloads=15, days=DAYS, seed=3))
     data = tmp_path_factory.mktemp("served")
     every_minute = Dress(interval_seconds=60)

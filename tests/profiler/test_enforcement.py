@@ -16,7 +16,7 @@ from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from enforcer.report.action_log import AgentMetrics
 from profiler.enforcement import lanes, query
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server
 
@@ -43,8 +43,6 @@ def scraped(minute: int, node: str, extra: str) -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """n1 as it is, n2 (a dry run) behind a scraper that has a `node` of its own."""
-    if not installed():
-        pytest.skip(MISSING)
     folder = tmp_path_factory.mktemp("agents")
     lines: dict[str, list[str]] = {}
     for minute in range(MINUTES):

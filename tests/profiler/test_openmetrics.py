@@ -17,7 +17,6 @@ from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, write
 from tests.support.openmetrics.blocks import create_blocks
 from tests.support.openmetrics.text import inside
-from tests.support.prometheus import MISSING, installed
 from tests.support.prometheus_server import serve
 
 FEW = frozenset({"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"})
@@ -141,7 +140,6 @@ def ask(url: str, expression: str, moment: int) -> dict[tuple[str, ...], float]:
 
 @pytest.mark.slow
 @pytest.mark.prometheus
-@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_a_real_prometheus_answers_with_the_usage_that_was_dressed(cluster: SyntheticCluster, tmp_path: Path) -> None:
     asked = FEW | {"kube_pod_container_resource_requests", "kube_pod_owner"}
     last_hours = {signal: usage.tail(usage.grid.size // 8) for signal, usage in cluster.usage.items()}

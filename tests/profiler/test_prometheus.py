@@ -21,13 +21,9 @@ from profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress
-from tests.support.prometheus import MISSING, Server, blocks_from, installed
+from tests.support.prometheus import Server, blocks_from
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.prometheus,
-    pytest.mark.skipif(not installed(), reason=MISSING),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 
 CONTAINERS = 'container!="",container!="POD"'
 EXPRESSIONS = {

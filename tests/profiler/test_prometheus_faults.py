@@ -18,14 +18,10 @@ from profiler.prometheus.client import Client
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.extent import full
 from tests.support.faultproxy import Fault, FaultProxy
-from tests.support.prometheus import MISSING, Server, free_port, installed
+from tests.support.prometheus import Server, free_port
 from tests.support.timer import LeapingTimer
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.prometheus,
-    pytest.mark.skipif(not installed(), reason=MISSING),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 
 
 @pytest.fixture

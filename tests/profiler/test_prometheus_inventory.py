@@ -16,13 +16,8 @@ from profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import Served, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress
-from tests.support.prometheus import MISSING, installed
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.prometheus,
-    pytest.mark.skipif(not installed(), reason=MISSING),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 
 
 @pytest.fixture(scope="module")

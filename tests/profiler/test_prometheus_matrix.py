@@ -18,7 +18,7 @@ from profiler.synthetic import generate
 from tests.cluster import needing
 from tests.profiler.conftest import store_in
 from tests.support import victoria_metrics
-from tests.support.prometheus import MISSING, Server, installed
+from tests.support.prometheus import Server
 from tests.support.prometheus_matrix import (
     END,
     LABEL,
@@ -34,11 +34,7 @@ from tests.support.prometheus_matrix import (
 from tests.support.thanos import REPLICA, thanos
 from tests.support.timer import LeapingTimer
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.prometheus,
-    pytest.mark.skipif(not installed(), reason=MISSING),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 TESTED = [variant for variant in VARIANTS if not variant.bench_only]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus.md"
 

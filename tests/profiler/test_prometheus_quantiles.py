@@ -10,9 +10,8 @@ from profiler.prometheus import PrometheusSource
 from profiler.prometheus.plan import Population
 from profiler.prometheus.quantiles import Question, queries
 from tests.profiler.conftest import Served, profiler_settings
-from tests.support.prometheus import MISSING, installed
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason=MISSING)]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 
 
 def instant(url: str, expression: str, moment: int) -> float:

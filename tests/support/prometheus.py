@@ -47,6 +47,8 @@ class Server:
 
     def start(self) -> None:
         """Start it on a port of its own; after `stop` over the same data."""
+        if not installed():
+            raise RuntimeError(MISSING)
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         config = self.data.parent / f"{self.data.name}.yml"

@@ -29,7 +29,6 @@ from tests.cluster.waiting import wait_for
 from tests.profiler.conftest import Served, serve
 from tests.support.exporter import EXPORTER_END, exporter_server
 from tests.support.openmetrics import Dress
-from tests.support.prometheus import MISSING, installed
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -169,8 +168,6 @@ def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
 
 
 def test_node_exporter_stands_in_for_a_kubelet_whose_root_group_is_not_scraped(tmp_path: Path) -> None:
-    if not installed():
-        pytest.skip(MISSING)
     with exporter_server(tmp_path) as server:
         source = NodeMetricSource(settings(server.url))
         seen = source.observe(EXPORTER_END, POLICY, {"10.0.0.1": "n1"})
