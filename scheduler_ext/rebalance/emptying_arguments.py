@@ -8,13 +8,14 @@ DeschedulerPolicy; its thresholds are of requests, ours are of usage, which a wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.struct_validation import deviations
+from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from scheduler_ext.rebalance.arguments import (
     CONTROLLER,
     EMPTYING_PLUGIN,
@@ -26,6 +27,7 @@ from scheduler_ext.rebalance.arguments import (
     MigrationArgs,
     Namespaces,
     PodSelector,
+    RebalanceArgs,
     ResourcePercents,
     completed,
     crossed,
@@ -138,3 +140,11 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
         low_thresholds=low,
     )
     return EmptyingArgs(arguments, migration, tuple(warnings))
+
+
+PluginArgs = TypeVar("PluginArgs", RebalanceArgs, EmptyingArgs)
+
+
+def with_limits(arguments: PluginArgs, settings: DeschedulerSettings) -> PluginArgs:
+    """A plugin's arguments under the settings' own limits: how long a moved pod stays, how many move in an hour."""
+    return replace(arguments, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))

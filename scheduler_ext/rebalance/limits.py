@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.arguments import MigrationArgs, limit_of
 from scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
-from scheduler_ext.rebalance.migration.churn import churn_of
+from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class MoveLimits:
         budgets: dict[str, list[tuple[int, DisruptionBudget]]] = {}
         for number, budget in enumerate(inputs.budgets):
             budgets.setdefault(budget.namespace, []).append((number, budget))
-        churn = churn_of(sum(len(load.pods) for load in inputs.loads)) if most_moves is None else most_moves
+        churn = DEFAULT_CHURN.most(sum(len(load.pods) for load in inputs.loads)) if most_moves is None else most_moves
         globally = arguments.max_migrating_globally
         most = churn if globally is None else min(churn, globally)
         return cls(arguments, inputs, budgets, [budget.allowed for budget in inputs.budgets], most)

@@ -6,23 +6,24 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-CHURN: Final = 0.01
-"""Share of all pods that a round moves at most..."""
-LEAST_CHURN: Final = 10
-"""...or so many pods, where the share is less."""
+from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Churn:
     """How many pods any hour moves at most: a share of all, or `least` where that is more."""
 
-    share: float = CHURN
-    least: int = LEAST_CHURN
+    share: float = 0.01
+    least: int = 10
+
+    @classmethod
+    def of(cls, settings: DeschedulerSettings) -> Churn:
+        """As the settings have it."""
+        return cls(settings.churn_percent / 100, settings.least_churn)
+
+    def most(self, pods: int) -> int:
+        """How many of so many pods are moved at most."""
+        return max(math.ceil(self.share * pods), self.least)
 
 
 DEFAULT_CHURN: Final = Churn()
-
-
-def churn_of(pods: int, share: float = CHURN, least: int = LEAST_CHURN) -> int:
-    """How many of so many pods are moved at most."""
-    return max(math.ceil(share * pods), least)

@@ -17,7 +17,7 @@ from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.migration.arbitration import resting_workloads
-from scheduler_ext.rebalance.migration.churn import Churn, churn_of
+from scheduler_ext.rebalance.migration.churn import Churn
 from scheduler_ext.rebalance.migration.job import (
     EVICTION,
     KIND,
@@ -89,7 +89,7 @@ class RoundCaps:
         pods = {(p.facts.identity.namespace, p.facts.identity.name): p for load in inputs.loads for p in load.pods}
         view = MigrationView(jobs, pods, arguments=arguments, now_seconds=inputs.now_seconds)
         hour = JobsUnderWay.of(jobs, inputs.now_seconds).hour
-        return cls(max(churn_of(len(pods), churn.share, churn.least) - hour, 0), resting_workloads(view))
+        return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view))
 
 
 def jobs_of(

@@ -11,7 +11,7 @@ from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.reservations.reservation import Reservation
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod
-from scheduler_ext.rebalance.migration.churn import LEAST_CHURN
+from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
 from scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
 
 Key = tuple[str, str]
@@ -35,7 +35,7 @@ class MigrationView:
     evictions_refused: Mapping[Key, float] = field(default_factory=dict)
     evictions_now: int = 1
     served_until_seconds: float = float("inf")
-    most_per_hour: int = LEAST_CHURN
+    most_per_hour: int = DEFAULT_CHURN.least
     pause_seconds: float = 0.0
     now_seconds: float = 0.0
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -103,14 +102,9 @@ def move_service_of(
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
     from scheduler_ext.rebalance.arguments import configured
-    from scheduler_ext.rebalance.emptying_arguments import emptying_configured
-    from scheduler_ext.rebalance.migration.churn import Churn
+    from scheduler_ext.rebalance.emptying_arguments import emptying_configured, with_limits
 
     own = settings.descheduler
-    ours: dict[str, Any] = {
-        "pause_seconds": own.pause_seconds,
-        "churn": Churn(own.churn_percent / 100, own.least_churn),
-    }
     return ClusterMoveService(
         MoveServiceConfig(
             access=access or door_of(settings),
@@ -119,8 +113,8 @@ def move_service_of(
             load_aware=settings.extender.load_aware,
             anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
             namespace=settings.manager.namespace,
-            arguments=replace(configured(own.configuration), **ours),
-            emptying=replace(emptying_configured(own.configuration), **ours),
+            arguments=with_limits(configured(own.configuration), own),
+            emptying=with_limits(emptying_configured(own.configuration), own),
             configured=bool(own.configuration),
             with_forecast=own.mode == "forecast",
             by_koordinator=own.handled_by == "koordinator",

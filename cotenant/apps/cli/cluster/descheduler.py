@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,23 +120,20 @@ def descheduler(
 def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
     from scheduler_ext.rebalance.arguments import arguments_of, configured
-    from scheduler_ext.rebalance.migration.churn import Churn
+    from scheduler_ext.rebalance.emptying_arguments import with_limits
 
     own = settings.descheduler
     arguments = arguments_of(_document(file)) if file else configured(own.configuration)
-    churn = Churn(own.churn_percent / 100, own.least_churn)
-    return replace(arguments, pause_seconds=own.pause_seconds, churn=churn)
+    return with_limits(arguments, own)
 
 
 def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
     """The same of HighNodeLoad."""
-    from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of, emptying_configured
-    from scheduler_ext.rebalance.migration.churn import Churn
+    from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of, emptying_configured, with_limits
 
     own = settings.descheduler
     arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)
-    churn = Churn(own.churn_percent / 100, own.least_churn)
-    return replace(arguments, pause_seconds=own.pause_seconds, churn=churn)
+    return with_limits(arguments, own)
 
 
 def _document(file: str) -> Any:

@@ -159,10 +159,7 @@ class DeschedulerController:
 
     def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RoundCaps:
         """What is left of this hour's moves, and the workloads that were moved lately."""
-        settings = self._settings
-        return RoundCaps.of(
-            reading.inputs, jobs, self._arguments.migration, Churn(settings.churn_percent / 100, settings.least_churn)
-        )
+        return RoundCaps.of(reading.inputs, jobs, self._arguments.migration, Churn.of(self._settings))
 
     def _relief(self, reading: RebalanceReading, caps: RoundCaps) -> RebalancePlan:
         """A round of LowNodeLoad."""

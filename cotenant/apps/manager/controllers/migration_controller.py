@@ -19,7 +19,7 @@ from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.migration.churn import churn_of
+from scheduler_ext.rebalance.migration.churn import Churn
 from scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
 from scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
 from scheduler_ext.rebalance.migration.job import JobPhase
@@ -87,7 +87,7 @@ class MigrationController:
             evictions_refused=dict(self._evictions_refused),
             evictions_now=self._rate.permitted,
             served_until_seconds=guard_of(self._mirrors["swapguards"]).served_until_seconds,
-            most_per_hour=churn_of(len(pods), self._settings.churn_percent / 100, self._settings.least_churn),
+            most_per_hour=Churn.of(self._settings).most(len(pods)),
             pause_seconds=self._settings.pause_seconds,
             now_seconds=now_seconds,
         )
