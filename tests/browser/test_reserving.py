@@ -41,7 +41,7 @@ from tests.support import dashboard as support
 from tests.support import plans
 from tests.support.dashboard import Results
 from tests.support.plans import HOUR, SIX, Scene, person, said, window
-from tests.support.redraws import redraw_always, redraws
+from tests.support.redraws import redraw_always
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 MOST_ACTIONS = 6
@@ -310,7 +310,6 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     page.get_by_role("button", name="Skip it").click()
     expect(page.locator("#plan-done")).to_contain_text("Skipped the occurrence of shop/daily that begins Fri 26 Feb")
     assert found.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
-    assert redraws(page) > 1, "the buttons were drawn while the person clicked"
 
 
 def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(

@@ -27,7 +27,7 @@ from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.hands import Hands
 from tests.support.pictures import pictured
-from tests.support.redraws import redraw_always, redraws
+from tests.support.redraws import redraw_always
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
@@ -144,7 +144,6 @@ def test_a_first_visit_by_mouse_accepts_in_five_actions_on_a_real_cluster(
     hands.page.get_by_role("button", name="Roll back all").click()
     expect(hands.page.locator("#review-outcome")).to_contain_text("rolled-back", timeout=60_000)
     assert on_plane.resources(ref) == before
-    assert redraws(hands.page) > 1, "the outcome was drawn while the person clicked"
 
 
 def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(

@@ -6,8 +6,9 @@ from typing import Final
 
 from playwright.sync_api import Page
 
-PAUSE_MS: Final = 20
-"""Between the last answer of one drawing and the next: a busy machine is not asked faster than it answers."""
+PAUSE_MS: Final = 200
+"""Between the last answer of one drawing and the next: a busy machine is not asked faster than it answers, and a button
+stands as long as Playwright waits for it to keep still, two frames, and still is a new one at every click."""
 _DRAW: Final = """([props, pauseMs]) => {
   const fetched = window.fetch;
   let open = 0;
@@ -25,10 +26,9 @@ _DRAW: Final = """([props, pauseMs]) => {
 
 
 def redraw_always(page: Page, *properties: tuple[str, str]) -> None:
-    """Change these (id, property), by which the page draws parts of itself anew, from now to the next address."""
+    """Change these (id, property), by which the page draws parts of itself anew, from now to the next address.
+
+    Drawing goes on when it returns.
+    """
     page.evaluate(_DRAW, [[list(one) for one in properties], PAUSE_MS])
-
-
-def redraws(page: Page) -> int:
-    """How often the page was drawn anew."""
-    return int(page.evaluate("window.redraws"))
+    page.wait_for_function("window.redraws > 1")
