@@ -241,6 +241,8 @@ def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduli
     ours = {"cotenant.dev/bind": "1"}
     path = create(scheduling.api, place, "asks", requests=ours, limits=ours)
     chosen = bound(scheduling.api, path)
+    # The pod is bound while the extender still answers.
+    wait_for("the bind verb's answer", lambda: scheduling.recorder.of("/bind"))
     question, status, answer = scheduling.recorder.of("/bind")[-1]
     sent, pod = json.loads(question), scheduling.api.get(path)
     assert sent == {"PodName": "asks", "PodNamespace": place, "PodUID": pod["metadata"]["uid"], "Node": chosen}
