@@ -9,7 +9,7 @@ checked here for every call; `ClusterAccess` decides with whose rights the clust
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -88,6 +88,11 @@ LOOK_SECONDS: Final = 2.0
 _log = structlog.get_logger(__name__)
 
 
+def nothing_proposed(_: Collection[WorkloadRef]) -> Sequence[Recommendation]:
+    """As where no finding is at hand."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeServiceConfig:
     """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere.
@@ -101,6 +106,8 @@ class ChangeServiceConfig:
     clock: Clock
     recommended: Callable[[WorkloadRef], Sequence[Recommendation]]
     requested_millicores: Callable[[], int]
+    gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
+    """Shares of GPUs that findings propose for these workloads."""
     anchor_namespace: str = ""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
     """How bundles are written, and what they call money."""
@@ -219,6 +226,9 @@ class ClusterChangeService:
 
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, with a row in the ledger; the cluster is only asked."""
+        if request.gpu_shares and form is BundleForm.SSA:
+            message = "a share of a GPU is not written for server-side apply, which would take CPU and memory away"
+            raise UsageError(message, fix="Choose another form, such as kustomize patches.")
         with self._acting(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
             return bundled(actions, reviews, form, self._office.recommender, request.key)
@@ -275,10 +285,16 @@ class ClusterChangeService:
 
     def _reviews(self, actions: Actions, who: Person, request: ChangeRequest) -> list[Review]:
         required(Right.REVIEW, who, request)
-        recommendations = [r for workload in request.workloads for r in self._office.recommended(workload)]
+        recommendations = self._recommendations(request)
         if not recommendations:
-            raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
+            what = "no share of a GPU is proposed" if request.gpu_shares else "nothing is recommended"
+            raise NoData(f"{what} for these workloads", fix="Scan first: cotenant scan.")
         return actions.review(recommendations, request.second_person, request.method, request.overridden)
+
+    def _recommendations(self, request: ChangeRequest) -> list[Recommendation]:
+        if request.gpu_shares:
+            return list(self._office.gpu_shares(request.workloads))
+        return [r for workload in request.workloads for r in self._office.recommended(workload)]
 
     @contextmanager
     def _asking(self, who: Person) -> Iterator[Actions]:

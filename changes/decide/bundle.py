@@ -86,6 +86,8 @@ def _workload(one: JudgedWorkload) -> Iterator[str]:
         for value in recommendation.values:
             if changes(value):
                 yield _row(recommendation, value)
+        if gpu := recommendation.gpu:
+            yield f"| {_plain(recommendation.container.container)} | GPUs | {gpu.now} | {gpu.share} | | oversized-gpu |"
     for recommendation in one.recommendations:
         if why := file_refusal(recommendation):
             yield ""

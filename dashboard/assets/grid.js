@@ -306,6 +306,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
       if (box) box.textContent = count ? count + " selected · " : "";
       if (name === "recommendations") window.cotenant.picked(api, () => pickedRows(api, name), event.source);
+      if (name === "findings") window.dash_clientside.set_props("ticked-findings", { data: { rows: pickedRows(api, name) } });
     });
     api.addEventListener("rowClicked", (event) => {
       if (event.event && event.event.target.closest("[col-id=ag-Grid-SelectionColumn]")) return;
@@ -359,6 +360,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       if (mounted && before.filters === fed[id].filters && !newer) return same;
       reveal(api, frame, filters);
       if (name === "recommendations" && mounted) window.cotenant.unpick(api);
+      if (name === "findings" && mounted) api.deselectAll("all", "api");
       api.setGridOption("datasource", datasource(name, filters));
       return fed[id].filters;
     },

@@ -44,7 +44,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   // r: what the page offers to review, else the row in hand.
   ct.review = () => {
-    for (const id of ["review-selected", "review-open", "to-review"]) {
+    for (const id of ["review-selected", "review-shares", "review-open", "to-review"]) {
       const link = by(id);
       if (link && link.tagName === "A") { link.click(); return; }
     }

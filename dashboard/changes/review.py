@@ -29,7 +29,9 @@ STEPS: Final = {
 }
 """Steps in their order; DONE follows the last."""
 
-OWN: Final = frozenset({"ids", "all", "step", "key", "method", "form", "override", "because", "second", "canary"})
+OWN: Final = frozenset(
+    {"ids", "all", "step", "key", "method", "form", "override", "because", "second", "canary", "gpu"}
+)
 """Keys of the address that are the review's; the others are filters of the list."""
 
 KEY: Final = re.compile(r"[0-9a-f]{8,32}")
@@ -42,7 +44,10 @@ MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class ReviewTerms:
-    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads."""
+    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads.
+
+    gpu_shares: of shares of GPUs, which findings propose, in place of CPU and memory.
+    """
 
     workloads: tuple[WorkloadRef, ...] = ()
     everything: bool = False
@@ -54,6 +59,7 @@ class ReviewTerms:
     because: str = ""
     second_person: str = ""
     canary: float = 0.0
+    gpu_shares: bool = False
 
     def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
         """For the service: these workloads under these terms."""
@@ -65,6 +71,7 @@ class ReviewTerms:
             canary=self.canary,
             because=self.because,
             key=self.key,
+            gpu_shares=self.gpu_shares,
         )
 
 
@@ -84,6 +91,7 @@ def asked(search: str) -> ReviewTerms:
         because=last.get("because", "").strip(),
         second_person=last.get("second", "").strip(),
         canary=_share(last.get("canary", "")),
+        gpu_shares=last.get("gpu") == "1",
     )
 
 

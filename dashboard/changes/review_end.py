@@ -13,9 +13,11 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.core.model.allocation.gpu_share import GpuShareProposal
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import IdentitySource, Person
 from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
+from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
 from dashboard.changes import explanation, review_steps
@@ -80,7 +82,10 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
     items = [
         html.Li([
             html.Strong(visible(str(look.workload))),
-            html.Ul([html.Li(_moved(line)) for line in reviewing.lines(look.recommendations) if line.moves]),
+            html.Ul([
+                *(html.Li(_moved(line)) for line in reviewing.lines(look.recommendations) if line.moves),
+                *(html.Li(_gpu_moved(one, one.gpu)) for one in look.recommendations if one.gpu),
+            ]),
             *review_steps.steps(look.next_steps),
         ])
         for look in going
@@ -99,6 +104,11 @@ def _moved(line: FieldChange) -> list[Any]:
         " → ",
         html.Strong(new),
     ]
+
+
+def _gpu_moved(one: Recommendation, gpu: GpuShareProposal) -> list[Any]:
+    name = f"{visible(one.container.container)} {review_steps.GPU_TITLE} "
+    return [name, str(gpu.now), " → ", html.Strong(str(gpu.share))]
 
 
 def _second(going: Sequence[WorkloadReview]) -> str:

@@ -12,6 +12,7 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.core.model.allocation.gpu_share import GpuShareProposal
 from cotenant.core.model.changes.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
@@ -24,6 +25,7 @@ from dashboard.changes.review import FieldChange, Out, ReviewTerms
 from dashboard.frame import panels
 from dashboard.tables import display
 
+GPU_TITLE: Final = "GPU share"
 OPEN_AT_FIRST: Final = 3
 """Workloads whose details are open when the step is drawn."""
 RESTARTS: Final = {
@@ -95,7 +97,8 @@ def _moves(
         return [gone(look), _leave_out(look)]
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    body = html.Tbody([_row(line) for line in reviewing.lines(recommendations)])
+    rows = [_row(line) for line in reviewing.lines(recommendations)]
+    body = html.Tbody([*rows, *(_gpu_row(one, one.gpu) for one in recommendations if one.gpu)])
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
     facts = html.P(_facts(look, recommendations, highs, currency), className="panel-note")
     return [table, *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
@@ -124,6 +127,11 @@ def _row(line: FieldChange) -> Component:
     highest = panels.amount(line.seen_max, resource) if line.seen_max is not None else display.MISSING
     return html.Tr([html.Td(visible(line.container)), html.Td(title), html.Td(now), new, html.Td(highest),
                     html.Td(total)])  # fmt: skip
+
+
+def _gpu_row(one: Recommendation, gpu: GpuShareProposal) -> Component:
+    cells = (visible(one.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
+    return html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)])
 
 
 def _facts(

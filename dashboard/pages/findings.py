@@ -1,4 +1,7 @@
-"""Findings: what a person should know about workloads and nodes, beside recommendations; a row leads to its subject."""
+"""Findings: what a person should know about workloads and nodes, beside recommendations; a row leads to its subject.
+
+Those that propose a share of a GPU go to the review: the ticked ones, or all that are shown.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.views import FINDINGS
+from dashboard.changes import callbacks as acting
 from dashboard.frame import panels
 from dashboard.frame.view import Obeyed, Page, View
-from dashboard.tables import list_page
+from dashboard.tables import list_page, shares_bar
 from dashboard.tables.list_page import Listing
 
 WIDTHS: Final = {"severity": 118, "saving_month": 108, "evidence": 440, "proposal": 460}
@@ -36,6 +40,7 @@ LIST: Final = Listing(
     shape=_shape,
     subject=("workload", "namespace", "container"),
     pinned=("severity", "finding", "workload"),
+    bar=shares_bar.place,
 )
 
 
@@ -48,6 +53,7 @@ def render(view: View, search: str) -> Component:
         [
             html.Div([html.H1("Findings"), lead, panels.severity_legend()], className="page-head"),
             panels.guarded(lambda: list_page.body(LIST, view, search)),
+            acting.awaited(view),
         ],
         className="page list-page",
     )
@@ -56,6 +62,7 @@ def render(view: View, search: str) -> Component:
 def register(app: Dash, view: View) -> None:
     """The list's callbacks."""
     list_page.register(app, view, LIST)
+    shares_bar.register(app, view, LIST)
 
 
 OBEYED: Final = Obeyed(time_range="findings are of the whole history.")

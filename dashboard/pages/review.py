@@ -54,12 +54,23 @@ ACCEPT: Final = "Accept"
 
 def render(view: View, search: str) -> Component:
     """The frame; what it holds follows."""
-    back = dcc.Link("← Recommendations", href=f"{view.settings.base_path}recommendations", id="back",
-                    title="Back to the list (Esc)")  # fmt: skip
+    name, href = _list_page(view, reviewing.asked(search))
+    back = dcc.Link(f"← {name.capitalize()}", href=href, id="back", title="Back to the list (Esc)")
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
     head = html.Div([html.H1("Review"), html.P("From a proposal to a change, with a way back.")], className="page-head")
     inside = panels.guarded(lambda: _frame(view, search))
     return html.Div([crumbs, head, inside, acting.awaited(view)], className="page")
+
+
+def _list_page(view: View, terms: ReviewTerms) -> tuple[str, str]:
+    """Name and address of the list that the workloads were chosen from."""
+    name = "findings" if terms.gpu_shares else "recommendations"
+    return name, f"{view.settings.base_path}{name}"
+
+
+def _to_list(view: View, terms: ReviewTerms) -> tuple[str, str]:
+    name, href = _list_page(view, terms)
+    return f"To the {name}", href
 
 
 def _frame(view: View, search: str) -> Component:
@@ -72,8 +83,9 @@ def _frame(view: View, search: str) -> Component:
         command = "cotenant dashboard --act" if view.given.changes is None else ""
         return panels.empty("This cannot be reviewed here.", why=why, command=command)
     if not (terms.workloads or terms.everything or terms.step == DONE):
-        choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
-        return panels.empty("Nothing is selected.", why="Tick rows in the list, then Review.", link=choose)
+        return panels.empty(
+            "Nothing is selected.", why="Tick rows in the list, then Review.", link=_to_list(view, terms)
+        )
     steps = dmc.Stepper(
         [dmc.StepperStep(label=label) for label in STEPS.values()],
         id="review-steps",
@@ -112,8 +124,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _shown(DONE, html.Div(outcome(view, terms), id="review-outcome"), None)
     refs, more = chosen(view, listing, terms, search)
     if not refs:
-        choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
-        return panels.empty("None of these is in the results any more.", why="Choose anew.", link=choose)
+        return panels.empty("None of these is in the results any more.", why="Choose anew.", link=_to_list(view, terms))
     looks, method = looked(view, terms, refs)
     going, outs = reviewing.sorted_out(looks, terms, method)
     parts: list[Component] = _partial(more)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -53,7 +54,10 @@ Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="A
 
 
 class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server."""
+    """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server.
+
+    gpu_shares: of the shares of GPUs that findings propose, in place of CPU and memory.
+    """
 
     workloads: list[str]
     method: Method = Method.TEMPLATE
@@ -62,16 +66,23 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     second_person: str = ""
     canary: float = 0.0
     dry_run: bool = False
+    gpu_shares: bool = False
 
     def wanted(self, key: str = "") -> ChangeRequest:
         """For the service."""
-        more = {"key": key} if key else {}
         refs = tuple(dict.fromkeys(WorkloadRef.required(text) for text in self.workloads))
         if not refs or len(refs) > MOST_WORKLOADS:
             raise UsageError(f"{len(refs)} workloads", fix=f"Name 1 to {MOST_WORKLOADS:,} as NAMESPACE/KIND/NAME.")
-        return ChangeRequest(
-            refs, self.method, tuple(self.overridden), self.second_person, self.canary, self.because, **more
+        request = ChangeRequest(
+            refs,
+            self.method,
+            tuple(self.overridden),
+            self.second_person,
+            self.canary,
+            self.because,
+            gpu_shares=self.gpu_shares,
         )
+        return replace(request, key=key) if key else request
 
 
 class BundleBody(ChangeRequestBody, forbid_unknown_fields=True, kw_only=True):

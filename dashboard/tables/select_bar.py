@@ -73,9 +73,9 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)
     none = "" if rows else NONE_YET
     buttons = [
-        _way("Review", "review-selected", ways["Review"], reading or none, primary=True),
+        way("Review", "review-selected", ways["Review"], reading or none, primary=True),
         *(button(word, word.lower(), "selection", doing or none) for word in ("Snooze", "Dismiss")),
-        _way("Bundle", "bundle-selected", ways["Bundle"], reading or none),
+        way("Bundle", "bundle-selected", ways["Bundle"], reading or none),
     ]
     every = [_every(matching)] if matching and not chosen.everything and rows < matching else []
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
@@ -130,7 +130,8 @@ def monthly(saved: float, currency: str) -> str:
     return f"{sign}{display.money(abs(saved), currency)}/mo"
 
 
-def _way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:
+def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:
+    """A link that leads on, or the same as a button that says why it does not."""
     look = "button act primary" if primary else "button act"
     if why:
         return html.Button(word, id=id_, className=look, disabled=True, title=why)

@@ -204,6 +204,27 @@ def test_a_second_click_a_reload_and_back_change_nothing_more(scene: Scene, url:
     assert scene.live(ref)["metadata"]["resourceVersion"] == version
 
 
+def test_a_share_of_a_gpu_is_accepted_from_the_findings_with_old_and_new(
+    scene: Scene, url: str, open_page: Open
+) -> None:
+    acting.offer_gpu(scene)
+    with acting.oversized_gpu(scene) as ranker:
+        page = settled(open_page(f"{url}/findings"))
+        expect(page.locator("#shares-count")).to_have_text("1 share of GPUs")
+        hands = Hands(page)
+        hands.press("r")
+        shown(page, "Proposed changes")
+        expect(page.get_by_role("row", name=re.compile("GPU share"))).to_contain_text("nvidia.com/gpu: 1")
+        hands.press("c")
+        shown(page, "Confirm")
+        old_and_new = "nvidia.com/gpu: 1 → koordinator.sh/gpu-core: 40, koordinator.sh/gpu-memory-ratio: 50"
+        expect(page.locator("#review-changes")).to_contain_text(old_and_new)
+        hands.press("Control+Enter")
+        shown(page, "Result")
+        assert states(scene, ranker.workload) == [ChangeState.APPLIED]
+        assert scene.resources(ranker.workload)[0]["limits"]["koordinator.sh/gpu-core"] == "40"
+
+
 @pytest.mark.soak
 def test_steps_live_in_the_address_and_back_leads_through_them(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)

@@ -12,17 +12,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from changes.decide.bundle import PULL_REQUEST
-from changes.decide.field_changes import address_of
 from cotenant.apps.cli.main import root
-from cotenant.apps.pipeline import tables
-from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
-from cotenant.core.model.finding import ClusterFinding, FindingKind
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.views import FINDINGS
 from tests.support import acting
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -130,27 +122,8 @@ def test_a_workload_that_is_not_known_is_said(scene: acting.Scene) -> None:
 
 @pytest.fixture
 def ranker(scene: acting.Scene) -> Iterator[ContainerRef]:
-    """A container that asks for a GPU, of which half would do by the stored findings."""
-    workload, other = (ref for ref in scene.workloads[:2])
-    name = scene.live(workload)["spec"]["template"]["spec"]["containers"][0]["name"]
-    ref, former = ContainerRef(workload, name), scene.store.read_table(FINDINGS)
-    proposal = str(GpuShareProposal(GpuShare(40, 50), GpuShare(100, 100)))
-    found = (
-        ClusterFinding(FindingKind.OVERSIZED_GPU, ref, Severity.WARNING, proposal=proposal, monthly_saving=1.0),
-        ClusterFinding(FindingKind.IDLE_WORKLOAD, other, Severity.WARNING),
-    )
-    scene.store.write_table(tables.findings(found))
-    operation = {
-        "op": "add",
-        "path": "/spec/template/spec/containers/0/resources",
-        "value": {"requests": {"cpu": "1"}, "limits": {"memory": "8Gi", "nvidia.com/gpu": "1"}},
-    }
-    client = scene.client
-    Writer(client, "test").send(Patch(address_of(workload), (operation,), why="test"))
-    client.close()
-    acting.settle_rollouts(scene)
-    yield ref
-    scene.store.write_table(former)
+    with acting.oversized_gpu(scene) as ref:
+        yield ref
 
 
 def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: acting.Scene, ranker: ContainerRef) -> None:

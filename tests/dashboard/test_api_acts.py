@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
 V1 = "/api/v1"
+HALF = {"core_percent": 40, "memory_percent": 50}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -85,6 +86,36 @@ def test_a_script_reviews_accepts_reads_and_takes_back(scene: Scene) -> None:
         assert back["state"] == "rolled-back" and scene.resources(ref) == before
         health = me.get(f"{V1}/ledger").json()
         assert health["bad_row"] == 0 and health["rows"] == 5
+
+
+def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_it_back(scene: Scene) -> None:
+    with acting.oversized_gpu(scene) as ranker, script(scene) as me:
+        ref, before = ranker.workload, scene.resources(ranker.workload)
+        body = {"workloads": [str(ref)], "gpu_shares": True}
+        (looked,) = posted(me, "reviews", {**body, "dry_run": True}).json()
+        # no Device object is on this server, which the guardrail says; the server itself takes the share
+        assert [r["name"] for r in looked["rules"] if r["outcome"] == "fail"] == ["gpu-devices"]
+        assert looked["tried"]["accepted"] is True and looked["recommendations"][0]["gpu"]["share"] == HALF
+        stopped = posted(me, "changes", body, **{"Idempotency-Key": "g1"})
+        assert stopped.status_code == 422 and "guardrail gpu-devices" in stopped.json()["message"]
+        assert scene.resources(ref) == before
+        terms = {"overridden": ["gpu-devices"], "because": "the nodes come tomorrow"}
+        done = posted(me, "changes", {**body, **terms}, **{"Idempotency-Key": "g1"})
+        assert done.status_code == 201, done.text
+        share = {"koordinator.sh/gpu-core": "40", "koordinator.sh/gpu-memory-ratio": "50"}
+        assert scene.resources(ref)[0] == {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
+        (change,) = done.json()["changes"]
+        whole = me.get(f"{V1}/changes/{change['change']}").json()
+        assert "the nodes come tomorrow" in whole["rows"][0]["body"]
+        (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
+        assert back["state"] == "rolled-back" and scene.resources(ref) == before
+        none = posted(me, "reviews", {**body, "workloads": [str(scene.workloads[2])]})
+        assert none.status_code == 404 and "no share of a GPU is proposed" in none.json()["message"]
+        files = posted(me, "bundles", {**body, "form": "kustomize"})
+        packed = zipfile.ZipFile(io.BytesIO(files.content))
+        assert "koordinator.sh/gpu-core" in "".join(packed.read(name).decode() for name in packed.namelist())
+        refused = posted(me, "bundles", {**body, "form": "ssa"})
+        assert refused.status_code == 422 and "not written for server-side apply" in refused.json()["message"]
 
 
 def test_a_batch_is_taken_back_by_its_key(scene: Scene) -> None:

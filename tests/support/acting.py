@@ -19,26 +19,30 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from changes.decide.field_changes import address_of
 from changes.decide.patches import kubectl_command
 from changes.service import ClusterChangeService
 from cotenant.apps.cli.changes.change_service import at_this_machine, change_service_of
 from cotenant.apps.cli.cluster.dashboard import manifest
-from cotenant.apps.pipeline import corridor
+from cotenant.apps.pipeline import corridor, tables
 from cotenant.apps.simulation import cluster_population, demo, objects
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.clock import Clock, FixedClock
 from cotenant.core.adapters.kube import KubeClient, connect, send_all
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
 from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.changes.service import ChangeRequest
 from cotenant.core.model.cluster import Event, Inventory, Node, Pod
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.intent import Apply, Intent
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
 from cotenant.core.model.progress import Silent
+from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.table import Table
-from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -49,6 +53,7 @@ from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from tests.cluster.accounts import applier
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import FOLDER as CRDS
 from tests.cluster.waiting import wait_for
 from tests.support import dashboard as support
 from tests.support.templates import copy_template
@@ -220,6 +225,39 @@ def settle_rollouts(scene: Scene) -> None:
         made.append(Apply(address, {**head, "metadata": meta, "status": status}, "status", why="test"))
     client.close()
     _send(scene, made)
+
+
+@contextmanager
+def oversized_gpu(scene: Scene) -> Iterator[ContainerRef]:
+    """On the embedded server: a container that asks for a GPU, of which half would do by the stored findings."""
+    workload, other = scene.workloads[:2]
+    name = scene.live(workload)["spec"]["template"]["spec"]["containers"][0]["name"]
+    ref, former = ContainerRef(workload, name), scene.store.read_table(FINDINGS)
+    proposal = str(GpuShareProposal(GpuShare(40, 50), GpuShare(100, 100)))
+    findings = (
+        ClusterFinding(FindingKind.OVERSIZED_GPU, ref, Severity.WARNING, proposal=proposal, monthly_saving=1.0),
+        ClusterFinding(FindingKind.IDLE_WORKLOAD, other, Severity.WARNING),
+    )
+    scene.store.write_table(tables.findings(findings))
+    limits = {"requests": {"cpu": "1"}, "limits": {"memory": "8Gi", "nvidia.com/gpu": "1"}}
+    operation = {"op": "add", "path": "/spec/template/spec/containers/0/resources", "value": limits}
+    _send(scene, [Patch(address_of(workload), (operation,), why="test")])
+    settle_rollouts(scene)
+    try:
+        yield ref
+    finally:
+        scene.store.write_table(former)
+
+
+def offer_gpu(scene: Scene) -> None:
+    """On the embedded server: a node whose Device object lists a healthy GPU."""
+    name = "devices.scheduling.koordinator.sh"
+    definition = yaml.safe_load((CRDS / f"{name}.yaml").read_text())
+    _send(scene, [Apply(Address("apiextensions.k8s.io/v1", "customresourcedefinitions", name), definition, why="test")])
+    card = {"type": "gpu", "minor": 0, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
+    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": "gpu-node"}}
+    device = Address(body["apiVersion"], "devices", "gpu-node")
+    _send(scene, [Apply(device, {**body, "spec": {"devices": [card]}}, why="test")])
 
 
 def prepared(folder: Path, name: str = "pay") -> Prepared:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,14 +37,18 @@ def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
     return lambda namespace: store.read_document(document_name(namespace), list[Recommendation]) or []
 
 
-def gpu_shares(store: Store, findings: Table) -> list[Recommendation]:
-    """Shares of GPUs that rows of FINDINGS propose, each as a recommendation about that alone."""
+def gpu_shares(store: Store, findings: Table, workloads: Collection[WorkloadRef] | None = None) -> list[Recommendation]:
+    """Shares of GPUs that rows of FINDINGS propose, each as a recommendation about that alone.
+
+    workloads: of these alone; None: of all.
+    """
     explanations = Explanations(store)
     shares = []
     for row in findings.rows():
-        if row["finding"] != FindingKind.OVERSIZED_GPU:
+        workload = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+        if row["finding"] != FindingKind.OVERSIZED_GPU or (workloads is not None and workload not in workloads):
             continue
-        ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
+        ref = ContainerRef(workload, row["container"])
         stored = next((r for r in explanations.of_namespace(row["namespace"]) if r.container == ref), None)
         if stored is not None:
             shares.append(_about_gpus(stored, row))

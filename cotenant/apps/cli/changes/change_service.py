@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +64,7 @@ def change_service_of(
         settings=settings.actions,
         clock=clock or SystemClock(),
         recommended=recommended_of(store),
+        gpu_shares=gpu_shares_of(store),
         requested_millicores=lambda: requested_millicores(store),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
         **(comparison_of(settings.profiler.prometheus) if comparison is None else comparison),
@@ -222,3 +223,11 @@ def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendat
         return [r for r in of_namespace(workload.namespace) if r.container.workload == workload]
 
     return recommended
+
+
+def gpu_shares_of(store: Store) -> Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]:
+    """Shares of GPUs that stored findings propose for workloads, as they are at the moment; NoData before a scan."""
+    from cotenant.apps.pipeline.explain import gpu_shares
+    from cotenant.core.model.views import FINDINGS
+
+    return lambda workloads: gpu_shares(store, store.read_table(FINDINGS), set(workloads))

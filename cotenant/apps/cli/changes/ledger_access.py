@@ -84,14 +84,15 @@ def gpu_shares_of(settings: Settings, cluster: str | None, names: list[str]) -> 
     from cotenant.core.model.views import FINDINGS
 
     recommendations, store = recommended(settings, cluster, names), open_store(settings, cluster)
-    by_ref = {share.container: share for share in gpu_shares(store, store.read_table(FINDINGS))}
-    without = {r.container.workload for r in recommendations} - {ref.workload for ref in by_ref}
+    workloads = {r.container.workload for r in recommendations}
+    shares = gpu_shares(store, store.read_table(FINDINGS), workloads)
+    without = workloads - {share.container.workload for share in shares}
     if without:
         raise NoData(
             f"no share of a GPU is proposed for {min(without)}",
             fix="cotenant get findings --what oversized-gpu lists those that have one.",
         )
-    return [by_ref[r.container] for r in recommendations if r.container in by_ref]
+    return shares
 
 
 def _anchor_namespace(settings: Settings, actions: Actions) -> str:

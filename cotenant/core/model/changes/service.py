@@ -47,7 +47,8 @@ class ChangeRequest:
     """What a person chose: workloads and terms. key: made once by the page, so that a second click does nothing more.
 
     canary: share of the workloads that is changed first, the rest after they soaked; 0: all at once. because: why
-    rules are overridden, in the person's words; kept with each change.
+    rules are overridden, in the person's words; kept with each change. gpu_shares: of the shares of GPUs that findings
+    propose, in place of CPU and memory.
     """
 
     workloads: tuple[WorkloadRef, ...]
@@ -57,6 +58,7 @@ class ChangeRequest:
     canary: float = 0.0
     because: str = ""
     key: str = field(default_factory=lambda: secrets.token_hex(4))
+    gpu_shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

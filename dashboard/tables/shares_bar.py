@@ -1,0 +1,90 @@
+"""The bar above the findings: the shares of GPUs that they propose, and the way to their review.
+
+It is of the ticked rows, and of all that are shown where none is ticked; without any share there is no bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from dash import Dash, Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.finding import FindingKind
+from cotenant.core.model.views import FINDINGS
+from dashboard.changes import callbacks
+from dashboard.changes import review as reviewing
+from dashboard.frame import panels
+from dashboard.frame.view import View
+from dashboard.tables import display, queries, select_bar
+from dashboard.tables import selection as choosing
+from dashboard.tables.filters import FilterCondition, Query
+from dashboard.tables.list_page import Listing
+from dashboard.tables.selection import Selection
+
+TICKED: Final = "ticked-findings"
+"""Id of the browser's store of ticked rows, which grid.js fills."""
+PROPOSING: Final = FilterCondition("finding", (FindingKind.OVERSIZED_GPU.value,))
+
+
+def place() -> Sequence[Component]:
+    """Container of the bar, with the browser's store."""
+    return [dcc.Store(id=TICKED, data={}), html.Div(id="shares-bar", role="region", **{"aria-label": "Shares of GPUs"})]
+
+
+def register(app: Dash, view: View, listing: Listing) -> None:
+    """The bar follows ticks, URL and results."""
+
+    @app.callback(
+        Output("shares-bar", "children"),
+        Input(TICKED, "data"),
+        Input("url", "search"),
+        Input("version", "data"),
+        Input(callbacks.AWAY, "data"),
+    )
+    def _offer(data: Any, search: str | None, *_news: str) -> Any:
+        return panels.guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
+
+
+def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Component:
+    """How many shares are proposed, what they are worth, and Review or why there is none."""
+    findings = view.source.snapshot().tables[FINDINGS.name]
+    try:
+        shown = listing.query(search, findings.schema)
+    except UsageError:
+        return html.Div()
+    if not _shares(findings, shown)[0]:
+        return html.Div()
+    of_these = choosing.chosen_rows(shown, ticked) or shown
+    count, monthly = _shares(findings, of_these)
+    refs = choosing.workloads(findings, _proposing(of_these)) if count else []
+    what = "of the ticked rows" if ticked else "of the rows shown"
+    sums = [
+        html.Strong(f"{display.counted(count, 'share')} of GPUs", id="shares-count"),
+        html.Span(f"{what}, in {display.counted(len(refs), 'workload')}", className="dim"),
+        *([html.Span(select_bar.monthly(monthly, view.currency), className="selection-sum")] if monthly else []),
+    ]
+    none = "" if count else "None of the ticked rows proposes a share of a GPU."
+    why = select_bar.why_not(view, Right.REVIEW) or none
+    most = view.given.actions.guardrails.most_workloads
+    href = reviewing.href(view.settings.base_path, refs[:most], gpu="1")
+    acts = [
+        *([html.Span(why, className="panel-note", id="shares-why")] if why else []),
+        select_bar.way("Review shares", "review-shares", href, why, primary=True),
+    ]
+    parts = [html.Div(sums, className="selection-sums", role="status"), html.Div(acts, className="selection-acts")]
+    return html.Div(html.Div(parts, className="selection-line"), className="selection-bar")
+
+
+def _proposing(query: Query) -> Query:
+    return replace(query, conditions=(*query.conditions, PROPOSING))
+
+
+def _shares(findings: queries.Relation, query: Query) -> tuple[int, float]:
+    """Number of findings that propose a share, and the money a month that they save together."""
+    count, monthly = findings.sums(("count(*)", "sum(saving_month)"), queries.condition(findings, _proposing(query)))
+    return count, monthly or 0.0
