@@ -59,7 +59,9 @@ def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCp
         def offer(devices: Mapping[str, OfferedDevice]) -> None:
             claims.offers = devices
 
-        publisher = SlicePublisher(assembly.client, node, own.device_file, lambda: _cores(settings), offer)
+        publisher = SlicePublisher(
+            assembly.client, node, own.device_file, lambda: _cores(settings), offer, claims.devices
+        )
         service = DraService(claims, Path(own.plugin_dir), Path(own.registry_dir), publisher.wake)
         assembly.agent.parts.metrics.registry.register(
             DraMetrics(lambda: (service.kubelet_knows, not publisher.problem, claims.count))

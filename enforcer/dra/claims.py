@@ -51,6 +51,11 @@ class Claims:
         """Claims that are prepared."""
         return len(self._claims)
 
+    def devices(self) -> set[str]:
+        """Names of the devices that they have; waits for a claim that is being prepared."""
+        with self._lock:
+            return {device for claim in self._claims.values() for device in claim.exclusive}
+
     def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
         """Make a claim ready, or say again what it has. ClaimRefused, ClusterError of the reading, StoreError."""
         with self._lock:

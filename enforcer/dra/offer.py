@@ -19,10 +19,10 @@ from cotenant.core.model.allocation.device_allocator import taken_by
 from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT
+from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, NODE_AGENT
 from cotenant.core.model.kubernetes.quantity import format_bytes
 
-DRIVER: Final = "node.cotenant.dev"
+DRIVER: Final = CLAIM_DRIVER
 API_VERSION: Final = "resource.k8s.io/v1"
 DEVICES_PER_SLICE: Final = 128
 """The API server takes no more."""
@@ -85,13 +85,9 @@ def unshared(
     """Those of which no pod has a share, or a thread, by annotation; and the names of the others."""
     pods = list(holdings)
     cpus, taken = held_cpus(pods), taken_by(pods)
-    shared = {_name_of(device) for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
+    shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
     names = [one.name for one in offers if one.name in shared or one.cpus & cpus]
     return [one for one in offers if one.name not in names], names
-
-
-def _name_of(device: NodeDevice) -> str:
-    return f"{device.kind}-{device.minor}"
 
 
 def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
@@ -106,7 +102,7 @@ def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
     if device.pcie:
         attributes["pcie"] = device.pcie[:_LONGEST_TEXT]
     edits = edits or ContainerEdits()
-    return OfferedDevice(_name_of(device), device.kind, device.id, frozenset(), edits, attributes, device.memory_bytes)
+    return OfferedDevice(device.name, device.kind, device.id, frozenset(), edits, attributes, device.memory_bytes)
 
 
 def publication(

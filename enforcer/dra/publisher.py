@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +22,9 @@ from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
 from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.core.model.kubernetes.pod_request import requests_of
-from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT
+from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT, RESOURCE_SLICES
 from cotenant.core.model.reservations.reservation import PodIdentity
 from enforcer.dra.offer import (
-    API_VERSION,
     DRIVER,
     ContainerEdits,
     OfferedDevice,
@@ -37,7 +36,6 @@ from enforcer.sources.documents import documents
 
 LOOK_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0
-SLICES: Final = f"/apis/{API_VERSION}/resourceslices"
 _log = structlog.get_logger(__name__)
 
 
@@ -68,14 +66,16 @@ class SlicePublisher:
         file: str,
         cores: Callable[[], list[OfferedDevice]],
         offer: Callable[[Mapping[str, OfferedDevice]], None],
+        claimed: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """file: a description of devices in place of the node's Device object, or ""."""
+        """file: a description of devices in place of the node's Device object, or ""; claimed: devices of claims."""
         self.problem = "not published yet"
         """Why the last look did not end well, or ""."""
         self._client = client.sibling()
         self._writer = Writer(self._client, NODE_AGENT)
         self._warned: set[str] = set()
         self._node, self._file, self._cores, self._offer = node, file, cores, offer
+        self._claimed = claimed
         self._awake, self._ended = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="resourceslices", daemon=True)
 
@@ -115,18 +115,27 @@ class SlicePublisher:
             self._awake.wait(RETRY_SECONDS if problem else LOOK_SECONDS)
 
     def publish(self) -> None:
-        """Look once, and write what differs. CotenantError says what kept it from that."""
+        """Look once, and write what differs. CotenantError says what kept it from that.
+
+        A device that a claim has stays published until the claim ends, whatever the node's label says meanwhile: that
+        is how the extender sees it. Which these are is asked after `offer`, so that no claim is prepared in between.
+        """
         node = self._client.get(f"/api/v1/nodes/{self._node}")
         if node is None:
             raise ClusterAbsent(f"there is no Node {self._node}", fix="Set enforcer.node_name.")
         labels = node["metadata"].get("labels") or {}
-        inventory, edits = self._described(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
-        offers, busy = unshared([*offered_devices(inventory, edits), *self._cores()], inventory, self._holdings())
+        inventory, edits, by_claims = self._described(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
+        devices, cores = offered_devices(inventory, edits), self._cores()
+        offers, busy = unshared([*(devices if by_claims else ()), *cores], inventory, self._holdings())
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
         self._offer({one.name: one for one in offers})
+        claimed = {*self._claimed()} - {one.name for one in offers}
+        if still := [one for one in devices if one.name in claimed]:
+            offers += still
+            self._offer({one.name: one for one in offers})
         selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
-        published = self._client.list(SLICES, fieldSelector=selector)
+        published = self._client.list(RESOURCE_SLICES, fieldSelector=selector)
         for intent in publication((self._node, node["metadata"]["uid"]), offers, published):
             self._writer.send(intent, full_response=False)
             _log.info("devices published", slice=intent.address.name, devices=len(offers))
@@ -142,29 +151,33 @@ class SlicePublisher:
             _log.warning("devices are not offered", reason=reason)
         self._warned.add(reason)
 
-    def _described(self, by_claims: bool) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits]]:
-        """The node's devices, from the file or the Device object; none without either.
+    def _described(self, labelled: bool) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits], bool]:
+        """The node's devices, from the file or the Device object, and whether claims give them out.
 
-        by_claims: whether the node's label says that claims give them out. Else those of a Device object are the
-        extender's, and a file may describe the same ones.
+        labelled: whether the node's label says that they do. Else those of a Device object are the extender's, and a
+        file may describe the same ones: then the answer is the object's.
         """
         device_object = self._client.get(f"{COLLECTION}/{self._node}")
-        if device_object is not None and not by_claims:
+        by_claims = labelled or device_object is None
+        if not by_claims:
             self._warn(f"the node has a Device object and no label {DEVICES_LABEL}={DEVICES_BY_CLAIMS}")
-            return DeviceInventory(), {}
+            with contextlib.suppress(UsageError):
+                return inventory_of(device_object), {}, False
+            return DeviceInventory(), {}, False
         if not self._file:
-            return (inventory_of(device_object), {}) if device_object is not None else (DeviceInventory(), {})
+            return DeviceInventory() if device_object is None else inventory_of(device_object), {}, by_claims
         body = _file_body(Path(self._file))
         inventory = inventory_of(body)
         try:
             edits = msgspec.convert(body, _EditsFile)
         except msgspec.ValidationError as error:
             raise UsageError(f"{self._file}: {error}", fix="env is an object of texts, deviceNodes a list.") from error
-        return inventory, {
+        by_key = {
             (DeviceKind(one.type), one.minor): ContainerEdits(one.env, tuple(one.device_nodes))
             for one in edits.spec.devices or ()
             if one.type in set(DeviceKind)
         }
+        return inventory, by_key, by_claims
 
 
 def _holding(pod: Mapping[str, Any]) -> Holding:

@@ -238,7 +238,9 @@ def test_a_claim_is_the_same_after_a_restart_whatever_is_offered_then(tmp_path: 
     assert after.prepare("shop", "c", "u-1") == ready
     assert cluster.reads == 1
     assert after.cpus_of("shop", ["u_1_two", "u_9_two"]) == {0, 2}
+    assert after.devices() == {"gpu-0", "cpu-0"}
     after.unprepare("u-1")
+    assert after.devices() == set()
     after.unprepare("u-1")
     assert not list((tmp_path / "cdi").iterdir())
     assert after.count == Claims(tmp_path / "state", tmp_path / "cdi", "n1", cluster).count == 0

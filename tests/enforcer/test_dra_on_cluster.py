@@ -9,18 +9,25 @@ from pathlib import Path
 import pytest
 
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.device_allocator import COLLECTION
+from cotenant.core.model.allocation.device_allocator import COLLECTION, DeviceAllocator
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Intent
+from cotenant.core.model.kubernetes.protocol import RESOURCE_SLICES
 from cotenant.core.settings.sections.kube import KubeSettings
 from enforcer.dra.offer import OfferedDevice, publication
-from enforcer.dra.publisher import SLICES, SlicePublisher
+from enforcer.dra.publisher import SlicePublisher
+from scheduler_ext.extender.serve.allocation import HardwareAllocation
+from scheduler_ext.extender.serve.bind import Binder
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.enforcer.tokens import agent_access, installed
+from tests.scheduler_ext.extender.live import EXTENDER
+from tests.scheduler_ext.extender.test_cpus_on_a_cluster import asked
+from tests.scheduler_ext.extender.test_devices_on_a_cluster import create_pod
 
 
 def allowed(agent: KubeClient, intent: Intent) -> bool:
@@ -52,7 +59,7 @@ def test_an_agent_publishes_the_devices_of_its_own_node_alone(control_plane: Con
     publisher = SlicePublisher(agent, own, str(tmp_path / "devices.yaml"), lambda: cores, offers.append)
     with contextlib.closing(publisher):
         publisher.publish()
-        of_node = f"{SLICES}?fieldSelector=spec.nodeName%3D{own}"
+        of_node = f"{RESOURCE_SLICES}?fieldSelector=spec.nodeName%3D{own}"
         first = api.items(of_node)
         # a GPU and 128 cores: one more than a slice takes
         assert sorted(len(one["spec"]["devices"]) for one in first) == [1, 128]
@@ -71,10 +78,13 @@ def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims
 ) -> None:
     installed(control_plane)
     api, prefix = control_plane.api(), unique_name("doors")
-    install_crd(api, "devices.scheduling.koordinator.sh")
+    for kind in ("nodeallocations.cotenant.dev", "devices.scheduling.koordinator.sh"):
+        install_crd(api, kind)
     create_nodes(control_plane, 1, NodeShape(prefix=prefix))
     node = f"{prefix}-0"
-    cards = [{"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": True} for minor in (0, 1)]
+    whole = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    card = {"type": "gpu", "health": True, "resources": whole}
+    cards = [{**card, "minor": minor, "id": f"GPU-{minor}"} for minor in (0, 1)]
     head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
     api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": cards}})
     half = {"koordinator.sh/gpu": "50"}
@@ -90,7 +100,11 @@ def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims
     )
     agent = KubeClient(agent_access(control_plane, node, tmp_path), KubeSettings(retries=1))
     offered: list[list[str]] = []
-    with contextlib.closing(SlicePublisher(agent, node, "", list, lambda one: offered.append(sorted(one)))) as doors:
+    claimed: set[str] = set()
+    publisher = SlicePublisher(agent, node, "", list, lambda one: offered.append(sorted(one)), lambda: claimed)
+    extender = control_plane.client(account(control_plane, EXTENDER), retries=0)
+    shares = Binder(extender.sibling, HardwareAllocation((DeviceAllocator(),)))
+    with contextlib.closing(extender), contextlib.closing(publisher) as doors:
         doors.publish()
         api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"cotenant.dev/devices": "claims"}}})
         doors.publish()
@@ -98,7 +112,21 @@ def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims
         gone = f"/api/v1/namespaces/{namespace}/pods/train"
         wait_for("the pod is gone", lambda: not api.exists(gone))
         doors.publish()
-    # first none, for they are the extender's; then all but the one that a pod still has a share of
-    assert offered == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]
+        # first none, for they are the extender's; then all but the one that a pod still has a share of
+        assert offered == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]
+        # A claim that runs when the label is taken off keeps its device. 60 of each GPU: no second pod beside the first.
+        claimed.add("gpu-1")
+        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"cotenant.dev/devices": None}}})
+        one, other = (asked(create_pod(api, namespace, name, 60), node) for name in ("one", "other"))
+        # the agent has not looked yet: both may still go to a claim
+        assert shares.bind(one).endswith("no healthy gpu on the node; its ResourceSlices still have gpu-0, gpu-1")
+        doors.publish()
+        assert shares.bind(one) == ""
+        assert shares.bind(other).endswith("its ResourceSlices still have gpu-1")
+        claimed.clear()
+        doors.publish()
+        assert shares.bind(other) == ""
+        # each look: what new claims may have, then with what claims still have
+        assert offered[3:] == [[], ["gpu-1"], []]
     api.delete(f"{COLLECTION}/{node}")
     delete_nodes(control_plane, [node])

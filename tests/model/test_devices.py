@@ -409,6 +409,15 @@ def test_the_allocator_gives_what_holdings_leave() -> None:
     assert not DeviceAllocator().concerns(claim("p", {"cpu": 60}))
 
 
+def test_a_device_that_a_resource_claim_still_has_serves_no_share() -> None:
+    node = NodeHardware("n1", documents={COLLECTION: DEVICE_BODY}, claimed=frozenset({"gpu-0", "cpu-3"}))
+    one = DeviceAllocator().allocate(node, claim("p", {GPU: 60}), [])
+    assert [share.minor for share in decoded(one.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [1]
+    two = DeviceAllocator().allocate(node, claim("p", {GPU: 200}), [])
+    # of the two GPUs one is left
+    assert two.refusal.startswith("1 of 1 gpu devices") and two.refusal.endswith("; its ResourceSlices still have gpu-0")
+
+
 def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() -> None:
     stolen = {DEVICE_ALLOCATED_ANNOTATION: encoded({kind: s for m in (0, 1) for kind, s in share(m, 100).items()})}
     for requests in ({"cpu": 1}, {GPU: 10}):

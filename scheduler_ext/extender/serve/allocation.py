@@ -18,6 +18,7 @@ import msgspec
 
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.allocation.device_request import shared_resources_of
 from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION
 from cotenant.core.model.allocation.ledger import (
@@ -32,6 +33,7 @@ from cotenant.core.model.allocation.ledger import (
 )
 from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create
+from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
 
@@ -50,6 +52,18 @@ class _NodeMetadata(msgspec.Struct):
 
 class _LabelledNode(msgspec.Struct):
     metadata: _NodeMetadata = msgspec.field(default_factory=_NodeMetadata)
+
+
+class _SlicedDevice(msgspec.Struct):
+    name: str = ""
+
+
+class _SliceSpec(msgspec.Struct):
+    devices: list[_SlicedDevice] | None = None
+
+
+class _SliceWire(msgspec.Struct):
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
 
 
 class HardwareAllocation:
@@ -136,7 +150,8 @@ def _sent(client: KubeClient, intent: Create | Apply) -> bool:
 
 def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wire: _LabelledNode) -> NodeHardware:
     documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
-    return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents)
+    claimed = _claimed(client, node) if DEVICES in documents else frozenset[str]()
+    return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed)
 
 
 def _allotment(
@@ -174,6 +189,19 @@ def _node(client: KubeClient, node: str) -> _LabelledNode:
     if wire is None:
         raise UsageError(f"nodes/{node} is not there any more")
     return wire
+
+
+def _claimed(client: KubeClient, node: str) -> frozenset[str]:
+    """Devices of the node's ResourceSlices; read after the node's label, which the agent reads before it withdraws one.
+
+    None where the server does not have that kind.
+    """
+    selector = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
+    try:
+        slices = client.list(RESOURCE_SLICES, _SliceWire, limit=None, fieldSelector=selector)
+    except ClusterAbsent:
+        return frozenset()
+    return frozenset(device.name for one in slices for device in one.spec.devices or ())
 
 
 def _document(client: KubeClient, collection: str, node: str) -> dict[str, Any] | None:

@@ -58,8 +58,8 @@ def publish(api: Api, node: str, gpus: int) -> None:
     api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": devices}})
 
 
-def create_pod(api: Api, namespace: str, name: str) -> dict[str, Any]:
-    amounts = {"koordinator.sh/gpu": str(SHARE), "cpu": "10m"}
+def create_pod(api: Api, namespace: str, name: str, share: int = SHARE) -> dict[str, Any]:
+    amounts = {"koordinator.sh/gpu": str(share), "cpu": "10m"}
     container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": amounts, "limits": amounts}}
     spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
     body = {"metadata": {"name": name}, "spec": spec}

@@ -25,13 +25,15 @@ class NodeHardware:
     """A node as its objects describe it: labels and annotations of the Node, and documents.
 
     documents: the object of the node's name in each collection that allocators ask for, by path of the collection; a
-    collection is missing where there is no such object.
+    collection is missing where there is no such object. claimed: names of devices that its ResourceSlices offer, or
+    that a ResourceClaim still has.
     """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    claimed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

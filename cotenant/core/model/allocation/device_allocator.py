@@ -7,7 +7,7 @@ driver and of the container's own libraries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
@@ -53,14 +53,16 @@ class DeviceAllocator:
             return Allotment(refusal=NO_DEVICES)
         placement = place_devices(inventory, taken_by(holdings), self.request(claim))
         if placement.refusal:
-            return Allotment(refusal=placement.refusal)
+            claimed = sorted(node.claimed & {one.name for one in inventory.devices})
+            others = f"; its ResourceSlices still have {', '.join(claimed)}" if claimed else ""
+            return Allotment(refusal=f"{placement.refusal}{others}")
         return Allotment({DEVICE_ALLOCATED_ANNOTATION: encoded(placement.allocations)})
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
     """Devices of a node, with its own label for partitions; None where it has no Device that can be read.
 
-    None also where claims give them out: a device has one door.
+    None also where claims give them out: a device has one door. One that a claim still has serves no shares.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:
@@ -70,7 +72,8 @@ def inventory_on(node: NodeHardware) -> DeviceInventory | None:
     except UsageError:
         return None
     honoured = inventory.honoured or node.labels.get(GPU_PARTITION_POLICY_LABEL) == "Honor"
-    return DeviceInventory(inventory.devices, inventory.partitions, honoured)
+    devices = tuple(replace(one, healthy=False) if one.name in node.claimed else one for one in inventory.devices)
+    return DeviceInventory(devices, inventory.partitions, honoured)
 
 
 def taken_by(holdings: Iterable[Holding]) -> TakenDevices:

@@ -77,8 +77,13 @@ class NodeDevice:
 
     @property
     def key(self) -> DeviceKey:
-        """Its name within the node."""
+        """Its kind and number, which no other device of the node has."""
         return self.kind, self.minor
+
+    @property
+    def name(self) -> str:
+        """The same as ResourceSlices have it."""
+        return f"{self.kind}-{self.minor}"
 
     @property
     def memory_bytes(self) -> int:

@@ -64,6 +64,9 @@ NUMA_POLICY_LABEL: Final = "node.koordinator.sh/numa-topology-policy"
 DEVICES_LABEL: Final = "cotenant.dev/devices"
 """On a Node: who gives the devices of its Device object out. DEVICES_BY_CLAIMS: ResourceClaims; else the extender."""
 DEVICES_BY_CLAIMS: Final = "claims"
+CLAIM_DRIVER: Final = "node.cotenant.dev"
+"""The node agent as a driver of dynamic resource allocation."""
+RESOURCE_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 
 # NodeResourceTopology: one a node, by the name of the node
 TOPOLOGY_GROUP: Final = "topology.node.k8s.io/v1alpha1"
