@@ -114,7 +114,7 @@ def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims
         doors.publish()
         # first none, for they are the extender's; then all but the one that a pod still has a share of
         assert offered == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]
-        # A claim that runs when the label is taken off keeps its device. 60 of each GPU: no second pod beside the first.
+        # A claim that runs when the label is taken off keeps its device; a GPU has room for one pod of 60 percent.
         claimed.add("gpu-1")
         api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"cotenant.dev/devices": None}}})
         one, other = (asked(create_pod(api, namespace, name, 60), node) for name in ("one", "other"))

@@ -415,7 +415,9 @@ def test_a_device_that_a_resource_claim_still_has_serves_no_share() -> None:
     assert [share.minor for share in decoded(one.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [1]
     two = DeviceAllocator().allocate(node, claim("p", {GPU: 200}), [])
     # of the two GPUs one is left
-    assert two.refusal.startswith("1 of 1 gpu devices") and two.refusal.endswith("; its ResourceSlices still have gpu-0")
+    assert two.refusal.startswith("1 of 1 gpu devices") and two.refusal.endswith(
+        "; its ResourceSlices still have gpu-0"
+    )
 
 
 def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() -> None:

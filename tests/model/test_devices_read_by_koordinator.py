@@ -24,6 +24,7 @@ from cotenant.core.model.allocation.devices import (
     encoded,
 )
 from tests.cluster import binaries
+from tests.enforcer.test_nvml import OTHER, T4, created, entry
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "device.yaml"
 
@@ -67,6 +68,14 @@ def test_percents_and_bytes_in_binary_suffixes_are_written_as_it_writes_them() -
     share = DeviceShare(1, {GPU_CORE: 50, GPU_MEMORY: 8 << 30, GPU_MEMORY_RATIO: 50}, "GPU-1")
     body = json.loads(encoded({DeviceKind.GPU: (share,)}))
     assert read_by_koordinator("device-allocated", [body]) == [{"body": body}]
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("reader")
+def test_it_reads_the_object_that_the_agent_writes_of_the_gpus_that_it_finds() -> None:
+    body = created(entry(T4), entry(OTHER, problem="nvmlDeviceGetMemoryInfo: Unknown Error (999)"))
+    (answer,) = read_by_koordinator("Device", [body])
+    assert [one["id"] for one in answer["body"]["spec"]["devices"]] == ["GPU-aaaa", "GPU-bbbb"]
 
 
 @pytest.mark.soak

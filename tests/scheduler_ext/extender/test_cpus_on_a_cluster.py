@@ -49,8 +49,8 @@ class Extent:
     seconds: float
 
 
-SMALL = Extent(nodes=3, cores_per_socket=4, pods=20, seconds=90)
-"""3 nodes x 16 CPUs = 48, of which 40 are taken in the end."""
+SMALL = Extent(nodes=3, cores_per_socket=16, pods=20, seconds=90)
+"""32 cores a node, of which 10 pods take one and 10 pods two: all 30 fit on one node, so that no core is ever shared."""
 LARGE = Extent(nodes=50, cores_per_socket=32, pods=500, seconds=900)
 """50 nodes of 2 sockets x 32 cores x 2 threads."""
 
@@ -71,14 +71,18 @@ def publish(api: Api, node: str, topology: CpuTopology) -> None:
     api.create(topologies.PATH, {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": []})
 
 
-def create_pod(api: Api, namespace: str, name: str, cpus: int = 2) -> dict[str, Any]:
-    """An LSR pod that requires whole cores, wants them for itself, and asks to be bound by us."""
+def create_pod(api: Api, namespace: str, name: str, cpus: int = 2, *, spread: bool = False) -> dict[str, Any]:
+    """An LSR pod that requires whole cores, wants them for itself, and asks to be bound by us.
+
+    spread: an LSE pod that requires a thread of as many cores.
+    """
     amounts = {"cpu": str(cpus), "memory": "64Mi", "cotenant.dev/bind": "1"}
     container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": amounts, "limits": amounts}}
-    wish = {"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}
+    policy = "SpreadByPCPUs" if spread else "FullPCPUs"
+    wish = {"requiredCPUBindPolicy": policy, "preferredCPUExclusivePolicy": "PCPULevel"}
     metadata = {
         "name": name,
-        "labels": {"koordinator.sh/qosClass": "LSR"},
+        "labels": {"koordinator.sh/qosClass": "LSE" if spread else "LSR"},
         "annotations": {"scheduling.koordinator.sh/resource-spec": json.dumps(wish)},
     }
     spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
@@ -87,15 +91,20 @@ def create_pod(api: Api, namespace: str, name: str, cpus: int = 2) -> dict[str, 
 
 
 def check(pods: list[dict[str, Any]], topology: CpuTopology) -> int:
-    """Of one list, which is one moment: no CPU twice on a node, whole cores, exactly what was asked; how many bound."""
+    """How many pods of one list, which is one moment, are bound: each has its two CPUs, by its policy, alone.
+
+    All are exclusive and there is room for that, so that no two have a thread of the same core, much less a CPU.
+    """
     owners: dict[tuple[str, int], str] = {}
     bound = [pod for pod in pods if pod["spec"].get("nodeName")]
     for pod in bound:
         cpus = assignment_of(pod["metadata"]["annotations"], pod["metadata"]["name"]).cpus
-        assert len(cpus) == 2
-        assert all(cpus.issuperset(topology.cores[topology.by_id[cpu].core]) for cpu in cpus)
-        for cpu in cpus:
-            place = pod["spec"]["nodeName"], cpu
+        cores = {topology.by_id[cpu].core for cpu in cpus}
+        # two threads: of one core where whole ones are required, else of two
+        spread = pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "LSE"
+        assert (len(cpus), len(cores)) == (2, 2 if spread else 1)
+        for core in cores:
+            place = pod["spec"]["nodeName"], core
             assert owners.setdefault(place, pod["metadata"]["name"]) == pod["metadata"]["name"], place
     return len(bound)
 
@@ -148,7 +157,8 @@ class Churn:
 
     def add(self, count: int) -> None:
         for _ in range(count):
-            pod = create_pod(self.api, self.namespace, f"lsr-{len(self.pods)}")
+            number = len(self.pods)
+            pod = create_pod(self.api, self.namespace, f"own-{number}", spread=number % 2 == 1)
             self.pods[pod["metadata"]["name"]] = pod
             self.ask(pod["metadata"]["name"], self.dice.randrange(len(self.replicas)))
             if self.dice.random() < 0.2:  # a scheduler whose patience ended asks again, and may reach the other one
