@@ -50,7 +50,7 @@ class Extent:
 
 
 SMALL = Extent(nodes=3, cores_per_socket=16, pods=20, seconds=90)
-"""32 cores a node, of which 10 pods take one and 10 pods two: all 30 fit on one node, so that no core is ever shared."""
+"""32 cores a node. 10 pods take one and 10 pods two: all 30 fit on one node, so that no core has to be shared."""
 LARGE = Extent(nodes=50, cores_per_socket=32, pods=500, seconds=900)
 """50 nodes of 2 sockets x 32 cores x 2 threads."""
 
