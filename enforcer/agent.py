@@ -319,7 +319,7 @@ class Agent:
         return last.inputs.policy, ratio_of(last.observation.node)
 
     def admitted(self, pod: PodSpec) -> PodSpec:
-        """A pod of a runtime's message, with the containers' resources from the API server if known. Any thread.
+        """A pod of a runtime's message, with containers and claims as the API server has them if known. Any thread.
 
         Without its CPUs by annotation where the kubelet gives CPUs out itself, as in a tick.
         """
@@ -331,7 +331,11 @@ class Agent:
         if api_pod is None:
             return pod
         return replace(
-            pod, resources_known=True, containers=api_pod.containers, init_containers=api_pod.init_containers
+            pod,
+            resources_known=True,
+            containers=api_pod.containers,
+            init_containers=api_pod.init_containers,
+            claims=api_pod.claims,
         )
 
     def report(self, policy: CollectPolicy) -> Apply | None:

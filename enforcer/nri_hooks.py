@@ -103,8 +103,10 @@ class HookDecision:
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
         """As `facts.Decide`."""
-        resources = self._by_policy(pod, container)
-        if cpus := self.claimed_cpus(pod.namespace, container.claims):
+        resources, admitted = self._by_policy(pod, container), self.agent.admitted(pod)
+        # a pod that is known to name no claim has written the variable itself
+        may_claim = admitted.claims or not admitted.resources_known
+        if may_claim and (cpus := self.claimed_cpus(pod.namespace, container.claims)):
             resources = replace(resources, cpuset_cpus=format_cpus(cpus))
         return self.parents.fitted(resources, cgroup_parent, container.id)
 

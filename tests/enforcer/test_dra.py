@@ -277,10 +277,14 @@ def test_a_container_gets_its_claimed_cpus_before_the_first_tick_and_when_the_ag
     (tmp_path / "cgroup.controllers").touch()  # version 2, where no parent's CPUs narrow a container's
     with assembled(settings, {}) as assembly:
         decide = HookDecision(assembly.agent, Waiting(stopping), Parents(tmp_path), claims.cpus_of)
-        pod, plain = PodSpec("shop", "web", "u-web"), ContainerSpec("main")
+        pod, plain = PodSpec("shop", "web", "u-web", resources_known=False), ContainerSpec("main")
+        claiming = replace(plain, claims=("u_1_cores",))
         # regular_topology(1, 2, 2): core 0 has threads 0 and 2
-        assert decide(pod, replace(plain, claims=("u_1_cores",)), "").cpuset_cpus == "0,2"
+        assert decide(pod, claiming, "").cpuset_cpus == "0,2"
         assert decide(pod, plain, "") == LEAVE
+        # of a pod that is read from the API server it is known whether it names a claim, or only wrote the variable
+        assert decide(replace(pod, resources_known=True, claims=True), claiming, "").cpuset_cpus == "0,2"
+        assert decide(replace(pod, resources_known=True), claiming, "") == LEAVE
 
 
 def test_a_new_claim_waits_until_the_nodes_devices_are_read(tmp_path: Path) -> None:
