@@ -158,14 +158,13 @@ class SlicePublisher:
         file may describe the same ones: then the answer is the object's.
         """
         device_object = self._client.get(f"{COLLECTION}/{self._node}")
-        by_claims = labelled or device_object is None
-        if not by_claims:
+        if device_object is not None and not labelled:
             self._warn(f"the node has a Device object and no label {DEVICES_LABEL}={DEVICES_BY_CLAIMS}")
             with contextlib.suppress(UsageError):
                 return inventory_of(device_object), {}, False
             return DeviceInventory(), {}, False
         if not self._file:
-            return DeviceInventory() if device_object is None else inventory_of(device_object), {}, by_claims
+            return DeviceInventory() if device_object is None else inventory_of(device_object), {}, True
         body = _file_body(Path(self._file))
         inventory = inventory_of(body)
         try:
@@ -177,7 +176,7 @@ class SlicePublisher:
             for one in edits.spec.devices or ()
             if one.type in set(DeviceKind)
         }
-        return inventory, by_key, by_claims
+        return inventory, by_key, True
 
 
 def _holding(pod: Mapping[str, Any]) -> Holding:
