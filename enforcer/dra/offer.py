@@ -7,7 +7,7 @@ one device with all of its threads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,10 +56,19 @@ class OfferedDevice:
 
 
 def offered_devices(
-    inventory: DeviceInventory, edits: Mapping[DeviceKey, ContainerEdits] | None = None
+    inventory: DeviceInventory,
+    edits: Mapping[DeviceKey, ContainerEdits] | None = None,
+    claimed: Collection[str] = (),
 ) -> list[OfferedDevice]:
-    """The healthy devices of a node; edits: what containers get beside the device's own id."""
-    return [_offered(device, (edits or {}).get(device.key)) for device in inventory.devices if device.healthy]
+    """The healthy devices of a node; edits: what containers get beside the device's own id.
+
+    claimed: devices that are listed whatever their health.
+    """
+    return [
+        _offered(device, (edits or {}).get(device.key))
+        for device in inventory.devices
+        if device.healthy or device.name in claimed
+    ]
 
 
 def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:

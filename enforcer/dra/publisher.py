@@ -125,15 +125,14 @@ class SlicePublisher:
             raise ClusterAbsent(f"there is no Node {self._node}", fix="Set enforcer.node_name.")
         labels = node["metadata"].get("labels") or {}
         inventory, edits, by_claims = self._described(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
-        devices, cores = offered_devices(inventory, edits), self._cores()
-        offers, busy = unshared([*(devices if by_claims else ()), *cores], inventory, self._holdings())
+        devices = offered_devices(inventory, edits) if by_claims else []
+        offers, busy = unshared([*devices, *self._cores()], inventory, self._holdings())
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
         self._offer({one.name: one for one in offers})
         claimed = {*self._claimed()} - {one.name for one in offers}
-        if still := [one for one in devices if one.name in claimed]:
-            offers += still
-            self._offer({one.name: one for one in offers})
+        offers += [one for one in offered_devices(inventory, edits, claimed) if one.name in claimed]
+        self._offer({one.name: one for one in offers})
         selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
         published = self._client.list(RESOURCE_SLICES, fieldSelector=selector)
         for intent in publication((self._node, node["metadata"]["uid"]), offers, published):
