@@ -1,13 +1,13 @@
 """Batch jobs with deadlines, by seed, and the queue in which they wait. Pure but for the queue, which changes.
 
 A job is one pod of batch class. It runs for `work_steps` at full speed, longer while it is suppressed, and begins anew
-after an eviction. It waits in the order of arrival, and is withdrawn when it could no longer meet its deadline.
+after an eviction, as a new pod. It is withdrawn when it could no longer meet its deadline.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -70,50 +70,34 @@ def _work(rng: np.random.Generator, count: int) -> Floats:
 
 
 class BatchQueue:
-    """Jobs that wait, by kind; those that were evicted come first."""
+    """Jobs that wait, in the order in which their pods were created: an evicted job has a new pod, which comes last."""
 
     def __init__(self, jobs: BatchJobs) -> None:
         """Nobody has arrived yet."""
         self._jobs = jobs
-        self._ids = [np.flatnonzero(jobs.kind == kind) for kind in range(len(KINDS))]
-        self._arrivals = [jobs.arrival[ids] for ids in self._ids]
-        self._heads = [0] * len(KINDS)
-        self._again: list[list[int]] = [[] for _ in KINDS]
+        self._arrived = 0
+        self._waiting = np.zeros(0, dtype=np.intp)
 
     def put_back(self, ids: Indices) -> None:
         """Evicted jobs begin anew."""
-        for one in ids.tolist():
-            self._again[int(self._jobs.kind[one])].append(one)
+        self._waiting = np.concatenate([self._waiting, ids])
 
-    def order(self, step: int) -> list[int]:
-        """Kinds by their oldest job that waits and can still meet its deadline: kube-scheduler takes the oldest pod."""
-        return sorted(range(len(KINDS)), key=lambda kind: self._oldest(kind, step))
+    def waiting(self, step: int) -> Indices:
+        """Those that have arrived and can still meet their deadline, the oldest pod first; the others are gone.
 
-    def take(self, kind: int, most: int, step: int) -> Indices:
-        """At most so many jobs of a kind that have arrived and can still meet their deadline; the others are gone."""
-        chosen = [one for one in self._again[kind] if self._in_time(np.array([one]), step)[0]]
-        self._again[kind] = chosen[most:]
-        chosen = chosen[:most]
-        end = int(np.searchsorted(self._arrivals[kind], step, side="right"))
-        while len(chosen) < most and self._heads[kind] < end:
-            part = self._ids[kind][self._heads[kind] : min(end, self._heads[kind] + _AT_ONCE)]
-            valid = np.flatnonzero(self._in_time(part, step))[: most - len(chosen)]
-            chosen += part[valid].tolist()
-            full = len(chosen) == most and len(valid)
-            self._heads[kind] += int(valid[-1]) + 1 if full else len(part)
-        return np.array(chosen, dtype=np.intp)
+        Steps never go back.
+        """
+        jobs, first = self._jobs, self._arrived
+        self._arrived = int(np.searchsorted(jobs.arrival, step, side="right"))
+        ids = np.concatenate([self._waiting, np.arange(first, self._arrived, dtype=np.intp)])
+        self._waiting = ids[step + jobs.work_steps[ids] <= jobs.deadline[ids]]
+        return self._waiting
 
-    def _oldest(self, kind: int, step: int) -> float:
-        """Arrival of the job that `take` would give, infinity for none; before all others where it was put back."""
-        if self._in_time(np.array(self._again[kind], dtype=np.intp), step).any():
-            return -1.0
-        end = int(np.searchsorted(self._arrivals[kind], step, side="right"))
-        waiting = slice(self._heads[kind], end)
-        valid = np.flatnonzero(self._in_time(self._ids[kind][waiting], step))
-        return float(self._arrivals[kind][waiting][valid[0]]) if len(valid) else float("inf")
-
-    def _in_time(self, ids: Indices, step: int) -> npt.NDArray[Any]:
-        return np.asarray(step + self._jobs.work_steps[ids] <= self._jobs.deadline[ids])
+    def take(self, places: Indices) -> Indices:
+        """Jobs that have a node now. places: in what `waiting` gave last."""
+        jobs = self._waiting[places]
+        self._waiting = np.delete(self._waiting, places)
+        return jobs
 
 
 def _offset(resource: Resource) -> int:

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from cotenant.apps.experiment import agents
 from cotenant.apps.experiment.accounts import Accounts
-from cotenant.apps.experiment.batch_jobs import KINDS, MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
+from cotenant.apps.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
 from cotenant.apps.experiment.install import FORECAST, USAGE, Install, install_of
 from cotenant.apps.experiment.interference import Interference
 from cotenant.apps.experiment.lenders import Forecasts, Lender, lender
@@ -145,28 +145,20 @@ class SharingLoop:
         return np.stack(rows).astype(np.float64)
 
     def _place(self, offered: Floats, slot: int, step: int) -> None:
-        """Pods that wait, kind by kind; what is placed counts as used by the extender's estimate at once.
-
-        The kind of the oldest comes first: small pods that always came first would keep large ones waiting, whose
-        requests hold less memory a core.
-        """
+        """Pods that wait, the oldest first; what is placed counts as used by the extender's estimate at once."""
         capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
         used = self._needed(max(slot - 1, 0)) + self.batch_used
         bound = self._bound()
-        now = float(slot * STEP_SECONDS)
-        for kind in self.queue.order(step):
-            request = KINDS[kind]
-            estimate = np.array(self.placing.estimate(kind))
-            for _ in range(ROUNDS):
-                load = PlacementLoad(capacity, used, offered, bound, self.suppressed)
-                nodes = self.placing.nodes_for(kind, self.nodes, load, now)
-                jobs = self.queue.take(kind, len(nodes), step)
-                nodes = nodes[: len(jobs)]
-                if not len(jobs):
-                    break
-                self.running = self.running.plus(jobs, nodes, self.jobs.work_steps[jobs])
-                bound[:, nodes] += np.array(request, dtype=np.float64)[:, None]
-                used[:, nodes] += estimate[:, None]
+        kinds = self.jobs.kind[self.queue.waiting(step)]
+        for _ in range(ROUNDS):
+            load = PlacementLoad(capacity, used, offered, bound, self.suppressed)
+            pods, nodes = self.placing.places(kinds, load, float(slot * STEP_SECONDS))
+            if not len(pods):
+                break
+            jobs, kinds = self.queue.take(pods), np.delete(kinds, pods)
+            self.running = self.running.plus(jobs, nodes, self.jobs.work_steps[jobs])
+            bound[:, nodes] += np.stack([self.request[r][jobs] for r in Resource])
+            used[:, nodes] += self.placing.estimates[:, self.jobs.kind[jobs]]
 
     def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
         """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""

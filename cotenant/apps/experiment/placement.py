@@ -30,8 +30,8 @@ from scheduler_ext.extender.watch.frame import CollectionState
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
-ROUNDS: Final = 4
-"""Questions of each kind in a step, every one of which gives a node one pod at most."""
+ROUNDS: Final = 12
+"""Views of the cluster in a step, on every one of which a node gets one pod at most."""
 LIMITS: Final = [
     SnapshotColumn.LIMIT_CPU,
     SnapshotColumn.LIMIT_MEMORY,
@@ -70,26 +70,50 @@ class BatchPlacement:
         self._ahead = np.full((2, self._empty.ahead.shape[1], nodes), np.nan)
         self._settings, self._rng = settings, rng
         self._pods = tuple(batch_pod(number, settings) for number in range(len(KINDS)))
+        self.estimates = np.array([pod.estimate for pod in self._pods], dtype=np.float64).T
+        """What the extender expects pods to use, (2, kinds): millicores before bytes."""
 
-    def estimate(self, kind: int) -> tuple[float, float]:
-        """What the extender expects a pod of the kind to use: millicores, bytes."""
-        return self._pods[kind].estimate
+    def places(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> tuple[Indices, Indices]:
+        """Which of the pods that wait get a node now, and different nodes for them. kinds: the oldest pod's first.
 
-    def nodes_for(self, kind: int, most: int, load: PlacementLoad, now_seconds: float) -> Indices:
-        """Different nodes for at most so many pods of one kind; none where no node may have one."""
-        request = np.array(KINDS[kind], dtype=np.float64)[:, None]
-        rows = np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
-        if not len(rows) or not most:
-            return rows[:0]
+        As kube-scheduler takes them: the oldest pod that has a node somewhere, whatever its kind; who has none is
+        passed over. It ends where a pod would have to ask anew, since all nodes that it was offered are taken.
+        """
+        offered = self._offered(kinds, load, now_seconds)
+        untried = {kind: iter(nodes) for kind, nodes in offered.items()}
+        has_node = np.array([kind in offered for kind in range(len(KINDS))])[kinds]
+        most = sum(map(len, offered.values())) + 1  # the pod after these finds nobody's offer left
+        places: dict[int, int] = {}
+        for pod in np.flatnonzero(has_node)[:most].tolist():
+            node = next((node for node in untried[int(kinds[pod])] if node not in places), None)
+            if node is None:
+                break
+            places[node] = pod
+        return np.array(list(places.values()), dtype=np.intp), np.array(list(places), dtype=np.intp)
+
+    def _offered(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
+        """Nodes that a pod of each kind is offered, in the order of chance; without kinds that no node may have."""
+        fitting = {kind: self._with_room(kind, load) for kind in range(len(KINDS)) if (kinds == kind).any()}
+        fitting = {kind: rows for kind, rows in fitting.items() if len(rows)}
+        if not fitting:
+            return {}
         snapshot = self._snapshot(load, now_seconds)
-        now, pod = decide.Moment(now_seconds, now_seconds), self._pods[kind]
+        now = decide.Moment(now_seconds, now_seconds)
         context = decide.known_now(snapshot, now, self._settings)
-        judgement, _ = decide.judge(snapshot, pod, rows, now, self._settings, context)
-        rows = rows[judgement.passed]
-        if not len(rows):
-            return rows
-        places = best_nodes.narrowed(snapshot, pod, rows, now, self._settings, context)
-        return self._rng.permutation(rows[places])[:most]
+        offered = {}
+        for kind, rows in fitting.items():
+            pod = self._pods[kind]
+            judgement, _ = decide.judge(snapshot, pod, rows, now, self._settings, context)
+            passed = rows[judgement.passed]
+            if len(passed):
+                best = best_nodes.narrowed(snapshot, pod, passed, now, self._settings, context)
+                offered[kind] = self._rng.permutation(passed[best]).tolist()
+        return offered
+
+    def _with_room(self, kind: int, load: PlacementLoad) -> Indices:
+        """Nodes whose batch-cpu and batch-memory have room, as kube-scheduler's NodeResourcesFit sees it."""
+        request = np.array(KINDS[kind], dtype=np.float64)[:, None]
+        return np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
 
     def _snapshot(self, load: PlacementLoad, now_seconds: float) -> NodeSnapshot:
         """The rows that a watcher would send: every node has reported just now."""

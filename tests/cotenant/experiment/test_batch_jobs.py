@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.experiment.batch_jobs import KINDS, LONGEST_STEPS, SHORTEST_STEPS, BatchQueue, arriving
+from cotenant.apps.experiment.batch_jobs import LONGEST_STEPS, SHORTEST_STEPS, BatchQueue, arriving
 from cotenant.core.model.resource import Resource
 
 
@@ -24,48 +24,29 @@ def test_jobs_ask_for_as_much_as_shall_be_busy(seed: int) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 999), portions=st.lists(st.integers(1, 9), min_size=1, max_size=30))
-def test_no_job_is_handed_out_twice_too_early_or_too_late(seed: int, portions: list[int]) -> None:
+@given(seed=st.integers(0, 999), portions=st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_jobs_wait_from_their_arrival_until_they_are_taken_or_too_late(seed: int, portions: list[int]) -> None:
     jobs = arriving(100_000.0, 300, seed)
-    queue, seen = BatchQueue(jobs), set()
-    for step, most in enumerate(portions):
-        for kind in range(len(KINDS)):
-            taken = queue.take(kind, most, 10 * step)
-            assert len(taken) <= most
-            assert not seen & set(taken.tolist())
-            seen |= set(taken.tolist())
-            assert (jobs.arrival[taken] <= 10 * step).all()
-            assert (10 * step + jobs.work_steps[taken] <= jobs.deadline[taken]).all()
-            assert (jobs.kind[taken] == kind).all()
+    queue, placed = BatchQueue(jobs), set[int]()
+    everybody = np.arange(len(jobs.arrival))
+    for turn, most in enumerate(portions):
+        step, waiting = 10 * turn, queue.waiting(10 * turn)
+        in_time = (jobs.arrival <= step) & (step + jobs.work_steps <= jobs.deadline)
+        assert waiting.tolist() == [one for one in everybody[in_time].tolist() if one not in placed]
+        assert (np.diff(jobs.arrival[waiting]) >= 0).all()
+        places = np.arange(len(waiting))[::2][:most]
+        taken = queue.take(places).tolist()
+        assert taken == waiting[places].tolist()
+        placed |= set(taken)
 
 
-def test_an_evicted_job_comes_first_again() -> None:
+def test_an_evicted_job_waits_behind_those_that_had_come_before_it_was_evicted() -> None:
     jobs = arriving(100_000.0, 300, 1)
     queue = BatchQueue(jobs)
-    first = queue.take(0, 1, 50)
-    queue.put_back(first)
-    assert queue.take(0, 1, 50).tolist() == first.tolist()
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 999), portions=st.lists(st.integers(0, 3), min_size=1, max_size=20))
-def test_the_kind_whose_job_waits_longest_comes_first(seed: int, portions: list[int]) -> None:
-    jobs = arriving(100_000.0, 300, seed)
-    queue = BatchQueue(jobs)
-    for step, most in enumerate(portions):
-        order = queue.order(10 * step)
-        assert sorted(order) == list(range(len(KINDS)))
-        oldest = [queue.take(kind, 1, 10 * step) for kind in order]
-        arrivals = [int(jobs.arrival[one[0]]) for one in oldest if len(one)]
-        assert arrivals == sorted(arrivals)
-        assert [len(one) for one in oldest] == sorted((len(one) for one in oldest), reverse=True)
-        for kind in order[:most]:
-            queue.take(kind, most, 10 * step)
-
-
-def test_the_kind_of_an_evicted_job_comes_before_all_others() -> None:
-    jobs = arriving(100_000.0, 300, 1)
-    queue = BatchQueue(jobs)
-    last = queue.order(50)[-1]
-    queue.put_back(queue.take(last, 1, 50))
-    assert queue.order(50)[0] == last
+    first, *others = queue.waiting(50).tolist()
+    queue.take(np.array([0]))
+    queue.put_back(np.array([first]))
+    assert queue.waiting(50).tolist() == [*others, first]
+    later = queue.waiting(60).tolist()
+    # the evicted one is of before step 50: whoever came since stands behind it
+    assert later[later.index(first) + 1 :] == [one for one in later if jobs.arrival[one] > 50]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,8 @@ def test_a_busy_node_takes_what_a_forecast_lends_and_not_what_a_percentage_lends
         suppressed=np.zeros(1),
     )
     placing = BatchPlacement(1, install_of(policy), np.random.default_rng(0))
-    assert len(placing.nodes_for(kind, 1, load, 1_790_000_000.0)) == taken
+    pods, _ = placing.places(np.array([kind]), load, 1_790_000_000.0)
+    assert len(pods) == taken
 
 
 def test_memory_is_lent_at_the_risk_of_an_install() -> None:
@@ -52,3 +55,24 @@ def test_memory_is_lent_at_the_risk_of_an_install() -> None:
     for resource in Resource:
         expected = alone[resource][settings.memory_risk_percent]["prod_peak"]
         assert np.array_equal(both[resource][settings.memory_risk_percent]["prod_peak"], expected)
+
+
+def test_the_oldest_pod_with_a_node_goes_first_whatever_its_kind() -> None:
+    # room for one small pod on the first node, for one of any kind on the second
+    small, large = (np.array([kind], dtype=np.float64).T for kind in (KINDS[0], KINDS[2]))
+    load = PlacementLoad(
+        capacity=np.array([[32_000.0] * 2, [128 * 2**30] * 2]),
+        used=np.zeros((2, 2)),
+        offered=np.hstack([small, large]),
+        bound=np.zeros((2, 2)),
+        suppressed=np.zeros(2),
+    )
+    placing = BatchPlacement(2, install_of(FORECAST), np.random.default_rng(0))
+    pods, nodes = placing.places(np.array([1, 2, 0]), load, 1_790_000_000.0)
+    # the medium pod takes the second node, and the large one behind it would have to ask anew
+    assert (pods.tolist(), nodes.tolist()) == ([0], [1])
+    medium = np.array(KINDS[1], dtype=np.float64)
+    load = replace(load, bound=np.stack([np.zeros(2), medium], axis=1))
+    # asked anew, no node has room for the large pod: it is passed over, and the small one takes what is left
+    pods, nodes = placing.places(np.array([2, 0]), load, 1_790_000_000.0)
+    assert (pods.tolist(), nodes.tolist()) == ([1], [0])
