@@ -34,7 +34,7 @@ INSTALLED: Final = {
 KNOBS: Final = {
     Sharing.NONE: (0.0,),
     Sharing.STATIC: (0.3, 0.45, 0.6, 0.75, 0.9),
-    Sharing.KOORDINATOR: (60.0, 75.0, 82.0, 88.0, 94.0),
+    Sharing.KOORDINATOR: (45.0, 60.0, 75.0, 82.0, 88.0, 94.0),
     Sharing.COTENANT: (1.0, 5.0, 20.0, 50.0),
     Sharing.ORACLE: (0.0,),
 }
