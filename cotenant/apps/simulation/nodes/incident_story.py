@@ -192,7 +192,8 @@ def _cluster_costs(runs: ClusterRuns) -> Iterator[IncidentCost]:
     yield IncidentCost("nodes short while it lasts, mean", 100 * float(hit.timeline.short_ratio[part].mean()), "%")
     highest = float(hit.timeline.latency_ratio[part].max())
     yield IncidentCost("p99 of services / no colocation, worst five minutes", highest, "x", SLOWED)
-    yield IncidentCost("normal again after its end, cluster", normal_after_seconds(runs) / 60, "min")
+    limit = NORMAL_SECONDS / 60 if hit.scenario.incident is Incident.FLASH_CROWD else None
+    yield IncidentCost("normal again after its end, cluster", normal_after_seconds(runs) / 60, "min", limit)
 
 
 # --- one node --------------------------------------------------------------------------------------------------------
