@@ -8,9 +8,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.closed_loop_reservations import SeedRun, analysed, proposed, rows
-from bench.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakPods, played
-from bench.peak_world import DAY_SLOTS, NODE_CORES, NODES, POD_CORES, Nodes, demand_of, scaled, size_of
+from bench.closed_loop_reservations import rows, usage_of
+from bench.peak_world import CLUSTER, POD_CORES, demand_of, size_of
+from cotenant.apps.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, scaled
+from cotenant.apps.simulation.peaks.peak_play import (
+    FILLING_SLOTS,
+    HOUR_SLOTS,
+    PeakOutcome,
+    PeakPods,
+    PeakService,
+    played,
+)
+from cotenant.apps.simulation.peaks.peak_replay import PeakReplay, analysed, proposed
 from cotenant.core.model.reservations.plan import Proposal, Span
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.reservations import PlanSettings
@@ -44,7 +53,7 @@ def foreseen(hour: int) -> Proposal:
 
 
 def outcome(proposals: tuple[Proposal, ...] = ()) -> PeakOutcome:
-    return played(one_peak(), 15, 1, START, OWN, proposals)
+    return played(one_peak(), PeakService(CLUSTER, 15, POD_CORES), 1, START, OWN, proposals)
 
 
 def test_pods_of_a_foreseen_peak_find_their_room_at_once_and_others_wait_for_jobs_to_end() -> None:
@@ -60,7 +69,8 @@ def test_pods_of_a_foreseen_peak_find_their_room_at_once_and_others_wait_for_job
 
 def test_the_analysis_proposes_capacity_for_the_evening_that_28_days_show() -> None:
     demand = demand_of(1, 28)
-    (proposal,) = proposed(analysed([size_of(demand, 1)], demand[None], Settings()), Settings())
+    size = size_of(demand, 1)
+    (proposal,) = proposed(analysed([size], usage_of([size], demand[None]), Settings()), Settings())
     assert proposal.ready and proposal.window
     # the bump's middle is 18:30, give or take half an hour, and it is more than an hour wide on either side
     assert proposal.window.start_seconds % 86_400 < 18 * 3600 < proposal.window.end_seconds % 86_400
@@ -82,19 +92,21 @@ def test_an_autoscaler_asks_for_the_need_of_now_and_keeps_that_of_the_slot_befor
 
 @given(counts=st.lists(st.integers(0, 400), max_size=8))
 def test_whatever_is_asked_for_no_core_is_given_twice_and_none_is_lost(counts: list[int]) -> None:
-    nodes, pods = Nodes(), PeakPods()
+    nodes, pods = PeakNodes.empty(CLUSTER), PeakPods(POD_CORES)
     for now, count in enumerate(counts):
         pods.scale(count, now, nodes)
         pods.place(now, nodes, None)
         assert len(pods.running) + len(pods.waiting) == count
         assert nodes.free.min() >= 0
-        assert nodes.free.sum() == NODES * NODE_CORES - POD_CORES * len(pods.running)
+        assert nodes.free.sum() == CLUSTER.cores - POD_CORES * len(pods.running)
 
 
 def test_rows_divide_what_reservations_cost_by_the_peak_pods_and_by_the_cluster() -> None:
     without = PeakOutcome((100.0, 100.0), 0, 0, 0.0, 40.0, 50.0, 1000.0)
-    run = SeedRun(
-        without, replace(without, pending_seconds=(10.0, 10.0), handed_over=1, unplanned=1, idle=4.0, jobs=45.0)
+    run = PeakReplay(
+        SERVICE.workload,
+        without,
+        replace(without, pending_seconds=(10.0, 10.0), handed_over=1, unplanned=1, idle=4.0, jobs=45.0),
     )
     values = {row.metric: (round(row.value, 6), row.met) for row in rows({19.0: [run]})}
     # 10 s / 100 s; 4 / 40 core-hours is above 0.05, 4 / 1000 below; 45 / 50; one pod of two each

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
+import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cotenant.apps.cli.analysis.simulate import replay_summary
+from cotenant.apps.cli.reservations.rows import peak_replays
 from cotenant.apps.experiment.what_if import RISKS_PERCENT
 from cotenant.apps.simulation.demo import CLUSTER, fill
+from cotenant.apps.simulation.peaks.peak_play import PeakOutcome
+from cotenant.apps.simulation.peaks.peak_replay import PeakReplay
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
 from profiler.synthetic import SyntheticSpec
@@ -39,6 +48,19 @@ def test_every_way_has_a_row_and_the_same_seed_the_same_rows() -> None:
     again = cotenant(*QUICK, "--policy", "cotenant", "-o", "json", "--quiet")
     assert json.loads(again.stdout) == rows[1:2]
     assert not again.stderr
+
+
+def test_the_command_that_a_report_names_computes_its_numbers_again(tmp_path: Path) -> None:
+    report = tmp_path / "my report.html"
+    first = cotenant(
+        *QUICK, "--policy", "cotenant", "--risk", "1", "--risk", "5", "--report", str(report), "-o", "json"
+    )
+    assert first.returncode == 0, first.stderr
+    named = re.search(r"Made by <code>cotenant simulate ([^<]*)</code>", report.read_text())
+    assert named
+    again = cotenant(*shlex.split(html.unescape(named[1])), "-o", "json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout) == json.loads(first.stdout)
 
 
 def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
@@ -89,6 +111,37 @@ def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
     assert "x the batch core-hours of Koordinator's formulas" in done.stderr
 
 
+def test_a_replay_of_plans_has_a_row_a_service_and_a_summary_over_all_their_pods() -> None:
+    without = PeakOutcome((600.0,) * 20, 0, 0, 0.0, 40.0, 50.0, 1000.0)
+    reserved = replace(without, pending_seconds=(10.0,) * 19 + (40.0,), handed_over=19, idle=5.0)
+    web, cart = (WorkloadRef("shop", "Deployment", name) for name in ("web", "cart"))
+    calm = replace(without, pending_seconds=())
+    replays = [PeakReplay(web, without, reserved), PeakReplay(cart, calm, replace(calm, idle=1.0))]
+    first, second = peak_replays(replays).rows()
+    # 19 of 20 pods took a Reservation; 5 of 1,000 core-hours stood idle
+    assert (first["workload"], first["peak_pods"]) == ("shop/Deployment/web", 20)
+    assert (first["reserved"], first["idle_of_cluster"]) == (0.95, 0.005)
+    assert second["peak_pods"] == 0
+    # 0.95 of 19 places beyond the first is 18.05, between the last 10 s and the 40 s: 10 + 0.05 * 30
+    assert "2 services with forecast-driven plans: p95 wait of peak pods 12 s, 600 s without" in replay_summary(replays)
+    assert "6 reserved core-hours idle" in replay_summary(replays)
+    assert "none of which had a peak" in replay_summary(replays[1:])
+
+
+@pytest.mark.soak
+def test_plans_are_replayed_on_services_of_the_synthetic_cluster() -> None:
+    done = cotenant("--reservations", "--nodes", "2", "--pods", "40", "--days", "2", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert rows
+    for row in rows:
+        assert row["workload"].split("/")[1] in ("Deployment", "StatefulSet")
+        assert 0 <= row["reserved"] <= 1
+        # two nodes cannot stand idle for more than all of their time
+        assert 0 <= row["idle_of_cluster"] < 1
+    assert f"{len(rows)} services" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -96,6 +149,9 @@ def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
         (("--store", "/nowhere"), "--store and --cluster go with --trace stored"),
         (("--incident", "flood"), "there is no incident 'flood'"),
         (("--policy", "borg"), "'borg' is none of none, static-overcommit"),
+        (("--reservations", "--policy", "none"), "--policy does not go with --reservations"),
+        (("--reservations", "--seeds", "2"), "--seeds does not go with --reservations"),
+        (("--reservations", "--trace", "a.parquet"), "--trace a.parquet has no workloads that could have a plan"),
     ],
 )
 def test_what_cannot_be_simulated_is_said_with_its_fix(words: tuple[str, ...], text: str) -> None:

@@ -176,11 +176,15 @@ def cell_cluster(scenario: SharingScenario, number: int, nodes: int) -> Syntheti
     return generate(spec)
 
 
-def _cell(cluster: SyntheticCluster) -> Mapping[Resource, NodesPast]:
+def history_of(cluster: SyntheticCluster) -> History:
+    """What a store would have of a synthetic cluster."""
     usage = {signal: of for signal, of in cluster.usage.items() if not signal.spec.per_node}
     of_nodes = {signal: of for signal, of in cluster.usage.items() if signal.spec.per_node}
-    grid = cluster.spec.grid
-    history = History(cluster.inventory, grid, usage, of_nodes, None)
+    return History(cluster.inventory, cluster.spec.grid, usage, of_nodes, None)
+
+
+def _cell(cluster: SyntheticCluster) -> Mapping[Resource, NodesPast]:
+    history, grid = history_of(cluster), cluster.spec.grid
     unknown = NodeMaxima((), grid.start_seconds, np.empty((len(cluster.inventory.nodes), 0), dtype=np.float32))
     return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
 
@@ -216,10 +220,17 @@ def _drawn(
 
 def _filled(past: NodesPast) -> NodesPast:
     """Gaps hold the value before them, leading ones the first; policies that ask for demand are not run here."""
-    return replace(past, demand=None, prod=_forward(past.prod), high=_forward(past.high), system=_forward(past.system))
+    return replace(
+        past,
+        demand=None,
+        prod=forward_filled(past.prod),
+        high=forward_filled(past.high),
+        system=forward_filled(past.system),
+    )
 
 
-def _forward(values: Floats) -> Floats:
+def forward_filled(values: Floats) -> Floats:
+    """Gaps hold the value before them, leading ones the first, 0 where there is none; (n, slots)."""
     present = np.isfinite(values)
     place = np.where(present, np.arange(values.shape[1]), 0)
     np.maximum.accumulate(place, axis=1, out=place)

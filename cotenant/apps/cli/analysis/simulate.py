@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table
 from cotenant.apps.cli.progress import bars
+from cotenant.apps.cli.reservations.rows import peak_replays
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
     from cotenant.apps.experiment.world import World
     from cotenant.apps.simulation.nodes.incident_story import IncidentStory
+    from cotenant.apps.simulation.peaks.peak_replay import PeakReplay
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.progress import Progress
     from cotenant.core.settings.root import Settings
@@ -93,6 +96,13 @@ ReportOption = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Also write all of it as one HTML file, with curves over knobs."),
 ]
+ReservationsOption = Annotated[
+    bool,
+    typer.Option(
+        "--reservations",
+        help="Instead of ways to share: how long pods of daily peaks wait with and without forecast-driven plans.",
+    ),
+]
 
 
 @app.command(
@@ -102,6 +112,7 @@ ReportOption = Annotated[
         "cotenant simulate --trace traces/bitbrains_rnd.parquet --nodes 40 --pods 800 -o csv",
         "cotenant simulate --incident flash-crowd  # what the operator saw, what cotenant did, what it cost",
         "cotenant simulate --seeds 10 --report simulation.html",
+        "cotenant simulate --trace stored --reservations  # how long pods of daily peaks wait, with and without plans",
     )
 )
 def simulate(
@@ -123,6 +134,7 @@ def simulate(
     risk: RiskOption = None,
     static_share: StaticShareOption = None,
     incident: IncidentOption = None,
+    reservations: ReservationsOption = False,
     report: ReportOption = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -133,7 +145,7 @@ def simulate(
     """Try ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
 
     With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
-    with the results, for the dashboard's page What if.
+    with the results, for the dashboard's page What if. With --reservations: plans instead of ways to share.
     """
     from cotenant.apps.experiment.outcome import SharingScenario
     from cotenant.apps.experiment.what_if import RISKS_PERCENT
@@ -143,6 +155,9 @@ def simulate(
     settings = session_of(ctx).load({"store.url": store}).settings
     scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, _incident(incident))
     place = open_store(settings, cluster) if trace == STORED else None
+    if reservations:
+        _print_replays(ctx, scenario, place, settings)
+        return
     risks = tuple(risk or (RISKS_PERCENT if place is not None else ()))
     knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
     with bars(quiet=quiet) as progress:
@@ -189,6 +204,65 @@ def _simulated(request: SimulationRequest, progress: Progress) -> tuple[list[Sha
     return outcomes, story
 
 
+def _print_replays(ctx: typer.Context, scenario: SharingScenario, place: Store | None, settings: Settings) -> None:
+    """Plans instead of ways to share."""
+    _check_plain(ctx)
+    quiet = ctx.params["quiet"]
+    with bars(quiet=quiet) as progress:
+        replays = _replayed(scenario, place, settings, progress)
+    print_table(peak_replays(replays), ctx.params["output"], headers=not ctx.params["no_headers"])
+    if not quiet:
+        message(replay_summary(replays))
+
+
+def _check_plain(ctx: typer.Context) -> None:
+    """UsageError for options of ways to share."""
+    for name in ("policy", "risk", "static_share", "incident", "report"):
+        if ctx.params[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} does not go with --reservations", fix="Leave out one of them.")
+    if ctx.params["seeds"] > 1:
+        raise UsageError("--seeds does not go with --reservations", fix="Run it again with another --seed.")
+    if ctx.params["trace"] not in (STORED, "synthetic"):
+        raise UsageError(
+            f"--trace {ctx.params['trace']} has no workloads that could have a plan",
+            fix="Give --trace stored or synthetic.",
+        )
+
+
+def _replayed(
+    scenario: SharingScenario, place: Store | None, settings: Settings, progress: Progress
+) -> list[PeakReplay]:
+    """Of the stored history or the synthetic cluster."""
+    from cotenant.apps.experiment.world import cell_cluster, history_of
+    from cotenant.apps.pipeline.nodes import POD_SIGNAL
+    from cotenant.apps.pipeline.shards.work import workload_totals
+    from cotenant.apps.pipeline.stored_history import load
+    from cotenant.apps.simulation.peaks.peak_replay import replayed
+    from cotenant.core.model.resource import Resource
+
+    progress.stage("Read history", 1)
+    history = history_of(cell_cluster(scenario, 0, scenario.nodes)) if place is None else load(place, settings)
+    usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
+    progress.advance()
+    return replayed(history.inventory, usage, scenario.days, scenario.seed, settings, progress)
+
+
+def replay_summary(replays: Sequence[PeakReplay]) -> str:
+    """Over all services: pods' waits, and what stood idle for them."""
+    import numpy as np
+
+    waits = [np.concatenate([getattr(one, arm).pending_seconds for one in replays]) for arm in ("without", "reserved")]
+    if not len(waits[0]) or not len(waits[1]):
+        return f"{len(replays)} services, none of which had a peak in these days"
+    before, after = (float(np.quantile(wait, 0.95)) for wait in waits)
+    idle = sum(one.reserved.idle for one in replays)
+    return (
+        f"{len(replays)} services with forecast-driven plans: p95 wait of peak pods {after:.0f} s, {before:.0f} s "
+        f"without; {idle:,.0f} reserved core-hours idle (a simulation: docs/simulate.md says what it assumes)"
+    )
+
+
 def story_text(story: IncidentStory) -> str:
     """Time line and costs for a terminal."""
     from cotenant.apps.cli.report.simulation_report import amount, clock
@@ -207,19 +281,25 @@ def _report(file: Path, outcomes: Sequence[SharingOutcome], story: IncidentStory
     from cotenant.apps.experiment.interference import Interference
     from cotenant.core.adapters.clock import SystemClock
 
-    given = {name: value for name, value in ctx.params.items() if value not in (None, [], False) and name not in UNSAID}
-    words = [
-        f"--{name.replace('_', '-')} {one}"
-        for name, value in given.items()
-        for one in (value if isinstance(value, list) else [value])
-    ]
-    command = " ".join(["cotenant simulate", *words])
     stories = [story] if story is not None else []
-    contents = SimulationContents(outcomes, stories, Interference(), command, int(SystemClock().now_seconds()))
+    contents = SimulationContents(
+        outcomes, stories, Interference(), command_of(ctx.params), int(SystemClock().now_seconds())
+    )
     try:
         file.write_text(page(contents), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{file} cannot be written: {error.strerror}", fix="Give --report another path.") from error
+
+
+def command_of(options: Mapping[str, Any]) -> str:
+    """The command that computes a report again; options: of `simulate`, by parameter."""
+    words = ["cotenant", "simulate"]
+    for name, value in options.items():
+        unset = value is None or value is False
+        values = value if isinstance(value, list | tuple) else [] if unset else [value]
+        if name not in UNSAID:
+            words += [word for one in values for word in (f"--{name.replace('_', '-')}", str(one))]
+    return shlex.join(words)
 
 
 def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:

@@ -14,10 +14,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.peak_world import DAY_SLOTS, NODE_CORES, NODES, POD_CORES, SLOT_SECONDS, Counts, Jobs, Nodes
 from cotenant.apps.manager.decisions.plans import outlook, proposed
+from cotenant.apps.simulation.peaks.peak_cluster import (
+    DAY_SLOTS,
+    SLOT_SECONDS,
+    ClusterShape,
+    Counts,
+    PeakJobs,
+    PeakNodes,
+)
 from cotenant.core.model.reservations.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal
 from cotenant.core.model.reservations.plan_wire import parse_plan
+from cotenant.core.model.resource import MILLICORES_PER_CORE
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.reservations import PlanSettings
 from recommender.plans.guards import Situation, judge
 from recommender.plans.lead import lead
@@ -30,10 +39,20 @@ FILLING_SLOTS = DAY_SLOTS
 
 
 @dataclass(frozen=True, slots=True)
+class PeakService:
+    """A service on a cluster. base_pods: run at all times; pod_cores: what each of its pods requests."""
+
+    cluster: ClusterShape
+    base_pods: int
+    pod_cores: float
+
+
+@dataclass(frozen=True, slots=True)
 class PeakOutcome:
     """Seconds that each peak pod waited, in the order of placing, and core-hours over all judged days.
 
-    handed_over: pods that took a reservation; unplanned: those that came while the plan held nothing.
+    idle: of reservations that have their room and no pod; peak: of peak pods; jobs: of others' jobs; cluster: of all
+    nodes. handed_over: pods that took a reservation; unplanned: those that came while the plan held nothing.
     """
 
     pending_seconds: tuple[float, ...]
@@ -46,16 +65,16 @@ class PeakOutcome:
 
     @property
     def p95_seconds(self) -> float:
-        """Of the peak pods' wait."""
-        return float(np.quantile(self.pending_seconds, 0.95))
+        """Of the peak pods' wait, NaN without one."""
+        return float(np.quantile(self.pending_seconds, 0.95)) if self.pending_seconds else float("nan")
 
 
 class Planner:
     """The plan of one service, and the Reservations that realise it: nodes of the free ones, None where one waits."""
 
-    def __init__(self, settings: PlanSettings) -> None:
+    def __init__(self, service: PeakService, settings: PlanSettings) -> None:
         """Nothing is proposed yet."""
-        self._settings = settings
+        self._service, self._settings = service, settings
         self._plan: Plan | None = None
         self._proposal: Proposal | None = None
         self._nodes: list[int | None] = []
@@ -83,7 +102,7 @@ class Planner:
                 again = parse_plan(proposed(proposal, self._plan.quantile, self._plan.standby).body)
                 self._plan = replace(self._plan, window=again.window, windows=again.windows, count=again.count)
 
-    def turn(self, now_seconds: float, running: int, pending: int, nodes: Nodes) -> None:
+    def turn(self, now_seconds: float, running: int, pending: int, nodes: PeakNodes) -> None:
         """One control period: what is wanted is asked for, what no longer is goes. running: peak pods with a node."""
         if self._plan is None or self._proposal is None:
             return
@@ -92,7 +111,7 @@ class Planner:
         situation = Situation(
             plan.source,
             {name: amount * plan.count for name, amount in plan.per_pod.items()},
-            allocatable={"cpu": int(NODES * NODE_CORES * 1000)},
+            allocatable={"cpu": int(self._service.cluster.cores * MILLICORES_PER_CORE)},
             skill=self._proposal.skill,
         )
         look = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
@@ -107,18 +126,19 @@ class Planner:
         self._plan = replace(plan, status=following.status)
         self._realise(following.free, nodes)
 
-    def _realise(self, want: int, nodes: Nodes) -> None:
+    def _realise(self, want: int, nodes: PeakNodes) -> None:
         """So many free Reservations: of those too many, the ones that wait for room go first."""
         self._nodes.sort(key=lambda node: node is None)
         for node in self._nodes[want:]:
             if node is not None:
-                nodes.leave(node, POD_CORES)
+                nodes.leave(node, self._service.pod_cores)
         del self._nodes[want:]
         self._nodes += [None] * (want - len(self._nodes))
 
-    def place(self, nodes: Nodes) -> None:
+    def place(self, nodes: PeakNodes) -> None:
         """Placeholders that wait for room take what there is."""
-        self._nodes = [nodes.place(POD_CORES) if node is None else node for node in self._nodes]
+        cores = self._service.pod_cores
+        self._nodes = [nodes.place(cores) if node is None else node for node in self._nodes]
 
     def hand_over(self) -> int | None:
         """The node of a reservation, which is a pod's now; None where none stands."""
@@ -131,26 +151,30 @@ class Planner:
 
 @dataclass(slots=True)
 class PeakPods:
-    """The service's pods above those that run anyway: nodes of those that run, steps at which the others were made."""
+    """The service's pods above those that run anyway: nodes of those that run, steps at which the others were created.
 
+    cores: of each.
+    """
+
+    cores: float
     running: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
     pending_steps: list[int] = field(default_factory=list)
 
-    def scale(self, count: int, now: int, nodes: Nodes) -> None:
+    def scale(self, count: int, now: int, nodes: PeakNodes) -> None:
         """To so many: new ones wait; those that wait go first, then the newest. What left waiting has waited so far."""
         self.waiting += [now] * (count - len(self.running) - len(self.waiting))
         while len(self.running) + len(self.waiting) > count:
             if self.waiting:
                 self.pending_steps.append(now - self.waiting.pop())
             else:
-                nodes.leave(self.running.pop(), POD_CORES)
+                nodes.leave(self.running.pop(), self.cores)
 
-    def place(self, now: int, nodes: Nodes, planner: Planner | None) -> None:
+    def place(self, now: int, nodes: PeakNodes, planner: Planner | None) -> None:
         """The oldest first: on a reservation where one stands, else on any node with room."""
         while self.waiting:
             node = planner.hand_over() if planner else None
-            node = nodes.place(POD_CORES) if node is None else node
+            node = nodes.place(self.cores) if node is None else node
             if node is None:
                 return
             self.pending_steps.append(now - self.waiting.pop(0))
@@ -161,9 +185,9 @@ class PeakPods:
 class PeakCluster:
     """One arm of the experiment between two control periods."""
 
-    nodes: Nodes
+    nodes: PeakNodes
     pods: PeakPods
-    jobs: Jobs
+    jobs: PeakJobs
     planner: Planner | None
     unplanned: int = 0
     idle: float = 0.0
@@ -186,14 +210,14 @@ class PeakCluster:
 
     def count(self) -> None:
         """Add what is there in this period, in core-periods."""
-        self.idle += POD_CORES * self.planner.standing if self.planner else 0.0
-        self.peak += POD_CORES * len(self.pods.running)
+        self.idle += self.pods.cores * self.planner.standing if self.planner else 0.0
+        self.peak += self.pods.cores * len(self.pods.running)
         self.done += self.jobs.running_cores
 
 
 def played(
     wanted_pods: Counts,
-    base_pods: int,
+    service: PeakService,
     seed: int,
     start_seconds: float,
     settings: PlanSettings,
@@ -206,11 +230,7 @@ def played(
     """
     period = settings.interval_seconds
     per_slot, judged = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
-    service_cores = POD_CORES * (base_pods + float(wanted_pods.mean()))
-    jobs = Jobs(service_cores, len(wanted_pods), period, seed)
-    run = PeakCluster(Nodes(), PeakPods(), jobs, Planner(settings) if proposals else None)
-    for _ in range(base_pods):
-        run.nodes.place(POD_CORES)
+    run = _beginning(service, wanted_pods, seed, settings, is_planned=bool(proposals))
     for now in range(len(wanted_pods) * per_slot):
         slot, judged_slot = now // per_slot, now // per_slot - FILLING_SLOTS
         run.jobs.end(now, run.nodes)
@@ -228,8 +248,21 @@ def played(
         if judged_slot >= 0:
             run.count()
     run.pods.scale(0, len(wanted_pods) * per_slot, run.nodes)
-    hours = period / 3600
+    hours = period / HOUR_SECONDS
     waits = tuple(steps * period + settings.scheduler_seconds for steps in run.pods.pending_steps)
     handed_over = run.planner.handed_over if run.planner else 0
-    cluster = NODES * NODE_CORES * judged * SLOT_SECONDS / 3600
+    cluster = service.cluster.cores * judged * SLOT_SECONDS / HOUR_SECONDS
     return PeakOutcome(waits, handed_over, run.unplanned, run.idle * hours, run.peak * hours, run.done * hours, cluster)
+
+
+def _beginning(
+    service: PeakService, wanted_pods: Counts, seed: int, settings: PlanSettings, *, is_planned: bool
+) -> PeakCluster:
+    """One arm before its first period: the service's usual pods run, and nothing else."""
+    service_cores = service.pod_cores * (service.base_pods + float(wanted_pods.mean()))
+    jobs = PeakJobs(max(service.cluster.cores - service_cores, 0.0), len(wanted_pods), settings.interval_seconds, seed)
+    planner = Planner(service, settings) if is_planned else None
+    run = PeakCluster(PeakNodes.empty(service.cluster), PeakPods(service.pod_cores), jobs, planner)
+    for _ in range(service.base_pods):
+        run.nodes.place(service.pod_cores)
+    return run
