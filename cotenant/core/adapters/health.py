@@ -6,6 +6,7 @@ written) and starts a `HealthServer`; Kubernetes probes and Prometheus ask it.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -70,7 +71,7 @@ class HealthServer:
             raise UsageError(
                 f"cannot listen on {address[0]}:{address[1]}: {error}", fix="Set telemetry.health_port to a free port."
             ) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="health", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
 
     @property
     def port(self) -> int:
@@ -83,6 +84,8 @@ class HealthServer:
 
     def stop(self) -> None:
         """Stop answering and free the port."""
+        with contextlib.suppress(OSError):  # not every system wakes a listener so; then its own look around does
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
