@@ -199,6 +199,9 @@ def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
         return usage
     if throttled.grid != usage.grid:
         raise ValueError("usage and throttled time must be on one grid")
+    if throttled.refs == usage.refs:
+        refused = np.where(np.isfinite(throttled.values), throttled.values, np.float32(0))
+        return Usage(usage.refs, usage.grid, usage.values + refused, usage.resource, usage.statistic)
     row = {ref: index for index, ref in enumerate(throttled.refs)}
     throttled_rows = np.array([row.get(ref, -1) for ref in usage.refs], dtype=np.int64)
     demanded = usage.values.copy()

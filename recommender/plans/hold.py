@@ -38,9 +38,10 @@ def replayed(needed_pods: Counts, step_seconds: float, settings: PlanSettings) -
     """The same over slots, (n, T): the pods that are reserved for `needed_pods`, slot by slot."""
     reserved_pods = np.zeros_like(needed_pods)
     for row, counts in enumerate(needed_pods.tolist()):
-        current = ReservedPods(0)
+        current, reserved = ReservedPods(0), []
         for slot, count in enumerate(counts):
             if count != current.count:
                 current = hold(current, count, slot * step_seconds, settings)
-            reserved_pods[row, slot] = current.count
+            reserved.append(current.count)
+        reserved_pods[row] = reserved
     return reserved_pods

@@ -91,7 +91,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     """
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
-    by_standby = [_reserved_pods(size, past, TAUS, settings, standby) for standby in range(settings.standby_pods + 1)]
+    by_standby = _by_standby(size, past, TAUS, settings, settings.standby_pods)
     standby_by_tau = {tau: _standby(need, [each[i] for each in by_standby], settings) for i, tau in enumerate(TAUS)}
     accounts = {tau: account(need, by_standby[standby_by_tau[tau]][i], past.step_seconds) for i, tau in enumerate(TAUS)}
     tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
@@ -143,16 +143,20 @@ def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Cou
     return reserved
 
 
-def _reserved_pods(
-    size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings, standby: int = 0
-) -> Counts:  # fmt: skip
-    """The same of several quantiles, (taus, T), with so many pods on top of those that ran a reaction time before."""
+def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
+    """The same of several quantiles, (taus, T)."""
+    return _by_standby(size, past, taus, settings, 0)[0]
+
+
+def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings, most: int) -> list[Counts]:
+    """The same with 0 to `most` pods on top of those that ran a reaction time before."""
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
     paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
     needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
-    return np.maximum(replayed(needed_pods, past.step_seconds, settings), present + standby)
+    held = replayed(needed_pods, past.step_seconds, settings)
+    return [np.maximum(held, present + standby) for standby in range(most + 1)]
 
 
 def a_week_before(demand: Floats, step_seconds: int) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from cotenant.core.adapters.store.days import Key
 from cotenant.core.adapters.store.files import Opened
 from cotenant.core.model.errors import StoreError
 from cotenant.core.model.usage.usage import Signal, TimeGrid
-from tests.support.fleet import START, filled, refs_of, values_of
+from tests.support.fleet import START, filled, refs_of, usage_of, values_of
 
-CPU = Signal.CPU_USAGE_MEAN
+CPU, HIGHEST = Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX
 COUNT = 2_300
 VALUES = values_of(COUNT, 2)[:, :300]
 GRID = TimeGrid(START, 300, 300)
@@ -41,13 +42,45 @@ def test_only_row_groups_of_the_range_are_decoded(store: Store, monkeypatch: pyt
     decoded: list[int | None] = []
     real = parquet.group
 
-    def noting(file: Any, number: int | None) -> Any:
+    def noting(file: Any, number: int | None, columns: Any = None) -> Any:
         decoded.append(number)
-        return real(file, number)
+        return real(file, number, columns)
 
     monkeypatch.setattr(parquet, "group", noting)
     store.read_sparse(CPU, TimeGrid(START, 300, 288), (KEYS[1_200], KEYS[1_300]))
     assert decoded == [1]  # groups hold 0..999, 1,000..1,999, 2,000..2,299
+
+
+def test_keys_are_read_once_for_signals_of_the_same_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = filled(tmp_path.as_uri(), VALUES[:30])
+    both.append(HIGHEST, usage_of(VALUES[:30]))
+    columns_read: list[Any] = []
+    real = parquet.group
+
+    def noting(file: Any, number: int | None, columns: Any = None) -> Any:
+        columns_read.append(columns)
+        return real(file, number, columns)
+
+    monkeypatch.setattr(parquet, "group", noting)
+    mean, highest = (both.read_sparse(signal, GRID, (None, KEYS[30])) for signal in (CPU, HIGHEST))
+    # one group on each of two days and signals; only the first one's keys were not read before
+    assert columns_read == [None, *3 * [("values",)]]
+    assert highest.refs is mean.refs
+    assert np.array_equal(highest.dense().values, VALUES[:30])
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.tuples(*2 * [st.sets(st.integers(0, 39), min_size=1)]))
+def test_signals_of_other_series_keep_their_own(
+    tmp_path_factory: pytest.TempPathFactory, rows: tuple[set[int], set[int]]
+) -> None:
+    mixed = Store(tmp_path_factory.mktemp("mixed").as_uri(), "demo")
+    chosen = dict(zip((CPU, HIGHEST), map(sorted, rows), strict=True))
+    for signal, index in chosen.items():
+        every = usage_of(VALUES[:40])
+        mixed.append(signal, replace(every, refs=tuple(every.refs[i] for i in index), values=every.values[index]))
+    for signal, index in chosen.items():
+        assert np.array_equal(mixed.read_sparse(signal, GRID, (None, KEYS[40])).dense().values, VALUES[index])
 
 
 def test_files_without_groups_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Si
             mine = shard.mine(series.refs)
             taken[id(series.refs)] = mine, tuple(compress(series.refs, mine))
         rows, refs = taken[id(series.refs)]
-        own[signal] = dataclasses.replace(series.take(rows), refs=refs)
+        own[signal] = series if rows.all() else dataclasses.replace(series.take(rows), refs=refs)
     return own
 
 

@@ -24,7 +24,7 @@ import structlog
 
 from cotenant.core.adapters.store import days, parquet
 from cotenant.core.adapters.store.checked import CheckedFolder
-from cotenant.core.adapters.store.days import Between, Day, Key
+from cotenant.core.adapters.store.days import Between, Day, Key, SharedKeys
 from cotenant.core.model.errors import StoreConflict, StoreCorrupt, StoreError
 from cotenant.core.model.usage.usage import Signal
 
@@ -46,6 +46,7 @@ class DayFiles:
     def __init__(self, files: CheckedFolder, root: str) -> None:
         """root: name of the folder that holds a folder for each signal."""
         self._files, self._folder, self._root = files, files.folder, root
+        self._shared_keys = SharedKeys()
 
     def listing(self, signal: Signal) -> dict[int, tuple[str, ...]]:
         """Days that have a file, ascending."""
@@ -160,7 +161,7 @@ class DayFiles:
             return None
 
         def decode() -> Day:
-            return days.decode_between(parquet.opened(handle), signal, start_seconds, between)
+            return days.decode_between(parquet.opened(handle), signal, start_seconds, between, self._shared_keys)
 
         with handle:
             try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +32,12 @@ Key = tuple[str, ...]
 Between = tuple[Key | None, Key | None]
 """Keys from the first (inclusive) to the second (exclusive); None: no bound."""
 
+GroupMark = tuple[Key | None, str, int]
+"""First key, checksum of the keys and number of rows of a row group; no first key: the whole of an older file."""
+
 GROUP_SERIES: Final = 1000
+MOST_SHARED: Final = 256
+"""Row groups whose keys are kept for files that are read next."""
 _FILE: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)(?:\.part-(?P<part>\d{6,}))?\.parquet")
 _POD_PARTS: Final = ("namespace", "pod", "container")
 _NODE_PARTS: Final = ("node",)
@@ -109,33 +115,78 @@ def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
     return Day(keys, _values(table, signal, stamp["values"]))
 
 
-def decode_between(file: parquet.File, signal: Signal, start_seconds: int, between: Between) -> Day:
-    """Series of a range of keys: only the row groups that hold them are read and checked."""
+class SharedKeys:
+    """Keys of row groups, read once for all signals of the same series: their files hold the same keys.
+
+    A group is known by its first key, the checksum of its keys and its number of rows.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was read yet."""
+        self._of_groups: dict[GroupMark, tuple[Key, ...]] = {}
+        self._joined: dict[tuple[tuple[GroupMark, int, int], ...], tuple[Key, ...]] = {}
+
+    def of_group(self, mark: GroupMark) -> tuple[Key, ...] | None:
+        """Keys of a group; None where none like it was read."""
+        return self._of_groups.get(mark)
+
+    def add(self, mark: GroupMark, keys: tuple[Key, ...]) -> None:
+        """Keep the keys of a group, which are checked."""
+        self._of_groups[mark] = keys
+
+    def make_room(self) -> None:
+        """Before a file is read: forget all where more than MOST_SHARED groups are kept."""
+        if len(self._of_groups) > MOST_SHARED:
+            self._of_groups.clear()
+            self._joined.clear()
+
+    def joined(self, stretches: Sequence[tuple[GroupMark, int, int]]) -> tuple[Key, ...]:
+        """Keys of stretches [begin, end) of groups, one after another: one tuple for all who ask for the same."""
+        name = tuple(stretches)
+        if name not in self._joined:
+            cut = (self._of_groups[mark][begin:end] for mark, begin, end in name)
+            self._joined[name] = tuple(chain.from_iterable(cut))
+        return self._joined[name]
+
+
+def decode_between(
+    file: parquet.File, signal: Signal, start_seconds: int, between: Between, shared: SharedKeys | None = None
+) -> Day:
+    """Series of a range of keys: only the row groups that hold them are read and checked.
+
+    shared: keys that were read before, from files of the same series; those of a file are not read again.
+    """
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
-    low, high = between
-    day_parts: list[Day] = []
-    for number, (keys_sum, values_sum) in _groups_between(file, stamp, between):
-        table = parquet.group(file, number)
-        keys = _checked_keys(table, signal, keys_sum)
+    (low, high), shared = between, SharedKeys() if shared is None else shared
+    shared.make_room()
+    stretches: list[tuple[GroupMark, int, int]] = []
+    blocks: list[FloatMatrix] = []
+    for number, first, (keys_sum, values_sum) in _groups_between(file, stamp, between):
+        mark = first, keys_sum, file.metadata.num_rows if number is None else file.metadata.row_group(number).num_rows
+        keys = shared.of_group(mark)
+        table = parquet.group(file, number, None if keys is None else ("values",))
+        if keys is None:
+            keys = _checked_keys(table, signal, keys_sum)
+            shared.add(mark, keys)
         values = _values(table, signal, values_sum)
-        inside = [i for i, key in enumerate(keys) if (low is None or key >= low) and (high is None or key < high)]
-        if len(inside) == len(keys):
-            day_parts.append(Day(keys, values))
-        elif inside:  # keys are sorted, so what is inside is one stretch
-            stretch = slice(inside[0], inside[-1] + 1)
-            day_parts.append(Day(keys[stretch], values[stretch]))
-    if not day_parts:
+        # keys are sorted, so what is inside is one stretch
+        begin = 0 if low is None else bisect_left(keys, low)
+        end = len(keys) if high is None else bisect_left(keys, high)
+        if begin < end:
+            stretches.append((mark, begin, end))
+            blocks.append(values[begin:end])
+    if not blocks:
         return Day((), np.empty((0, DAY_SECONDS // signal.spec.step_seconds), dtype=np.float32))
-    return Day(tuple(chain.from_iterable(d.keys for d in day_parts)), np.concatenate([d.values for d in day_parts]))
+    return Day(shared.joined(stretches), blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
 
 def _groups_between(
     file: parquet.File, stamp: dict[str, str], between: Between
-) -> list[tuple[int | None, tuple[str, str]]]:
-    """Row groups that may hold keys of the range, with their checksums; None is the whole of an older file."""
+) -> list[tuple[int | None, Key | None, tuple[str, str]]]:
+    """Row groups that may hold keys of the range, with first key and checksums; None is the whole of an older file."""
     if "groups" not in stamp:
-        return [(None, (stamp["keys"], stamp["values"]))]
+        return [(None, None, (stamp["keys"], stamp["values"]))]
     groups: list[Any] = json.loads(stamp["groups"])
     if len(groups) != file.num_row_groups:
         raise ValueError(f"{file.num_row_groups} row groups, not {len(groups)}")
@@ -143,7 +194,7 @@ def _groups_between(
     firsts = [tuple(first) for first, *_ in groups]
     after: list[Key | None] = [*firsts[1:], None]
     return [
-        (number, (group[1], group[2]))
+        (number, first, (group[1], group[2]))
         for number, (group, first, following) in enumerate(zip(groups, firsts, after, strict=True))
         if (high is None or first < high) and (low is None or following is None or following > low)
     ]

@@ -101,9 +101,10 @@ def stamp_of(file: File) -> dict[str, str]:
     return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
 
 
-def group(file: File, number: int | None) -> pa.Table:
-    """One row group, or all of them for None."""
-    table = _whole(file, None) if number is None else file.read_row_group(number, use_threads=False)
+def group(file: File, number: int | None, columns: Sequence[str] | None = None) -> pa.Table:
+    """One row group, or all of them for None; of all columns, or of those named."""
+    names = None if columns is None else list(columns)
+    table = _whole(file, names) if number is None else file.read_row_group(number, columns=names, use_threads=False)
     table.validate()
     return table
 

@@ -26,6 +26,7 @@ from cotenant.core.adapters.store.dayfiles import DayFiles, Listing
 from cotenant.core.adapters.store.days import Between, Day, Key
 from cotenant.core.adapters.store.files import Folder
 from cotenant.core.adapters.store.relation import Relation
+from cotenant.core.adapters.store.series_index import SeriesIndices
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, StoreError, UsageError
 from cotenant.core.model.identity import FOLDER_NAME_FIX, fits_folder
@@ -91,6 +92,7 @@ class Store:
         self._draft: _Draft | None = None
         self._layout_checked = False
         self._days = DayFiles(self._files, f"{cluster}/usage")
+        self._indices = SeriesIndices()
 
     @property
     def shared(self) -> bool:
@@ -189,11 +191,9 @@ class Store:
             return self._days.read_between(signal, start, parts, between)
 
         days_read = [(inside.start, _part(day_of(start), of_day)) for start, inside, of_day in _days_of(grid)]
-        keys = sorted(set().union(*(day.keys for _, day in days_read)))
-        row = {key: i for i, key in enumerate(keys)}
-        stretches = [Stretch(days.rows(row, day.keys), first, day.values) for first, day in days_read]
-        refs = [days.ref_of(key) for key in keys]
-        return of_stretches(refs, grid, stretches, signal.spec.resource, signal.spec.statistic)
+        index = self._indices.of(tuple(day.keys for _, day in days_read))
+        stretches = [Stretch(rows, first, day.values) for rows, (first, day) in zip(index.rows, days_read, strict=True)]
+        return of_stretches(index.refs, grid, stretches, signal.spec.resource, signal.spec.statistic)
 
     def _keys_in(
         self, signal: Signal, listing: Listing, start_seconds: int, inside: slice, of_day: slice
