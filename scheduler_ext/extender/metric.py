@@ -1,4 +1,4 @@
-"""What is read of NodeMetrics, UsageForecasts and Nodes for the rules: one small frozen value an object. Pure.
+"""What the rules read of NodeMetrics, UsageForecasts, ResourceSlices and Nodes: one small frozen value each. Pure.
 
 A quantity that cannot be read is left out; a node never disappears because of one bad number.
 """
@@ -39,6 +39,34 @@ Floats = npt.NDArray[np.float64]
 
 THRESHOLDS_ANNOTATION: Final = "scheduling.koordinator.sh/usage-thresholds"
 DEFAULT_REPORT_SECONDS: Final = 60.0
+
+
+class _SlicedDevice(msgspec.Struct):
+    name: str = ""
+
+
+class _SliceSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    devices: list[_SlicedDevice] | None = None
+
+
+class SliceWire(msgspec.Struct):
+    """A ResourceSlice as far as it is read here."""
+
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSlice:
+    """Devices by name that a ResourceSlice of a node has: offered to claims, or still with one."""
+
+    node: str
+    devices: frozenset[str]
+
+
+def slice_of(wire: SliceWire) -> NodeSlice:
+    """What is kept of a ResourceSlice."""
+    return NodeSlice(wire.spec.node_name, frozenset(one.name for one in wire.spec.devices or ()))
 
 
 class _ResourceMap(msgspec.Struct):

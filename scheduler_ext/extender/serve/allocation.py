@@ -35,6 +35,7 @@ from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, UsageErro
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create
 from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
 from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.extender.metric import SliceWire, slice_of
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
 
 FIELD_MANAGER: Final = "cotenant-extender"
@@ -52,18 +53,6 @@ class _NodeMetadata(msgspec.Struct):
 
 class _LabelledNode(msgspec.Struct):
     metadata: _NodeMetadata = msgspec.field(default_factory=_NodeMetadata)
-
-
-class _SlicedDevice(msgspec.Struct):
-    name: str = ""
-
-
-class _SliceSpec(msgspec.Struct):
-    devices: list[_SlicedDevice] | None = None
-
-
-class _SliceWire(msgspec.Struct):
-    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
 
 
 class HardwareAllocation:
@@ -198,10 +187,10 @@ def _claimed(client: KubeClient, node: str) -> frozenset[str]:
     """
     selector = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
     try:
-        slices = client.list(RESOURCE_SLICES, _SliceWire, limit=None, fieldSelector=selector)
+        slices = client.list(RESOURCE_SLICES, SliceWire, limit=None, fieldSelector=selector)
     except ClusterAbsent:
         return frozenset()
-    return frozenset(device.name for one in slices for device in one.spec.devices or ())
+    return frozenset[str]().union(*(slice_of(one).devices for one in slices))
 
 
 def _document(client: KubeClient, collection: str, node: str) -> dict[str, Any] | None:

@@ -24,15 +24,17 @@ from scheduler_ext.extender.metric import (
     ExtenderNodeWire,
     ForecastWire,
     MetricWire,
+    SliceWire,
     metric_of,
     node_of,
     outlook_of,
+    slice_of,
 )
 from scheduler_ext.extender.pod import PodWire, facts_of
 from scheduler_ext.extender.snapshot import NodeSnapshot, following
 from scheduler_ext.extender.watch.frame import CollectionState
 from scheduler_ext.extender.watch.table import NodeTable
-from scheduler_ext.extender.watch.watcher import PATHS, GuardWire, hardware_kinds
+from scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, GuardWire, hardware_kinds
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
@@ -86,6 +88,9 @@ def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
     for kind in hardware_kinds(settings):
         for raw in _listed(client, kind, msgspec.Raw, sources):
             table.put_document(PATHS[kind], _name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
+    if settings.devices.on:
+        for raw in _listed(client, "slices", msgspec.Raw, sources, fieldSelector=OUR_SLICES):
+            table.put_slice(_name(raw), slice_of(msgspec.json.decode(raw, type=SliceWire)))
     for raw in _listed(client, "guard", msgspec.Raw, sources):
         if _name(raw) == SWAP_GUARD:
             table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})

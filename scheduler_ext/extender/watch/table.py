@@ -21,7 +21,7 @@ from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.columns import NodeState, rows_of, share_of
 from scheduler_ext.extender.cpus import room_of
 from scheduler_ext.extender.devices import device_room_of
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, Outlook
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import slot_of
 from scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
@@ -58,6 +58,9 @@ class NodeTable:
     reservations: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     """Objects that describe nodes' hardware, as JSON, by path of the collection and name; none of what is off."""
+    slices: dict[str, NodeSlice] = field(default_factory=dict)
+    claimed: dict[str, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
+    """Devices that the ResourceSlices of each node have, by node and slice."""
     departures: dict[str, list[Departure]] = field(default_factory=dict)
     """Pods that left each node, while its forecast may count them as present."""
     _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
@@ -70,7 +73,7 @@ class NodeTable:
     _documents: set[Key] = field(default_factory=set)
     """Collection and node of documents that changed."""
     _hardware: set[str] = field(default_factory=set)
-    """Nodes whose pods or labels changed, and with them what is free of their hardware."""
+    """Nodes whose pods, labels or slices changed, and with them what is free of their hardware."""
     _reservations: set[str] = field(default_factory=set)
     _fresh: bool = True
     _slot: int = -1
@@ -157,6 +160,16 @@ class NodeTable:
         _put(self.documents[collection], name, body)
         self._documents.add((collection, name))
 
+    def put_slice(self, name: str, node_slice: NodeSlice | None) -> None:
+        """A ResourceSlice of a node appeared, changed or vanished."""
+        if (before := self.slices.get(name)) is not None:
+            self.claimed[before.node].pop(name, None)
+            self._hardware.add(before.node)
+        if node_slice is not None:
+            self.claimed[node_slice.node][name] = node_slice.devices
+            self._hardware.add(node_slice.node)
+        _put(self.slices, name, node_slice)
+
     def state(self, name: str, now_seconds: float) -> NodeState:
         """Everything from which one node's row is computed, as of `now_seconds` (Unix time).
 
@@ -219,7 +232,8 @@ class NodeTable:
             if node is None or body is None:
                 rooms[name] = None
                 continue
-            hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body})
+            claimed = frozenset[str]().union(*self.claimed.get(name, {}).values())
+            hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body}, claimed)
             rooms[name] = room(hardware, self._on[name].values() if name in self._on else ())
         return rooms
 

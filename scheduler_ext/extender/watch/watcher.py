@@ -23,11 +23,27 @@ from cotenant.core.adapters.telemetry import configure_logging
 from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.allocation.topology_document import COLLECTION
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SLO_GROUP, SWAP_GUARD
+from cotenant.core.model.kubernetes.protocol import (
+    CLAIM_DRIVER,
+    OWN_GROUP,
+    RESOURCE_SLICES,
+    SCHEDULING_GROUP,
+    SLO_GROUP,
+    SWAP_GUARD,
+)
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from scheduler_ext.extender.metric import ExtenderNodeWire, ForecastWire, MetricWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.metric import (
+    ExtenderNodeWire,
+    ForecastWire,
+    MetricWire,
+    SliceWire,
+    metric_of,
+    node_of,
+    outlook_of,
+    slice_of,
+)
 from scheduler_ext.extender.pod import PodWire, facts_of
 from scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
 from scheduler_ext.extender.watch.table import NodeTable
@@ -42,8 +58,11 @@ PATHS: Final = {
     "guard": f"/apis/{OWN_GROUP}/swapguards",
     "topologies": COLLECTION,
     "devices": DEVICES,
+    "slices": RESOURCE_SLICES,
 }
 """Collections that are watched."""
+OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"
+"""Field selector: ResourceSlices of the node agents."""
 HARDWARE: Final = frozenset({"topologies", "devices"})
 """Those that describe the nodes' hardware."""
 
@@ -94,6 +113,10 @@ class Watching:
         }
         for kind in hardware_kinds(settings):
             self.mirrors[kind] = Mirror(client, PATHS[kind], dict[str, Any], dict, wake)
+        if settings.devices.on:
+            self.mirrors["slices"] = Mirror(
+                client, PATHS["slices"], SliceWire, slice_of, wake, fieldSelector=OUR_SLICES
+            )
         self.mirrors = {name: mirror for name, mirror in self.mirrors.items() if name in only}
 
     def start(self) -> None:
@@ -142,6 +165,8 @@ class Watching:
         for kind in HARDWARE & changed.keys():
             for (_, name), body in changed[kind].items():
                 table.put_document(PATHS[kind], name, body)
+        for (_, name), node_slice in changed.get("slices", {}).items():
+            table.put_slice(name, node_slice)
         if ("", SWAP_GUARD) in changed.get("guard", {}):
             table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
 

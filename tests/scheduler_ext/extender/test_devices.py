@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender import devices
 from scheduler_ext.extender.judgement import Code, words_of
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, SliceWire, slice_of
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from scheduler_ext.extender.snapshot import NodeSnapshot, following
@@ -149,6 +151,29 @@ def test_rooms_follow_pods_and_devices() -> None:
     assert after.device_rooms["a"].begun == {}
     assert set(after.device_rooms) == {"a"}
     assert isinstance(snapshot.device_rooms["b"], DeviceRoom)
+
+
+def test_a_device_that_a_slice_of_its_node_has_is_no_room_until_the_slice_drops_it() -> None:
+    table = world()
+    snapshot = snapshot_of(table)
+
+    def gpus_of_b(node_slice: NodeSlice | None) -> int:
+        table.put_slice("b-cotenant-0", node_slice)
+        rooms = table.take({}, (1.0, 1.0)).device_rooms or {}
+        assert set(rooms) == {"b"}
+        return len(rooms["b"].free.get("gpu", ()) if rooms["b"] else ())
+
+    every = len(snapshot.device_rooms["b"].free["gpu"])
+    assert gpus_of_b(NodeSlice("b", frozenset({"gpu-0", "cpu-0"}))) == every - 1
+    assert gpus_of_b(NodeSlice("b", frozenset({"cpu-0"}))) == every
+    assert gpus_of_b(NodeSlice("b", frozenset({"gpu-1"}))) == every - 1
+    assert gpus_of_b(None) == every
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.text(), st.lists, max_leaves=5).map(msgspec.json.encode))
+def test_any_slice_is_read_or_refused_by_the_decoder(text: bytes) -> None:
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
+        assert isinstance(slice_of(msgspec.json.decode(text, type=SliceWire)), NodeSlice)
 
 
 def test_rooms_are_computed_again_for_other_pods_or_labels_and_not_for_other_usage() -> None:

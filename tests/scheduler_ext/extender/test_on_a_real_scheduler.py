@@ -18,6 +18,7 @@ import pytest
 from cotenant.core.model.allocation.cpu_topology import regular_topology
 from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of
+from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
 from cotenant.core.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.serve.bind import Binder
@@ -401,4 +402,12 @@ def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -
     wait_for("a half to be free", lambda: view.snapshot.device_rooms["node-2"].free["gpu"] != full_room)
     wake(scheduling, place)
     assert bound(api, third) == "node-2"
+    # what a claim has, or may still get, is no room for shares
+    pool = {"name": "node-2", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": CLAIM_DRIVER, "nodeName": "node-2", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "node-2-cotenant-0"}}
+    api.create(RESOURCE_SLICES, {**head, "spec": spec})
+    wait_for("the slice counts", lambda: not view.snapshot.device_rooms["node-2"].free)
+    api.delete(f"{RESOURCE_SLICES}/node-2-cotenant-0")
+    wait_for("the GPU is back", lambda: view.snapshot.device_rooms["node-2"].free)
     api.delete(f"{DEVICES}/node-2")
