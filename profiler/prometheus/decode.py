@@ -1,7 +1,7 @@
 """Decodes answers into usage matrices and counts every defect. Pure.
 
 Two steps: `samples` reads JSON into one matrix of raw series; `usages` names each series, scales it, joins duplicates.
-The body is never turned into Python numbers: each series' values are one slice of text that numpy reads.
+Only one series' values at a time are Python numbers: msgspec reads them at more than twice the pace of numpy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,8 @@ Floats = npt.NDArray[np.float64]
 Ref = PodContainerRef | NodeRef
 _BATCH: Final = 64
 """Series read together: enough for numpy, few enough that working memory stays far below the answer's."""
+_PAIRS: Final = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
+"""Not strict: values are numbers in quotes."""
 _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 """What float32 can hold after cores have become millicores."""
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -160,16 +163,13 @@ def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
 
 
 def _pairs(raw: msgspec.Raw) -> Floats:
-    """(time, value) rows of one series from `[[1,"2"],[3,"4"]]`; numpy reads NaN and +Inf as Prometheus writes them."""
-    text = bytes(raw)
-    count = max(0, text.count(b"[") - 1)
+    """(time, value) rows of one series from `[[1,"2"],[3,"4"]]`, with NaN and +Inf as Prometheus writes them."""
+    text = bytes(raw).replace(b'"+Inf"', b'"Inf"')  # the one form that msgspec does not read
     try:
-        numbers = np.fromstring(text.translate(None, b'[]"'), sep=",") if count else np.empty(0)
-    except ValueError:
-        numbers = np.full(1, np.nan)
-    if numbers.size != 2 * count:
-        raise SourceProtocol(f"the metric source's samples are not pairs of numbers: {text[:80]!r}")
-    return numbers.reshape(-1, 2)
+        pairs = _PAIRS.decode(text)
+    except UNREADABLE as error:
+        raise SourceProtocol(f"the metric source's samples are not pairs of numbers: {text[:80]!r}") from error
+    return np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs)).reshape(-1, 2)
 
 
 def _columns(times: Floats, query: RangeQuery) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from profiler.prometheus.declared import amount
-from profiler.prometheus.decode import described, increases, samples, usages
+from profiler.prometheus.decode import described, increases, latest, samples, usages
 from profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
 from profiler.prometheus.plan import MARK, RangeQuery
 
@@ -229,6 +230,12 @@ def test_numbers_are_read_exactly_as_python_reads_them(values: list[float | None
     if rows:
         expected = np.array([np.nan if v is None else v for v in values], dtype=np.float32)
         np.testing.assert_array_equal(named.usage.values[0], expected)
+
+
+@given(st.floats(0, allow_infinity=False, allow_nan=False))
+def test_every_finite_number_is_read_to_the_bit(number: float) -> None:
+    # Prometheus writes all digits, without an exponent: strconv.FormatFloat(v, 'f', -1, 64)
+    assert latest(answer(({}, [(1.5, f"{Decimal(repr(number)):f}")]))) == [({}, number)]
 
 
 def test_a_small_answer_holds_finite_values_only() -> None:
