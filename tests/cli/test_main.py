@@ -150,12 +150,10 @@ def test_every_command_of_a_module_is_in_the_list() -> None:
 
 
 @pytest.mark.slow
-def test_help_names_the_values_of_options_and_not_their_types() -> None:
+def test_help_names_values_and_not_their_types() -> None:
     for path, _ in leaves():
         shown = invoke(*path.split()[1:], "--help").stdout
-        assert "<bool>" not in shown, path
-        typed = [line for line in shown.splitlines() if "--" in line and re.search(r"<(str|int|float)", line)]
-        assert typed == [], path
+        assert re.findall(r"<(?:bool|str|int|float|path)\b.*|\[\[.*", shown, re.IGNORECASE) == [], path
 
 
 KINDS = ("workload", "pod", "node", "node-slo", "queue")

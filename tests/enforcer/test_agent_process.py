@@ -20,6 +20,8 @@ from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.support import kubepods
 from tests.support.kubepods import Kubepods, Pod
+from tests.support.prometheus import Server
+from tests.support.shipped_rules import drawn, evaluated, panel_queries, raised, rule_files, scrape_of
 
 pytestmark = [
     pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}"),
@@ -404,3 +406,18 @@ def test_a_policy_that_enables_nothing_changes_nothing_but_batch_totals(node: Ku
         agent.ticked(4)
         assert node.values(KNOBS) == before
         assert agent.end() == 0
+
+
+def test_prometheus_draws_the_panels_of_an_agent_that_runs(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    with Running(node, tmp_path / "a") as agent:
+        agent.ticked()
+        scrapes = [scrape_of("cotenant-enforcer", agent.port)]
+        queries = [query for query in panel_queries() if "cotenant_enforcer_" in query]
+        # Nothing is evicted, and every tick ends well.
+        empty = [query for query in queries if "evictions_total" in query or 'outcome!="done"' in query]
+        with Server(tmp_path / "prometheus", scrapes=scrapes, rules=rule_files(tmp_path)) as prometheus:
+            wait_for("the panels", lambda: [q for q in queries if not drawn(prometheus, q)] == empty, every=0.5)
+            wait_for("every alert is evaluated", lambda: evaluated(prometheus))
+            assert {alert for alert in raised(prometheus) if "Agent" in alert} == set()
+            assert agent.end() == 0
+            wait_for("it is missed", lambda: {"CotenantDown", "CotenantAgentsAbsent"} <= raised(prometheus))

@@ -21,7 +21,8 @@ from dashboard.frame.view import View
 from dashboard.server.health import Health
 from dashboard.sources.source import StoreSource
 from enforcer.report.action_log import AgentMetrics
-from tests.house.test_monitoring import alerts, expected_alert, promtool
+from tests.house.test_monitoring import expected_alert, promtool
+from tests.support.shipped_rules import alerts
 
 CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("alert_cases_from_start.yaml").read_text())
 KUBECONFIG = {

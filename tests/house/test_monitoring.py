@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -16,10 +15,10 @@ from cotenant.apps.cli.main import root
 from tests.cluster import needing
 from tests.house.test_style import ROOT
 from tests.support.documented import commands
+from tests.support.shipped_rules import alerts, documents, panel_queries, rule_files
 from tools import write_chart_schema
 from tools.write_metrics import declared, page, series
 
-MONITORING = ROOT / "deploy" / "monitoring"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 OWN_OF_PROMETHEUS = {"up": {"job", "pod"}}
 TARGET_LABELS = {"job", "pod", "le"}
@@ -29,20 +28,6 @@ MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
 PROGRAMS = ("admission", "cotenant", "dashboard", "enforcer", "scheduler_ext")
 MEASURED = r"\.(?:labels|inc|set|observe|set_function|info)\("
 HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
-
-
-def documents(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((MONITORING / name).read_text()))
-
-
-def alerts() -> list[dict[str, Any]]:
-    return [rule for d in documents("rules.yaml") for group in d["spec"]["groups"] for rule in group["rules"]]
-
-
-def panel_queries() -> list[str]:
-    (config_map,) = documents("grafana.yaml")
-    board = json.loads(config_map["data"]["cotenant.json"])
-    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
 
 
 def promtool(*words: str) -> str:
@@ -81,14 +66,6 @@ def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
             assert set(MATCHER.findall(matchers)) <= known[name] | TARGET_LABELS
     grouped = {label.strip() for part in re.findall(r"\bby \(([^)]*)\)", query) for label in part.split(",")}
     assert grouped <= set.union(*(known[name] for name in names)) | TARGET_LABELS
-
-
-def rule_files(folder: Path, extra: dict[str, Any] | None = None) -> list[Path]:
-    """The rules of each object as Prometheus reads them."""
-    specs = {d["metadata"]["name"]: d["spec"] for d in documents("rules.yaml")} | ({"extra": extra} if extra else {})
-    for name, spec in specs.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
-    return [folder / f"{name}.yaml" for name in specs]
 
 
 def test_prometheus_takes_every_rule_and_every_panels_query(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ import socket
 import subprocess
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 START_SECONDS = 60.0
 MISSING = "Prometheus is not installed: apt-get install prometheus"
@@ -31,12 +33,15 @@ def installed() -> bool:
 class Server:
     """Started on entry, ended by its own process id on exit. `data`: a folder of blocks, or an empty one.
 
-    labels: its external labels, which it gives to what it sends elsewhere.
+    labels: its external labels, which it gives to what it sends elsewhere. scrapes: what it scrapes each second, as
+    its configuration has them. rules: files of rules, evaluated each second.
     """
 
     data: Path
     options: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    scrapes: Sequence[Mapping[str, Any]] = ()
+    rules: Sequence[Path] = ()
     url: str = ""
     process: subprocess.Popen[bytes] | None = None
     _port: int = field(default=0)
@@ -52,7 +57,16 @@ class Server:
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         config = self.data.parent / f"{self.data.name}.yml"
-        config.write_text(json.dumps({"global": {"external_labels": self.labels}}))
+        each_second = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config.write_text(
+            json.dumps(
+                {
+                    "global": {"external_labels": self.labels, **each_second},
+                    "scrape_configs": self.scrapes,
+                    "rule_files": [str(file) for file in self.rules],
+                }
+            )
+        )
         command = [
             "prometheus",
             f"--config.file={config}",
@@ -81,6 +95,12 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(15)
+
+    def api(self, path: str, **parameters: str) -> Any:
+        """The data of a good answer of its API below /api/v1."""
+        address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return json.load(answer)["data"]
 
     def status(self, name: str) -> int:
         """A field of the process' status in KiB, such as VmHWM, its peak resident size."""

@@ -83,15 +83,22 @@ def cluster_option() -> Any:
 
 
 def name_value(parameter: Any) -> None:
-    """`--debug` alone, not `--debug <bool>`; `--nodes N` and `--host HOST`, not `<int range>` and `<str>`."""
+    """`NAME` and `--nodes N` and `--debug`, not `NAME <str>`, `--nodes <int range>` and `--debug <bool>`."""
     if getattr(parameter, "is_flag", False):
         parameter.metavar = ""
-    elif (
-        parameter.param_type_name == "option" and parameter.metavar is None and not parameter.type_descriptor.is_choice
-    ):
+    elif parameter.type_descriptor.is_choice:
+        return
+    elif parameter.param_type_name == "argument":
+        parameter.metavar = parameter.metavar or parameter.name.upper()
+        parameter.display_type_rich = untyped
+    elif parameter.metavar is None:
         kind = parameter.display_type(None).strip("<>").split()[0]
         names = {"int": "N", "float": "NUMBER", "str": parameter.name.rpartition("_")[2].upper()}
         parameter.metavar = names.get(kind)
+
+
+def untyped(ctx: Any) -> None:  # noqa: ARG001 - typer's signature
+    """No type beside an argument: its name says what it is."""
 
 
 class LazyGroup(TyperGroup):

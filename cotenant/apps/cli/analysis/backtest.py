@@ -86,7 +86,7 @@ FileOption = Annotated[
 def backtest(
     ctx: typer.Context,
     trace: Annotated[
-        str | None, typer.Argument(metavar="[TRACE]", help="Parquet file or folder (see docs/backtest.md).")
+        str | None, typer.Argument(metavar="TRACE", help="Parquet file or folder (see docs/backtest.md).")
     ] = None,
     column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Column of the trace.")] = None,
     limit: LimitOption = None,

@@ -72,7 +72,7 @@ def forecast(
     workload: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAMESPACE/KIND/NAME]",
+            metavar="NAMESPACE/KIND/NAME",
             help="One workload's path, or as node/NAME a node's.",
             autocompletion=workload_addresses,
         ),

@@ -32,7 +32,7 @@ app = new_app()
 def reclaimable(
     ctx: typer.Context,
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", help="Only this node.", autocompletion=node_names)
+        str | None, typer.Argument(metavar="NODE", help="Only this node.", autocompletion=node_names)
     ] = None,
     terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource, with the terms.")] = False,
     cluster: ClusterOption = None,

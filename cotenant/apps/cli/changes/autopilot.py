@@ -133,7 +133,7 @@ def pause(
 def resume(
     ctx: typer.Context,
     workload: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="Only this workload, which was left alone or rests.")
+        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="Only this workload, which was left alone or rests.")
     ] = "",
     reason: LedgerReason = "",
     kubeconfig: Kubeconfig = None,

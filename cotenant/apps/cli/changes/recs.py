@@ -160,7 +160,7 @@ def changes(
 @app.command(epilog=examples("cotenant recs rollback 3f9c21", "cotenant recs rollback --batch 77ab10cd"))
 def rollback(
     ctx: typer.Context,
-    change: Annotated[str, typer.Argument(metavar="[CHANGE]", help="Id of a change, or its beginning.")] = "",
+    change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
     batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -198,7 +198,7 @@ def settle(
 )
 def verify(
     ctx: typer.Context,
-    which: Annotated[str, typer.Argument(metavar="[CHANGE|BATCH]", help="Default: all that are applied.")] = "",
+    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all that are applied.")] = "",
     revert: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,

@@ -59,7 +59,7 @@ def compile_command(
     ctx: typer.Context,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Profiles as YAML or JSON, - for stdin; else those of the cluster."),
+        typer.Argument(metavar="FILE", help="Profiles as YAML or JSON, - for stdin; else those of the cluster."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Compare with the policies in the cluster; exit code 3 if they differ.")
