@@ -98,7 +98,7 @@ def queue_parts(result: AutopilotRound) -> list[Component]:
     notes = [html.P(visible(text), className="panel-note") for text in (*reasons, *result.gaps)]
     if not rows:
         why = "It selects no workload of its namespace that has a recommendation."
-        return [*notes, panels.empty("Nothing to do.", why=why)]
+        return [*notes, panels.empty("Nothing to do.", why=why, command="cotenant recs list")]
     go = sum(row["decision"] != "wait" for row in rows)
     waiting = f"{len(rows) - go:,} wait, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"

@@ -37,7 +37,8 @@ def body(
     """The drawer's content, with a way to the workload's page and its charts; says so where nothing is stored."""
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
-        return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
+        command = f"cotenant recs list -n {visible(name[0])}"
+        return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why, command=command)
     way = [dcc.Link("Portrait of the workload", href=portrait, id="to-portrait")] if portrait else []
     parts = [
         _head(recommendation),

@@ -93,8 +93,9 @@ def _cluster(view: View) -> Component:
     title = "What the cluster allows"
     service, who = view.given.changes, view.given.people()
     if service is None:
+        why = "A read-only dashboard needs no right. One that may change things asks:"
         return panels.panel(
-            title, panels.empty("The cluster is not asked.", why="A read-only dashboard needs no right.")
+            title, panels.empty("The cluster is not asked.", why=why, command="cotenant dashboard --act")
         )
     permissions = service.permissions(who, ())
     spaces: Sequence[str] = ()

@@ -32,9 +32,8 @@ def card(workload_story: Story, currency: str) -> Component:
     result = story.outcome(recommendations)
     facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
     if result is None:
-        missing = panels.empty(
-            "Nothing was tried on the past.", why="No value is proposed: each container shows the reason."
-        )
+        why = "No value is proposed: each container shows the reason."
+        missing = panels.empty("Nothing was tried on the past.", why=why, command=explain_command(workload_story))
         return html.Div([missing, facts, *explanation.trust(recommendations)])
     partial = (
         [
@@ -99,14 +98,17 @@ def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Com
 def containers(workload_story: Story, *, stale: bool) -> Component:
     """Every container's values with reasons, rules, inputs and formulas; the first one is open."""
     if not workload_story.recommendations:
-        name = "/".join(str(workload_story.workload[k]) for k in ("namespace", "kind", "workload"))
         why = "The strategy said nothing about it: no container of it was seen running."
-        return panels.empty(
-            "No recommendation for this workload.", why=why, command=f"cotenant explain {visible(name)}"
-        )
+        return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
     old = "The data are old: scan again before you apply any of this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
     return html.Div([*warned, *(_container(r, is_open=k == 0) for k, r in enumerate(workload_story.recommendations))])
+
+
+def explain_command(workload_story: Story) -> str:
+    """The command that says why of a workload."""
+    name = "/".join(str(workload_story.workload[k]) for k in ("namespace", "kind", "workload"))
+    return f"cotenant explain {visible(name)}"
 
 
 def _container(recommendation: Recommendation, *, is_open: bool) -> Component:

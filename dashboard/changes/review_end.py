@@ -120,7 +120,11 @@ def _second(going: Sequence[WorkloadReview]) -> str:
 
 
 def _none() -> Component:
-    return panels.empty("Nothing is left to change.", why="Each workload is left out, for the reason below.")
+    return panels.empty(
+        "Nothing is left to change.",
+        why="Each workload is left out, for the reason below.",
+        command="cotenant recs list",
+    )
 
 
 def _canary(terms: ReviewTerms, count: int) -> str:

@@ -26,7 +26,9 @@ WHY: Final = (
 def body(row: Row | None) -> Component:
     """Both panels side by side."""
     if row is None:
-        none = panels.empty("No week ahead of this series.", why=WHY)
+        none = panels.empty(
+            "No week ahead of this series.", why=WHY, command="cotenant config settings forecasting.week"
+        )
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)

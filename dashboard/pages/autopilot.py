@@ -150,7 +150,9 @@ def report_panel(report: Table, search: str) -> Component:
     rows = [row for row in report.rows() if includes(row["namespace"])]
     if not rows:
         why = "A policy that observes or acts writes down what it proposes and does, from the manager's first round on."
-        return panels.panel(REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why))
+        return panels.panel(
+            REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
+        )
     table = panels.facts(titles(REPORT), [cells(REPORT, row) for row in rows[:MOST_ROWS]], REPORT_TITLE)
     return panels.panel(REPORT_TITLE, table, note=row_note(len(rows), "autopilot report"))
 

@@ -296,7 +296,11 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
     limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.ranking(overview.waste, measure, limit)
     if not rows:
-        return panels.empty("No namespace requests more than it uses.", why="There is nothing to cut here.")
+        return panels.empty(
+            "No namespace requests more than it uses.",
+            why="There is nothing to cut here.",
+            link=("What each workload uses", page.href("workloads")),
+        )
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     ranged = carried.carried(page.search, time_span.RANGE)
     links = [
@@ -379,9 +383,10 @@ def _findings(page: OverviewPage) -> Component:
     counts = queries.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
     note = "What a person should know, beside recommendations."
     if not counts:
-        return panels.panel(
-            "Findings", panels.empty("Nothing was found.", why="No workload or node stands out."), note=note
+        state = panels.empty(
+            "Nothing was found.", why="No workload or node stands out.", link=("What can be lent", page.href("batch"))
         )
+        return panels.panel("Findings", state, note=note)
     rows = [
         html.Li(
             [

@@ -368,9 +368,9 @@ def _stale(view: View) -> bool:
 
 def _apply(workload_story: Story, view: View) -> Component:
     if not workload_story.recommendations:
-        return panels.panel(
-            "Apply", panels.empty("There is nothing to apply.", why="Its proposals say why, container by container.")
-        )
+        why = "Its proposals say why, container by container."
+        command = proposals.explain_command(workload_story)
+        return panels.panel("Apply", panels.empty("There is nothing to apply.", why=why, command=command))
     return panels.panel(
         "Apply", explanation.patches(workload_story.recommendations, view.given.patch, view.given.manifest)
     )

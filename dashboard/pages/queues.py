@@ -31,7 +31,8 @@ TREE: Final = "Quotas"
 HISTORY: Final = "The last day"
 WAITING: Final = "Waiting pods"
 GANGS_TITLE: Final = "Gangs"
-APPLY: Final = "kubectl apply -f deploy/examples/quotas.yaml"
+GANG: Final = "kubectl apply -f deploy/examples/podgroup.yaml"
+APPLY: Final = "kubectl apply -f deploy/examples/elasticquota.yaml"
 CLUSTER: Final = "cotenant dashboard --act\ncotenant get quotas"
 NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
 TONES: Final = {
@@ -125,7 +126,10 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
     try:
         past = service.history(view.given.people(), row.quota, resource)
     except NoData as error:
-        return panels.panel(title, panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix))
+        return panels.panel(
+            title,
+            panels.empty(f"{error.message[:1].upper()}{error.message[1:]}.", why=error.fix, command="cotenant doctor"),
+        )
     used = panels.figure(figures.history(past), "quota-history", HISTORY_HEIGHT)
     waited = panels.figure(figures.waiting(past), "quota-waiting", WAITING_HEIGHT)
     return panels.panel(title, used, waited, note="From the manager's metrics, every 5 minutes.")
@@ -137,10 +141,9 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     includes = carried.admits(search)
     rows = [row for row in report.waiting if includes(row.namespace)]
     if not rows:
-        return panels.panel(
-            WAITING,
-            panels.empty("No pod waits for quota or for its gang.", why="Pods that wait stand here with their reason."),
-        )
+        why = "Pods that wait stand here with their reason, and on the command line:"
+        state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
+        return panels.panel(WAITING, state)
     table = panels.facts(titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
     codes = reason_chips(row.code for row in rows)
     return panels.panel(WAITING, codes, table, note=row_note(len(rows), "get waiting"))
@@ -161,7 +164,7 @@ def gang_panel(report: QueueReport, search: str) -> Component:
     rows = [row for row in report.gangs if includes(row.namespace)]
     if not rows:
         why = "A PodGroup, or a pod's label or annotations, make pods a gang: all are placed, or none."
-        return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why))
+        return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why, command=GANG))
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
     table = panels.facts(titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)

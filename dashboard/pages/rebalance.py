@@ -164,7 +164,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     carrier = jobs.carrier
     rows = [row for row in report.moves.rows() if row["decision"] == "move"]
     if not rows:
-        return panels.panel(MOVE_TITLE, panels.empty("No pod should move now.", why="The round's lines say why."))
+        return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
         table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
         why = "These pods leave first, in the limits of a round; they follow from the nodes that are approved."
@@ -184,7 +184,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     """Nodes that are, or could be, emptied, each with its reason and button; nodes that are left alone with theirs."""
     rows = list(report.emptying.rows())
     if not rows:
-        return panels.panel(EMPTYING_TITLE, panels.empty("No node is under-used.", why="The round's lines say why."))
+        return panels.panel(EMPTYING_TITLE, quiet("No node is under-used."))
     emptier = jobs.emptier
     reason = approval.why_not(view, emptier)
     count = sum(row["decision"] == TO_BE_EMPTIED for row in rows)
@@ -222,6 +222,11 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
     return [html.P(message, className="panel-note")]
 
 
+def quiet(headline: str) -> Component:
+    """That a round has nothing of a kind, and where it says why."""
+    return panels.empty(headline, why="The round's lines say why:", command=f"cotenant {ONE_ROUND}")
+
+
 def disabled(carrier: JobCarrier) -> Component:
     """Why nothing can be approved, and the command that helps."""
     return panels.empty(
@@ -238,10 +243,7 @@ def stay_panel(report: RebalanceReport) -> Component:
     """Pods of overloaded nodes that stay, each with its reason."""
     rows = [row for row in report.moves.rows() if row["decision"] != "move"]
     if not rows:
-        return panels.panel(
-            STAY_TITLE,
-            panels.empty("No pod was looked at that stays.", why="The round's lines say which nodes it looked at."),
-        )
+        return panels.panel(STAY_TITLE, quiet("No pod was looked at that stays."))
     heads = ["Pod", "From", "Reason", "Why"]
     table_rows = [
         [

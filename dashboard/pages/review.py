@@ -226,7 +226,11 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
     """The changes that were accepted under the key."""
     standings = _accepted_under(view, terms)
     if not standings:
-        return [panels.empty("Nothing was accepted under this address.", why="Go back and confirm.")]
+        return [
+            panels.empty(
+                "Nothing was accepted under this address.", why="Go back and confirm.", command="cotenant recs changes"
+            )
+        ]
     standings.sort(key=lambda one: one.change.workload)
     why = acting.why_not(view, Right.ACCEPT)
     return review_end.outcome(standings, view.settings.base_path, view.given.actions.soak_minutes, why)

@@ -44,6 +44,7 @@ WEEK_DAYS: Final = 7
 LIVE: Final = "Peaks and plans"
 MOST_LIVE: Final = 60
 LANE_HEIGHT: Final = 170
+FORECASTS: Final = "cotenant get forecast"
 NO_PLAN: Final = "There is no reservation plan."
 NO_PLAN_WHY: Final = (
     "No Deployment or StatefulSet with a CPU request is forecast to need more pods than run anyway, or these results "
@@ -190,7 +191,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     entries = story.merged(rows, plans.plans)
     if not entries:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
-        return panels.panel(LIVE, panels.empty("No plan yet.", why=why))
+        return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Past peaks covered")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     chosen = selection(view.source.snapshot(), rows, search, plans)
@@ -287,7 +288,9 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     drawn = (
         panels.figure(gantt.chart(bars, start, now, days), "plans-figure", gantt.height(len({b.name for b in bars})))
         if bars
-        else panels.empty("None of these plans has a window.", why="Each one's reason says why.")
+        else panels.empty(
+            "None of these plans has a window.", why="Each one's reason says why.", command="cotenant reservations list"
+        )
     )
     lanes = {
         r: proposed_plans.lane(
@@ -385,7 +388,7 @@ def _none(snapshot: Snapshot) -> Component:
     """Why there is no plan: filtered out, or nobody needs one."""
     if len(snapshot.tables[PLANS.name]):
         return panels.empty("No plan matches these filters.", link=("Clear filters", "?"))
-    return panels.empty(NO_PLAN, why=NO_PLAN_WHY, command="cotenant get forecast")
+    return panels.empty(NO_PLAN, why=NO_PLAN_WHY, command=FORECASTS)
 
 
 def window_words(row: Row) -> Any:

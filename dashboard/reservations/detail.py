@@ -20,7 +20,7 @@ from dashboard.frame.view import View
 from dashboard.nodes.workload_story import Row
 from dashboard.pages import portrait
 from dashboard.reservations import plan_actions, plan_page, proposed_plans, story
-from dashboard.reservations.board import PATH, BoardPlans, rows_of, selection, window_words
+from dashboard.reservations.board import FORECASTS, PATH, BoardPlans, rows_of, selection, window_words
 from dashboard.tables import display
 from dashboard.tables.labels import label
 
@@ -39,7 +39,9 @@ def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         return _peak(view, chosen.row, search)
     if chosen.missing:
         return _gone(view, chosen.missing)
-    return panels.panel(IN_HAND, panels.empty("No plan to show.", why="The list is empty."), *_places(view))
+    return panels.panel(
+        IN_HAND, panels.empty("No plan to show.", why="The list is empty.", command=FORECASTS), *_places(view)
+    )
 
 
 def _unlisted(view: View, ref: PlanRef) -> Plan | None:

@@ -144,7 +144,11 @@ def past(plan: Plan, currency: str) -> Component:
     expected = plan.status.expected
     if not scores:
         text = _expected_words(expected) if expected else "There is no back-test of it."
-        return panels.panel(PAST, panels.empty("No occurrence has ended yet.", why=text), id_="plan-past")
+        return panels.panel(
+            PAST,
+            panels.empty("No occurrence has ended yet.", why=text, command="cotenant reservations report"),
+            id_="plan-past",
+        )
     chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
     head = [html.P(story.score_words(scores[0]), className="verdict", id="plan-score"), *last_peak(plan, currency)]
     if expected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -157,14 +158,23 @@ def test_a_forbidden_source_says_so(made: Results, source: StoreSource) -> None:
     assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in told)
 
 
-def test_every_empty_state_says_why_or_what_to_do_next() -> None:
+def test_every_empty_state_has_a_next_step() -> None:
+    """A command to type or a link to follow."""
     calls = [
         (file.name, node)
         for file in sorted((ROOT / "dashboard").rglob("*.py"))
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "panels.empty"
     ]
-    assert len(calls) > 50 and [f"{name}:{call.lineno}" for name, call in calls if not call.keywords] == []
+    assert len(calls) > 50
+    ends = [(f"{name}:{call.lineno}", {word.arg for word in call.keywords}) for name, call in calls]
+    assert [place for place, words in ends if not words & {"command", "link"}] == []
+
+
+def test_every_example_that_a_page_names_exists() -> None:
+    sources = [file.read_text() for file in (ROOT / "dashboard").rglob("*.py")]
+    names = {name for text in sources for name in re.findall(r"deploy/examples/[\w.-]+", text)}
+    assert len(names) >= 3 and [name for name in sorted(names) if not (ROOT / name).is_file()] == []
 
 
 def test_without_results_every_page_says_which_command_makes_them(made: Results, tmp_path: Path) -> None:
