@@ -36,7 +36,7 @@ STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.ROLLED_BACK: ("gray", "Rolled back: it is as it was."),
     ChangeState.WAITING: ("violet", "Waits for the soak time of those that go first."),
     ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
-    ChangeState.CANCELLED: ("gray", "It waited, and was never done."),
+    ChangeState.CANCELLED: ("gray", "Waited, and was never applied."),
 }
 ASKED: Final = "review-asked"
 """What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""

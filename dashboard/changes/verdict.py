@@ -148,7 +148,7 @@ def _verdict_panel(row: LedgerEntry, judgement: Judgement, times: int) -> Compon
     """The last verdict, and each rule with its numbers."""
     word, tone = VERDICTS[ChangeEvent(row.event)]
     age = display.duration(judgement.until_seconds - judgement.since_seconds)
-    again = f", {times} times looked at" if times > 1 else ""
+    again = f", verified {times} times" if times > 1 else ""
     line = [panels.chip(word, tone), " ", panels.moment(row.seconds), f", {age} after the change{again}"]
     return html.Div([html.P(line), _table([_rule(rule) for rule in judgement.rules])])
 

@@ -264,7 +264,7 @@ def lane(demand: DemandCurve, days: int = 1) -> Chart:
     """Steps of what is wanted under the line of what is free; where they cross, the ground is framed and named."""
     x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
     cores = demand.wanted / MILLICORES_PER_CORE
-    demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans want together", base.VIOLET, width=1.5, shape="hv")
+    demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans need together", base.VIOLET, width=1.5, shape="hv")
     free = lines.level(x, demand.free / MILLICORES_PER_CORE, "Free of requests now", base.TEAL, dash="dash", width=2)
     traces = [demand_line | {"fill": "tozeroy", "fillpattern": _hatch(base.VIOLET, "/")}, free]
     for trace in traces:
@@ -309,7 +309,7 @@ def _lane_words(demand: DemandCurve) -> str:
         return f"No plan needs capacity; {free} are free of requests now."
     when = display.moment(demand.start_seconds + STEP_SECONDS * top)
     most = display.amount(high, Resource.CPU)
-    text = f"Plans want at most {most} together, at {when}; {free} are free of requests now"
+    text = f"Plans need at most {most} together, at {when}; {free} are free of requests now"
     over = runs(demand.conflict)
     if not over:
         return f"{text}: no conflict."

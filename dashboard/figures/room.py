@@ -53,7 +53,7 @@ def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
     traces = [
         *([lines.line(past, line.past[recent] / scale, "Batch so far", base.BLUE, width=2)] if past else []),
         sure | {"fill": "tozeroy", "fillcolor": base.faded(base.TEAL, 0.2)},
-        lines.line(ahead, line.likely / scale, "Batch, as likely as not", base.TEAL, dash="dash"),
+        lines.line(ahead, line.likely / scale, "Batch, 50 % sure", base.TEAL, dash="dash"),
         *([] if line.mid is None else [lines.level(both, line.mid / scale, "Mid", base.VIOLET, dash="dashdot")]),
         *([] if line.used is None else [lines.level(both, line.used / scale, "Batch pods use now", base.ORANGE)]),
     ]

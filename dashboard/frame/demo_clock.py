@@ -109,7 +109,7 @@ def register(app: Dash, view: View) -> None:
     @acts(view, Right.ADMINISTER)
     def _halt(_clicks: int | None) -> Any:
         steering.halt(not steering.halted)
-        tell(f"The demo's clock {'stands still' if steering.halted else 'goes on'} at {moment(steering)}.")
+        tell(f"The demo's clock {'is paused' if steering.halted else 'runs'} at {moment(steering)}.")
         return no_update
 
     @app.callback(

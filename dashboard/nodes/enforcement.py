@@ -65,7 +65,9 @@ def notices(view: View) -> list[Component]:
         head = "Forbidden. " if gathering.forbidden else "Not asked. "
         return [_banner(head, f"{gathering.trouble} {gathering.fix} What is shown was gathered before.", GATHER)]
     if not demo and age >= view.settings.red_after_seconds:
-        return [_banner("Old. ", f"The agents were asked {display.duration(age)} ago; they go on since. ", GATHER)]
+        return [
+            _banner("Old. ", f"The agents were asked {display.duration(age)} ago; they have acted on since. ", GATHER)
+        ]
     return []
 
 

@@ -131,7 +131,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
     lines = [[*cells(QUEUE, row, policy_editor.DRAWN), _resume(view, row)] for row in rows[:MOST_ROWS]]
-    table = panels.facts([*titles(QUEUE), "Take up again"], lines, QUEUE_TITLE)
+    table = panels.facts([*titles(QUEUE), "Resume"], lines, QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "As if every change window were open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")

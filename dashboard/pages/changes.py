@@ -95,7 +95,10 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a change."""
     body = panels.guarded(lambda: _list(view, search))
-    heading = [html.H1("Changes"), html.P("What people had done, and the way back. Enter or click: the whole story.")]
+    heading = [
+        html.H1("Changes"),
+        html.P("What was applied, its verdict, and the way back. Enter or click: the whole story."),
+    ]
     side = html.Div(panels.guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status")
     drawer = dmc.Drawer(
         html.Div(panels.skeleton(60, 200, 200), id="change-told"),
@@ -197,7 +200,7 @@ def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float
     """What can be done with one change now, and why the rest cannot."""
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
-    judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to judge."
+    judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     if standing.state is ChangeState.AWAITING:
         return _seconding(view, standing, why)
@@ -331,7 +334,7 @@ def _register_acting(app: Dash, view: View) -> None:
         if not request:
             return no_update
         done = change_tables.required(view).verify(view.given.people(), [opened(search or "")])
-        return _answered(view, done, "judge yet")
+        return _answered(view, done, "verify yet")
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True), Input(change_story.SETTLE, "data"), prevent_initial_call=True

@@ -115,9 +115,9 @@ def node_in_hand(view: View, search: str) -> Component:
     node = opened_node or node_counts[0][0]
     shown = enforcing.shown(snapshot, view.source.enforcement(node), node, query)
     if not shown.marks and shown.lanes is None:
-        why = "Its agent told nothing under these filters, or it is not one of the cluster's nodes."
+        why = "Its agent reported nothing under these filters, or it is not one of the cluster's nodes."
         ways = html.Div(enforcing.node_links(node_counts, query, node), className="ways")
-        nothing = panels.empty(f"Nothing of node {visible(node)}.", why=why, link=("All acts", "?"))
+        nothing = panels.empty(f"No act on node {visible(node)}.", why=why, link=("All acts", "?"))
         return panels.panel(visible(node), ways, nothing)
     newest = enforcing.newest(snapshot, node) or shown.until
     ways = html.Div(
@@ -134,7 +134,7 @@ def node_in_hand(view: View, search: str) -> Component:
 def _note(lanes: Any) -> str:
     hatched = "Hollow marks and hatched bars are a dry run: nothing was done."
     if lanes is None:
-        return f"No CPU over time is known of this node: only what its agent told. {hatched}"
+        return f"No CPU over time is known of this node: only what its agent reported. {hatched}"
     return f"CPU from {lanes.source}. {hatched}"
 
 

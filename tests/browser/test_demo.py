@@ -298,7 +298,7 @@ def test_the_clock_halts_and_goes_on_by_keys(demo: Demo, open_page: Open) -> Non
     halt.focus()
     page.keyboard.press("Enter")
     expect(halt).to_have_text("Resume")
-    expect(page.locator("#said")).to_contain_text("stands still")
+    expect(page.locator("#said")).to_contain_text("is paused")
     page.keyboard.press("Enter")
     expect(halt).to_have_text("Pause")
 
