@@ -336,6 +336,6 @@ def _cpu_words(shown: Shown) -> str:
     if len(limit) and not np.isnan(limit).all():
         at = int(np.nanargmin(limit))
         moment = lanes.start_seconds + lanes.step_seconds * at
-        verb = "would have been held" if lanes.dry else "was held"
-        parts.append(f"{verb} lowest at {display.amount(float(limit[at]), Resource.CPU)}, {_clock(moment)} UTC")
+        verb = "would have been limited" if lanes.dry else "was limited"
+        parts.append(f"{verb} to {display.amount(float(limit[at]), Resource.CPU)} at the least, {_clock(moment)} UTC")
     return f" CPU: {', '.join(parts)}." if parts else ""

@@ -37,7 +37,7 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
     "proposed": ("Proposed (hatched)", base.VIOLET, "/"),
     "not proposed": ("Not proposed (dotted)", base.GREY, "."),
     "approved": ("Approved (hatched back)", AMBER, "\\"),
-    "held": ("Reserved (filled)", base.TEAL, ""),
+    "reserved": ("Reserved (filled)", base.TEAL, ""),
     "over": ("Over or rejected (lined)", base.GREY, "-"),
     "failed": ("Failed or missed (grid)", base.RED, "+"),
 }

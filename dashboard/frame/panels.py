@@ -66,7 +66,9 @@ def _as_table(id_: str) -> Component:
 
 
 def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str) -> Component:
-    """A table of texts and numbers in a frame that scrolls; the first column names the row."""
+    """A table of texts and numbers in a frame that scrolls; the first column names the row, a row has all columns."""
+    if any(len(cells) != len(heads) for cells in rows):
+        raise ValueError(f"table {label!r}: a row has another number of cells than the {len(heads)} headings")
     head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
     body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
     table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})

@@ -65,5 +65,5 @@ def measured(row: Row) -> str:
     covered = display.percent(row["covered"])
     return (
         f"Tried on the last week, unseen: error {row['relative_loss']:.2f} x that of repeating the week before; "
-        f"the band held {covered} of the hours (80 % is right)."
+        f"the band contained {covered} of the hours (80 % is right)."
     )

@@ -32,7 +32,16 @@ SHOWN: Final = (
     "time", "state", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "verdict",
     "saved_cpu", "saved_memory", "batch", "words",
 )  # fmt: skip
-WIDTHS: Final = {"moved": 330, "words": 220, "time": 128, "actor": 130, "overridden": 120, "state": 100, "batch": 96}
+WIDTHS: Final = {
+    "namespace": 130,
+    "moved": 330,
+    "words": 220,
+    "time": 150,
+    "actor": 130,
+    "overridden": 120,
+    "state": 116,
+    "batch": 96,
+}
 
 
 def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:

@@ -98,6 +98,10 @@ def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
         whole(row.resource),
         *cells,
         f"{row.waiting_pods:,}",
+        *(
+            "" if since is None else panels.moment(since)
+            for since in (row.borrows_since_seconds, row.over_since_seconds)
+        ),
         visible(row.problem),
     ]
 

@@ -26,7 +26,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "kind": 104,
     "pattern": 88,
     "qos": 70,
-    "priority": 114,
+    "priority": 124,
     "severity": 96,
     "ready": 104,
     "replicas": 84,
