@@ -97,7 +97,7 @@ def name_value(parameter: Any) -> None:
         parameter.metavar = names.get(kind)
 
 
-def untyped(ctx: Any) -> None:  # noqa: ARG001 - typer's signature
+def untyped(ctx: Any) -> None:
     """No type beside an argument: its name says what it is."""
 
 

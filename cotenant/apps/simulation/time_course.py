@@ -116,6 +116,10 @@ class TimeCourse:
         """The newest first."""
         return tuple(reversed(self._told))
 
+    def tell(self, text: str) -> None:
+        """Add news of others."""
+        self._told.append(text)
+
     # --- living -------------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Live from now on."""

@@ -39,4 +39,4 @@ class Steering(Protocol):
         """Moments to come, the next one first."""
 
     def told(self) -> Sequence[str]:
-        """What was found out by letting the same happen without a reservation, the newest first."""
+        """Changes that did harm, and what the same hours would have been without a reservation; the newest first."""

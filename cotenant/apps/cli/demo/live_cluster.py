@@ -24,6 +24,7 @@ from cotenant.apps.cli.output import message
 from cotenant.core.adapters.private_files import open_private
 
 if TYPE_CHECKING:
+    from changes.soak.watcher import News
     from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
     from cotenant.core.adapters.store import Store
     from cotenant.core.settings.root import Settings
@@ -119,15 +120,25 @@ def given(cluster: DemoCluster, store: Store) -> Any:
 
 @contextmanager
 def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
-    """Changes are verified by themselves when the demo's clock passes their time, as a dashboard that acts does."""
+    """Changes are verified by themselves when the demo's clock passes their time; harm is told below the clock."""
     from cotenant.apps.cli.changes.change_service import change_service_of
-    from cotenant.apps.cli.changes.watcher_output import watched
+    from cotenant.apps.cli.changes.watcher_output import peaks_of, teller
 
-    actions = msgspec.structs.replace(cluster.settings.actions, watch=True, watch_seconds=WATCH_SECONDS)
-    settings = msgspec.structs.replace(cluster.settings, actions=actions)
+    settings = cluster.settings
     service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
-    with watched(settings, service, store):
+    heard = teller(settings)
+
+    def tell(news: list[News]) -> None:
+        heard(news)
+        for one in news:
+            if one.bad:
+                cluster.course.tell(f"{one.title}: {one.words}")
+
+    stop = service.watcher(tell, peaks_of(settings, store)).start(WATCH_SECONDS)
+    try:
         yield
+    finally:
+        stop()
 
 
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
