@@ -238,8 +238,8 @@ class Actions:
         self.finish()
         return standing
 
-    def roll_back(self, standing: ChangeStatus) -> ChangeStatus:
-        """Put back what stood there before; refused when somebody has changed it since."""
+    def roll_back(self, standing: ChangeStatus, why: str = "") -> ChangeStatus:
+        """Put back what stood there before; refused when somebody has changed it since. why: kept with the outcome."""
         standing = self.teller.tell(standing, ChangeEvent.ROLLBACK_ACCEPTED)
         self.reached("rollback-accepted")
         note, back = undo_note(standing.change), []
@@ -257,7 +257,8 @@ class Actions:
             return self.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, str(error))
         finally:
             self.finish()
-        standing = self.teller.tell(standing, ChangeEvent.ROLLED_BACK, self.give_back(standing.change, back))
+        outcome = "; ".join(filter(None, (why, self.give_back(standing.change, back))))
+        standing = self.teller.tell(standing, ChangeEvent.ROLLED_BACK, outcome)
         self.finish()
         return standing
 

@@ -175,6 +175,6 @@ def _done(actions: Actions, step: DueStep) -> ChangeStatus:
         Due.VERIFY: lambda: verify(actions, step.standing),
         Due.RESUME: lambda: actions.resume(step.standing, step.why),
         Due.CANCEL: lambda: actions.cancel(step.standing, step.why),
-        Due.ROLL_BACK: lambda: actions.roll_back(step.standing),
+        Due.ROLL_BACK: lambda: actions.roll_back(step.standing, step.why),
     }
     return doing[step.due]()

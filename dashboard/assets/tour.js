@@ -9,7 +9,7 @@
     { at: "#heat-figure", title: "The habit of a week",
       text: "Hour by weekday. Capacity can be reserved for peaks that repeat." },
     { at: "#nav-r", title: "Recommendations, safely",
-      text: "Select a few, review them: diff, guardrails, a dry run on the server, then apply, verify or roll back." },
+      text: "Select a few, review them: diff, guardrails, a dry run, then apply. Move the clock by an hour: each is verified, and what did harm (user/token-us does) is rolled back." },
     { at: "#nav-v", title: "Capacity before the peak",
       text: "Approve a plan, fast-forward the clock above, and watch its reservations become available before it is needed." },
   ];

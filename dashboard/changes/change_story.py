@@ -169,7 +169,7 @@ def _guardrails(change: Change) -> Component:
     if not change.guardrails:
         return html.P("None was kept.", className="panel-note")
     rows = [(rule, _outcome(outcome)) for rule, outcome in change.guardrails.items()]
-    return panels.facts(("Rule", "How it came out"), rows, "Guardrails")
+    return panels.facts(("Rule", "Result"), rows, "Guardrails")
 
 
 def _outcome(text: str) -> list[Any]:

@@ -181,7 +181,7 @@ def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
 
 
 def _table(lines: Sequence[Sequence[Any]]) -> Component:
-    heads = ("Rule", "Before", "After", "Holds up to", "How it came out")
+    heads = ("Rule", "Before", "After", "Limit", "Result")
     head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
     body = html.Tbody([html.Tr([html.Th(cells[0], scope="row"), *map(html.Td, cells[1:])]) for cells in lines])
     label = "Rules of the verdict"

@@ -68,7 +68,13 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
         showlegend=True,
         legend={"orientation": "h", "traceorder": "normal", "y": 1.02, "yanchor": "bottom", "x": 0},
         margin={"l": 8, "r": 16, "t": 34, "b": 28},
-        xaxis={"fixedrange": True, "ticksuffix": f" {unit}", "rangemode": "tozero", "nticks": 6},
+        xaxis={
+            "fixedrange": True,
+            "ticksuffix": f" {unit}",
+            "showticksuffix": "last",
+            "rangemode": "tozero",
+            "nticks": 6,
+        },
         yaxis={
             "autorange": "reversed",
             "automargin": True,

@@ -183,7 +183,8 @@ def models(row: Row) -> Component:
     rows = [_model(name, loss, most, name in serving) for name, loss in compared]
     best, error = compared[0]
     summary = f"{len(compared)} models compared: best {best}, {error:.2f} x the error of repeating yesterday"
-    table = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
+    body = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
+    table = html.Div(body, className="scroll", tabIndex=0)
     mixed = html.P(
         "A series is served by a mixture of models and by the trained booster, each the more the better it did on "
         f"days that it had not seen: here mostly {row['model']}.",

@@ -78,7 +78,7 @@ def _sums(resource: Resource) -> list[str]:
 
 def _total(label: str, sums: Sequence[Any], resource: Resource) -> Component:
     total, down, downs, up, ups, step = sums
-    lowered = f"{display.signed(float(down), resource)} in {downs:,} rows"
+    lowered = f"{display.signed(float(down), resource)} in {display.counted(downs, 'row')}"
     now = display.signed(float(step), resource)
     raised = f"{display.signed(float(up), resource)} in {ups:,}"
     return html.Div(

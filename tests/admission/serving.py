@@ -91,7 +91,7 @@ def serving(view: ClusterView | None = None, pods: int = 0, **settings: Any) -> 
     server = WebhookServer(app, options)
     holder.append(Serving(server, app, material, view or ClusterView()))
     server.show(material.serving)
-    app.shown(clock.now_seconds(), signing_key(material.serving.key))
+    app.shown(clock.now_seconds() + 86_400 * POLICY.certificate_days, signing_key(material.serving.key))
     server.start()
     try:
         yield holder[0]

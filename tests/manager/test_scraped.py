@@ -27,7 +27,8 @@ ELSEWHERE: Final = "cotenant_enforcer_"
 EMPTY: Final = (
     "cotenant_last_success_timestamp_seconds",  # no pipeline has ended well yet
     "cotenant_dashboard_data_age_seconds",  # for the same reason there are no results to show
-    "cotenant_reservation_hand_overs_total",  # no Reservation is handed over
+    "cotenant_reservation_held_cores",  # there is no Reservation
+    "cotenant_reservation_allocated_cores",
     "cotenant_extender_certificate_expiry_timestamp_seconds",  # this extender is asked without TLS
 )
 """Metrics that have no value while nothing of their kind has happened."""
@@ -83,5 +84,6 @@ def judged(prometheus: Server, used: Callable[[], None]) -> None:
 
     wait_for("every other panel is drawn", lambda: undrawn() == empty, every=0.5)
     wait_for("every alert is evaluated", lambda: evaluated(prometheus))
+    print("DOWN", prometheus.api("query", query="cotenant_feature_up == 0")["result"])
     # No agent is scraped; a dashboard without results for six hours would be told later.
     assert raised(prometheus) == {"CotenantAgentsAbsent"}
