@@ -41,7 +41,9 @@ def test_every_panel_and_alert_is_evaluated_over_what_running_programs_answer(
     scene.report([node])
     scene.configure(colocation_config={"enable": True})
     settings = scene.settings()
-    own = msgspec.structs.replace(settings.manager, features_off=["recommendations", "forecasts", "plans"])
+    own = msgspec.structs.replace(
+        settings.manager, features_off=["forecasts", "node-metric", "plans", "recommendations"]
+    )
     manager = Process(msgspec.structs.replace(settings, manager=own), tmp_path)
     bundle = tmp_path / "authority.crt"
     pages = app_on(StoreSource(Store((tmp_path / "store").as_uri(), "test"), QUICK))
@@ -84,6 +86,5 @@ def judged(prometheus: Server, used: Callable[[], None]) -> None:
 
     wait_for("every other panel is drawn", lambda: undrawn() == empty, every=0.5)
     wait_for("every alert is evaluated", lambda: evaluated(prometheus))
-    print("DOWN", prometheus.api("query", query="cotenant_feature_up == 0")["result"])
     # No agent is scraped; a dashboard without results for six hours would be told later.
     assert raised(prometheus) == {"CotenantAgentsAbsent"}
