@@ -36,6 +36,7 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 POLICIES: Final = f"/apis/{SLO_GROUP}/nodeslos"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LENT: Final = {CPU: "kubernetes.io/batch-cpu", MEMORY: "kubernetes.io/batch-memory"}
+STEP_ANNOTATION: Final = "bench.cotenant.dev/step"
 LOOK_SECONDS: Final = 300.0
 APART_SECONDS: Final = 0.5
 """Of wall time between two jobs that arrive in a step, as they do all through it: the extender has seen the first one's
@@ -105,6 +106,7 @@ class LivePlay:
         record = LoopRecord.empty(self._nodes, steps)
         for step in range(steps):
             self._report(self._world.first_slot + step - 1)
+            self._try_again(step)
             self._arrive(step)
             pace(step, record)
             self._look(step, record)
@@ -158,6 +160,14 @@ class LivePlay:
             for job in self.active.values()
             if job.node == number and job.number in self._pod_use
         ]
+
+    def _try_again(self, step: int) -> None:
+        """Let kube-scheduler look again at pods that the extender refused, as it does after five minutes: a step.
+
+        That wait counts in seconds of the machine. Any event of the cluster ends it for such pods; this is one.
+        """
+        change = {"metadata": {"annotations": {STEP_ANNOTATION: str(step)}}}
+        self.api.patch(f"/api/v1/nodes/{self.live.nodes[0]}", change)
 
     # --- jobs -------------------------------------------------------------------------------------------------------
     def _arrive(self, step: int) -> None:
