@@ -6,6 +6,7 @@ one that is changed afterwards observes until it is approved again. Every switch
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
-from autopilot.decide.queue import QueueEntry
+from autopilot.decide.queue import QueueEntry, for_manifests
 from autopilot.decide.records import proposals_between
 from autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
 from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
@@ -22,7 +23,7 @@ from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
 from changes.audited_acts import AuditedActs
 from changes.live_context import who as person_of
-from changes.service import ClusterAccess
+from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
@@ -30,6 +31,7 @@ from cotenant.core.adapters.kube import KubeClient, Writer, access_review
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.autopilot import (
     EVERYTHING,
+    KEY_PREFIX,
     POLICIES,
     QUEUE,
     REPORT,
@@ -42,6 +44,7 @@ from cotenant.core.model.autopilot import (
     accepted_by_autopilot,
 )
 from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.service import BundleForm, ChangeRequest
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
@@ -72,7 +75,8 @@ class ClusterAutopilotService:
         """Nothing is asked yet. stored: opens the store whose usage says what proposals would have meant."""
         self._stored = stored
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
-        self._acts = AuditedActs(access, ledger, settings.manager.namespace if settings.actions.anchor else "")
+        self._ledger, self._anchor = ledger, settings.manager.namespace if settings.actions.anchor else ""
+        self._acts = AuditedActs(access, ledger, self._anchor)
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
         self._week = SharedReading(clock, self._report)
 
@@ -133,6 +137,30 @@ class ClusterAutopilotService:
                 reading = read_round(drafting, history, self._recommended, self._settings, now_seconds, scope)
         policies = tuple(one for one in reading.policies if str(one.policy) == str(draft))
         return self._shown(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
+
+    def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
+        """Files by path of the steps that workloads of a GitOps tool would take now, with a row in the ledger.
+
+        namespaces: these alone; all without. NoData where no such workload would change. Windows hold no file up.
+        """
+        candidates = for_manifests(self.read(who, RoundScope(namespaces, in_window=True)).queue)
+        steps = {one.workload: one.first for one in candidates if who.may(Right.REVIEW, one.workload.namespace)}
+        if not steps:
+            raise NoData(
+                "no workload of a GitOps tool would change now", fix="cotenant autopilot preview says why each waits."
+            )
+        office = ChangeServiceConfig(
+            self._access,
+            self._ledger,
+            self._settings.actions,
+            self._clock,
+            recommended=lambda workload: steps[workload],
+            requested_millicores=lambda: 0,
+            anchor_namespace=self._anchor,
+            recommender=self._settings.recommender,
+        )
+        request = ChangeRequest(tuple(steps), key=f"{KEY_PREFIX}{secrets.token_hex(4)}")
+        return ClusterChangeService(office).bundle(who, request, form)
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def save_policy(
@@ -372,6 +400,7 @@ def _entry(entry: QueueEntry) -> dict[str, Any]:
         "memory": candidate.moved.get(Resource.MEMORY, 0),
         "confidence": candidate.confidence,
         "score": candidate.score,
+        "gitops": candidate.gitops,
         "reason": "" if entry.verdict is not QueueVerdict.WAIT else entry.reason.value,
         "words": entry.words,
     }

@@ -177,8 +177,8 @@ def _candidate(
         blocked = (
             (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
         )
-    ways = under.limits.ways
-    if _gitops(body, under):
+    ways, gitops = under.limits.ways, _gitops(body, under)
+    if gitops:
         ways = tuple(way for way in ways if leaves_manifests(way.method, body, allowed))
     return QueueCandidate(
         workload,
@@ -194,6 +194,7 @@ def _candidate(
         allowed=tuple(allowed),
         digest=_digest(first),
         first=first,
+        gitops=gitops,
     )
 
 
@@ -210,12 +211,7 @@ def _blocked(
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
     other = vpa_of(candidate.workload, live.vpas) or reverted(body, standings)
-    if other:
-        return Reason.AUTOPILOT_OTHER_WRITER, other
-    if not candidate.limits.ways:
-        owner = _gitops(body, under)
-        return Reason.AUTOPILOT_OTHER_WRITER, f"{owner}; no way of the policy leaves its manifests as they are"
-    return None
+    return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
 
 
 def _gitops(body: Json, under: PolicyInForce) -> str:

@@ -41,7 +41,8 @@ class QueueCandidate:
     in the resource's unit; urgent: it only raises this resource, after an OOM kill or after throttling that hurts;
     blocked: the reason that the workload itself gives, and the sentence for people; allowed: what the policy allows of
     its recommendations, over the values of now; digest: of the amounts that are proposed; starts: what its starting
-    pods may have, None where none is helped; first: the step that is proposed.
+    pods may have, None where none is helped; first: the step that is proposed; gitops: what says that a GitOps tool
+    keeps the workload, "" when nothing does.
     """
 
     workload: WorkloadRef
@@ -58,6 +59,7 @@ class QueueCandidate:
     digest: str = ""
     starts: StartAim | None = None
     first: tuple[Recommendation, ...] = ()
+    gitops: str = ""
 
     @property
     def score(self) -> float:
@@ -135,6 +137,15 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
         QueueEntry(e.candidate, e.verdict, e.reason, e.words, place, e.ways) for place, e in enumerate(entries, 1)
     ]
     return (*placed, *full, *waiting)
+
+
+def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
+    """Workloads of a GitOps tool whose step goes into a bundle: those that wait for nothing else."""
+    return [
+        e.candidate
+        for e in queue
+        if e.candidate.gitops and (e.verdict is not QueueVerdict.WAIT or e.reason is Reason.AUTOPILOT_KEPT_BY_GITOPS)
+    ]
 
 
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
@@ -236,6 +247,8 @@ def _waits_of(
     end = inputs.cool_downs.get(workload, 0.0)
     if candidate.lowers and end > inputs.now_seconds:
         yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours are left"
+    if not limits.ways:
+        yield Reason.AUTOPILOT_KEPT_BY_GITOPS, f"{candidate.gitops}; its step goes as a bundle"
     spared = candidate.urgent if ways_left(candidate, inputs) else None
     groups = windows_of(limits, inputs.actions, spared)
     if opening := next((shut[group] for group in groups if group in shut), ""):

@@ -5,6 +5,8 @@ Pure: from the reviews that the `ChangeService` returned, and from its changes.
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -175,6 +177,20 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
     return [html.P(text), html.P("The cluster is not touched; the ledger notes who took them.", className="said")]
+
+
+def zipped(contents: Mapping[str, str]) -> bytes:
+    """A zip of a bundle's files."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in contents.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return packed.getvalue()
+
+
+def download(contents: Mapping[str, str]) -> Any:
+    """What a `dcc.Download` takes: the zip."""
+    return dcc.send_bytes(zipped(contents), "cotenant-bundle.zip")
 
 
 def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:

@@ -13,7 +13,7 @@ from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.table import Table
 from cotenant.core.model.text import visible
-from dashboard.autopilot import acting, policy_editor
+from dashboard.autopilot import acting, bundles, policy_editor
 from dashboard.frame import panels
 from dashboard.frame.live_page import LivePage, LivePart
 from dashboard.frame.shell import path_of
@@ -50,7 +50,8 @@ def render(view: View, search: str) -> Component:
     )
     shown = dcc.Store(id="policy-open", data=panels.address_value(search, "policy"))
     return html.Div(
-        [head, LIVE.store(view, search), shown, *acting.work_area(), top, editor, rows], className="page tall-page"
+        [head, LIVE.store(view, search), shown, *acting.work_area(), *bundles.work_area(), top, editor, rows],
+        className="page tall-page",
     )
 
 
@@ -135,7 +136,8 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "As if every change window were open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
-    return panels.panel(QUEUE_TITLE, codes, table, aside=aside, note=f"{window}{more}".strip())
+    files = bundles.offer(view, rows)
+    return panels.panel(QUEUE_TITLE, codes, table, *files, aside=aside, note=f"{window}{more}".strip())
 
 
 def _resume(view: View, row: Row) -> Any:
@@ -203,6 +205,7 @@ def register(app: Dash, view: View) -> None:
         return panels.guarded(lambda: policy_editor.editor(view, name), policy_editor.TITLE), name
 
     acting.register(app, view)
+    bundles.register(app, view)
     policy_editor.register(app, view)
 
 

@@ -6,8 +6,6 @@ address. The browser's part is `assets/review.js`.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -370,7 +368,7 @@ def _register_actions(app: Dash, view: View) -> None:
         commands = terms.form is BundleForm.KUBECTL
         acting.tell("The commands are below." if commands else "The bundle is in your downloads.")
         shown = html.Div(review_end.files(files, commands=commands))
-        return [no_update if commands else _packed(files), shown]
+        return [no_update if commands else review_end.download(files), shown]
 
     @app.callback(
         Output("review-redo", "data"),
@@ -425,15 +423,6 @@ def afterwards(view: View, act: str, ids: Sequence[str]) -> str:
     waiting = len(ids) - len(judged)
     text = f"Verified: {review_end.counted(judged)}" if judged else "No soak time is over yet."
     return f"{text} {waiting:,} still in their soak time." if judged and waiting else text
-
-
-def _packed(files: Mapping[str, str]) -> Any:
-    """A zip of the files."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, text in files.items():
-            archive.writestr(zipfile.ZipInfo(path), text)
-    return dcc.send_bytes(packed.getvalue(), "cotenant-bundle.zip")
 
 
 def _register_browser(app: Dash) -> None:

@@ -12,10 +12,12 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Table
 from dashboard.frame.view import View, in_cluster
 from dashboard.rest import live_tables
+from dashboard.rest.changes import bundle_answer
 from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 
 WEEK_DAYS = 7.0
@@ -47,6 +49,13 @@ class PolicyBody(DraftBody, forbid_unknown_fields=True, kw_only=True):
 
     before: dict[str, Any] | None = None
     reason: str = ""
+
+
+class BundleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Files for repositories of GitOps tools. namespaces: these alone; all without."""
+
+    form: BundleForm = BundleForm.KUSTOMIZE
+    namespaces: list[str] = []
 
 
 def router(view: View, prefix: str) -> APIRouter:
@@ -115,6 +124,13 @@ def _add_acts(api: APIRouter, view: View) -> None:
         result = in_cluster(view.given.autopilot).try_policy(view.given.people(), read_body(body, DraftBody).policy)
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
         return json_answer({**rows, **_halt(result)})
+
+    @api.post("/bundles", summary="Steps of workloads of GitOps tools: files as a zip, commands as text",
+              **body_doc(BundleBody))  # fmt: skip
+    def bundle(body: JsonBody) -> Response:
+        request = read_body(body, BundleBody)
+        files = in_cluster(view.given.autopilot).bundle(view.given.people(), request.form, request.namespaces)
+        return bundle_answer(files, request.form)
 
     @api.post("/policies", summary="Save a policy; it observes until it is approved", **body_doc(PolicyBody))
     def save(body: JsonBody) -> Response:

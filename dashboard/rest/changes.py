@@ -6,8 +6,6 @@ service checks the rights, in each namespace. Amounts are raw: millicores, bytes
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
@@ -33,6 +31,7 @@ from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, 
 from cotenant.core.model.errors import ClusterInvalid, KeyTaken, NoData, StoreBusy, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Kind, Schema
+from dashboard.changes.review_end import zipped
 from dashboard.frame.view import View
 from dashboard.rest import results
 from dashboard.rest.wire import ErrorAnswer, body_doc, json_answer, read_body, schema_of
@@ -199,7 +198,7 @@ def _add_asking(routes: APIRouter, view: View) -> None:
         def act() -> Response:
             request = read_body(body, BundleBody)
             files = _service(view).bundle(view.given.people(), request.wanted(), request.form)
-            return _zipped(files, request.form)
+            return bundle_answer(files, request.form)
 
         return _acted(act)
 
@@ -313,16 +312,12 @@ def _hidden(one: PostponedRecommendation) -> HiddenRecommendation:
     return HiddenRecommendation(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
 
 
-def _zipped(files: Mapping[str, str], form: BundleForm) -> Response:
+def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:
     """One zip; commands to copy are one text."""
     if form is BundleForm.KUBECTL:
         return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, text in files.items():
-            archive.writestr(zipfile.ZipInfo(path), text)
     headers = {"Content-Disposition": f'attachment; filename="cotenant-{form.value}.zip"'}
-    return Response(packed.getvalue(), media_type="application/zip", headers=headers)
+    return Response(zipped(files), media_type="application/zip", headers=headers)
 
 
 def _plain(form: str) -> str:

@@ -211,6 +211,5 @@ def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(
 ) -> None:
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
     one = candidate(less_cpu, annotations=["argocd.argoproj.io/tracking-id"], ways=ways)
-    assert one.limits.ways == left
-    assert (one.blocked is None) == bool(left)
-    assert one.blocked is None or one.blocked[0] is Reason.AUTOPILOT_OTHER_WRITER
+    assert (one.limits.ways, one.blocked) == (left, None)
+    assert one.gitops == "argocd.argoproj.io/tracking-id says that a GitOps tool owns it"

@@ -21,6 +21,7 @@ from changes.decide.regression_check import Compared, Measure
 from cotenant.core.adapters.clock import ShiftedClock, SystemClock
 from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, QueueVerdict
 from cotenant.core.model.changes.change import ChangeState
+from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
@@ -217,7 +218,7 @@ def test_a_fought_field_is_left_alone_until_a_person_resumes_the_workload(
 def test_what_others_keep_is_never_touched(scene: AutopilotScene) -> None:
     api = scene.plane.api()
     kinds = {
-        "argo": Reason.AUTOPILOT_OTHER_WRITER,
+        "argo": Reason.AUTOPILOT_KEPT_BY_GITOPS,
         "lsr": Reason.AUTOPILOT_NEVER_TOUCHED,
         "hpa": Reason.AUTOPILOT_NEVER_TOUCHED,
     }
@@ -237,6 +238,16 @@ def test_what_others_keep_is_never_touched(scene: AutopilotScene) -> None:
     scene.policy(neverTouch=["Autoscaled"], ways=["RollOut"])
     reading, _, _ = scene.round()
     assert {e.candidate.workload.name: e.reason for e in reading.queue} == kinds
+    before = api.get(f"{deployments}/argo")
+    files = scene.service().bundle(APPROVER, BundleForm.KUSTOMIZE)
+    # one step of the recommendation, from 1000m to 800m, for the repository alone
+    assert sorted(files) == [
+        "PULL_REQUEST.md",
+        f"{scene.namespace}/deployment-argo.yaml",
+        f"{scene.namespace}/kustomization.yaml",
+    ]
+    assert "cpu: 800m" in files[f"{scene.namespace}/deployment-argo.yaml"]
+    assert api.get(f"{deployments}/argo") == before and scene.events()[-1] == "bundled"
 
 
 def test_pods_that_are_lsr_by_their_own_labels_alone_are_never_touched(scene: AutopilotScene, web: WorkloadRef) -> None:

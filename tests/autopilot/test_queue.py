@@ -13,7 +13,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActState, Decisions, PastAct
 from autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, back_off_end, decide, ended_rests, withheld
+from autopilot.decide.queue import (
+    QueueCandidate,
+    QueueEntry,
+    RoundInputs,
+    back_off_end,
+    decide,
+    ended_rests,
+    for_manifests,
+    withheld,
+)
 from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.identity import WorkloadRef
@@ -67,6 +76,7 @@ def names(entries: tuple[QueueEntry, ...], verdict: QueueVerdict = QueueVerdict.
         ({}, {"cool_downs": {ref("a"): NOW + 1}}, Reason.AUTOPILOT_COOL_DOWN),
         ({}, {"acts": (act("a", ActState.HARMFUL, HOUR),)}, Reason.AUTOPILOT_BACKS_OFF),
         ({}, {"acts": (act("a", ActState.HARMFUL, 900 * DAY),) * 3}, Reason.AUTOPILOT_GIVEN_UP),
+        ({"limits": replace(LIMITS, ways=()), "gitops": "argo"}, {}, Reason.AUTOPILOT_KEPT_BY_GITOPS),
         ({"limits": replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))}, {}, Reason.AUTOPILOT_OUTSIDE_WINDOW),
         (
             {"limits": replace(LIMITS, ways=(Way.ROLL_OUT,))},
@@ -81,6 +91,18 @@ def test_a_workload_that_waits_says_why(more: dict[str, object], around: Mapping
     waits = entry(inputs)
     assert (waits.verdict, waits.reason, waits.place) == (QueueVerdict.WAIT, reason, 0)
     assert waits.words
+
+
+def test_a_bundle_takes_what_a_gitops_tool_keeps_and_nothing_else_holds_back() -> None:
+    no_way = replace(LIMITS, ways=())
+    candidates = (
+        candidate("in-place", gitops="flux"),
+        candidate("no-way", gitops="flux", limits=no_way),
+        candidate("uncertain", gitops="flux", limits=no_way, confidence=0.1),
+        candidate("nobodys"),
+    )
+    entries = decide(RoundInputs(NOW, candidates, at_once=5))
+    assert sorted(one.workload.name for one in for_manifests(entries)) == ["in-place", "no-way"]
 
 
 def test_nothing_holds_back_a_candidate_that_may_go() -> None:

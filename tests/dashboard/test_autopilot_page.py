@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from autopilot.rounds.reading import RoundReading
 from autopilot.service import visible_to
 from cotenant.core.model.autopilot import AutopilotMode
 from cotenant.core.model.changes.people import Grant, NotAllowed, Person, Role
-from cotenant.core.model.errors import UsageError
+from cotenant.core.model.changes.service import BundleForm
+from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.reasons import Reason
 from dashboard.app import create_app
 from dashboard.autopilot import acting, policy_editor
@@ -76,6 +79,19 @@ def test_who_reads_other_namespaces_sees_no_policy_of_this_one(scene: EmbeddedAu
     assert (
         "There is no policy." in text and "The queue is empty." in text and "nightly" not in text.split("apply -f")[0]
     )
+
+
+def kept_by_flux(scene: EmbeddedAutopilot) -> None:
+    labels = {"kustomize.toolkit.fluxcd.io/name": "shop"}
+    scene.api.patch(f"/apis/apps/v1/namespaces/{support.NAMESPACE}/deployments/web", {"metadata": {"labels": labels}})
+
+
+def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot) -> None:
+    assert "A GitOps tool keeps" not in drawn(scene)
+    kept_by_flux(scene)
+    assert "A GitOps tool keeps 1 workload." in drawn(scene) and "autopilot-bundle-asked" in drawn(scene)
+    with pytest.raises(NoData, match="no workload of a GitOps tool would change now"):
+        scene.service().bundle(ELSEWHERE, BundleForm.KUSTOMIZE)
 
 
 def test_each_empty_state_has_its_own_sentence_and_next_step(scene: EmbeddedAutopilot) -> None:
@@ -251,6 +267,10 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         def post(path: str, document: dict[str, Any]) -> requests.Response:
             return browser.post(f"/api/v1/autopilot{path}", json=document)
 
+        kept_by_flux(scene)
+        files = post("/bundles", {"form": "kustomize", "namespaces": ["shop"]})
+        with zipfile.ZipFile(io.BytesIO(files.content)) as archive:
+            assert "cpu: 800m" in archive.read("shop/deployment-web.yaml").decode()
         assert post("/pause", {"reason": "drill"}).status_code == 200
         assert "drill" in scene.paused()
         halted = requests.get(root, timeout=60).json()
@@ -265,7 +285,8 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         agreed = {"mode": "Act", "digest": stored["digest"]}
         assert post(f"/policies/{POLICY}/mode", agreed).status_code == 200
         assert scene.policy()["spec"]["mode"] == "Act"
-    assert [event for event, _ in scene.events()] == ["autopilot-paused", "autopilot-resumed", "autopilot-act"]
+    switches = ["autopilot-paused", "autopilot-resumed", "autopilot-act"]
+    assert [event for event, _ in scene.events()] == ["bundled", *switches]
 
 
 @pytest.mark.parametrize("who", [VIEWER, Person("own", grants=(Grant(Role.OWNER),)), ELSEWHERE])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Person
-from cotenant.core.model.changes.service import Method
+from cotenant.core.model.changes.service import BundleForm, Method
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
@@ -136,6 +136,7 @@ QUEUE: Final = Schema(
         Column("memory", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
         Column("confidence", "Confidence", Kind.RATIO, "Least confidence of its recommendations."),
         Column("score", "Score", Kind.NUMBER, "Worth x confidence, by which the queue is ordered.", wide=True),
+        Column("gitops", "Kept by", Kind.TEXT, "What says that a GitOps tool keeps the workload.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why it waits."),
         Column("words", "Why", Kind.TEXT, "The same for people."),
     ),
@@ -247,6 +248,9 @@ class AutopilotService(Protocol):
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
         """NoData when there is none."""
+
+    def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
+        """Files by path of the steps that workloads of a GitOps tool would take now; NoData where none would."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
         """What a policy would do tonight if it stood as `body`; UsageError names what it says against itself."""

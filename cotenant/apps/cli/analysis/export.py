@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -149,6 +149,13 @@ def save(folder: Path, path: str, text: str) -> None:
         ) from error
 
 
+def save_all(folder: Path, files: Mapping[str, str]) -> None:
+    """Write text by path below the folder, and tell how many files that are."""
+    for path, text in files.items():
+        save(folder, path, text)
+    message(f"{len(files)} files written to {folder}")
+
+
 def _manifests(results: Results, output: ScanFormat) -> list[File]:
     from changes.decide.manifests import helm, server_side_apply
 
@@ -164,9 +171,7 @@ def _files(files: list[File], folder: Path | None) -> None:
     if folder is None:
         sys.stdout.write("".join(f"---\n# {file.path}\n{as_yaml(file)}" for file in files))
         return
-    for file in files:
-        save(folder, file.path, as_yaml(file))
-    message(f"{len(files)} files written to {folder}")
+    save_all(folder, {file.path: as_yaml(file) for file in files})
 
 
 def _report(results: Results, folder: Path | None) -> None:

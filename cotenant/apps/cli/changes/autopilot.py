@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.apps.cli.analysis.export import save_all
 from cotenant.apps.cli.analysis.results import ClusterOption, NamespaceOption, StoreOption, chosen
+from cotenant.apps.cli.changes.recs_options import BundleFolder, BundleFormat
 from cotenant.apps.cli.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.apps.cli.command import EXIT_PARTIAL, examples, new_app
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.core.model.changes.service import BundleForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,6 +167,26 @@ def report(
     settings = settings_of(ctx, store, kubeconfig, context)
     table = _service(settings, cluster).report(_person(settings), days)
     print_table(chosen(table, namespace, None), output, headers=not no_headers)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant autopilot bundle -o ./bundle", "cotenant autopilot bundle -n shop -o ./bundle --form helm"
+    )
+)
+def bundle(
+    ctx: typer.Context,
+    folder: BundleFolder,
+    form: BundleFormat = BundleForm.KUSTOMIZE,
+    namespace: NamespaceOption = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Write the steps of workloads that a GitOps tool keeps as files for its repository, with PULL_REQUEST.md."""
+    settings = settings_of(ctx, store, kubeconfig, context)
+    save_all(folder, _service(settings, cluster).bundle(_person(settings), form, namespace or ()))
 
 
 def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService:

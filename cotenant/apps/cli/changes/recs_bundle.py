@@ -5,15 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.apps.cli.analysis.export import save
+from cotenant.apps.cli.analysis.export import save_all
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
 from cotenant.apps.cli.changes.ledger_access import opened, recommended
-from cotenant.apps.cli.changes.recs_options import Second, Workloads
+from cotenant.apps.cli.changes.recs_options import BundleFolder, BundleFormat, Second, Workloads
 from cotenant.apps.cli.changes.watcher_output import peaks_of, teller
 from cotenant.apps.cli.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -39,8 +38,8 @@ app = new_app()
 def bundle(
     ctx: typer.Context,
     workloads: Workloads,
-    folder: Annotated[Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Where the files are written.")],
-    form: Annotated[BundleForm, typer.Option("--form", help="What the files are for.")] = BundleForm.KUSTOMIZE,
+    folder: BundleFolder,
+    form: BundleFormat = BundleForm.KUSTOMIZE,
     approved_by: Second = "",
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -55,9 +54,7 @@ def bundle(
     with opened(settings) as actions:
         reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
         files = bundled(actions, reviews, form, settings.recommender, secrets.token_hex(4))
-    for path, text in files.items():
-        save(folder, path, text)
-    message(f"{len(files)} files written to {folder}")
+    save_all(folder, files)
 
 
 @app.command(

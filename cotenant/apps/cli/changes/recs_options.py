@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cotenant.apps.cli.completion import workload_addresses
-from cotenant.core.model.changes.service import Method
+from cotenant.core.model.changes.service import BundleForm, Method
 
 Workloads = Annotated[
     list[str],
@@ -24,6 +25,8 @@ MethodOption = Annotated[
         "--method", help="template: new pods; in-place: running pods resized; annotate: only pods that come later."
     ),
 ]
+BundleFolder = Annotated[Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Where the files are written.")]
+BundleFormat = Annotated[BundleForm, typer.Option("--form", help="What the files are for.")]
 Canary = Annotated[
     float,
     typer.Option(

@@ -1,0 +1,59 @@
+"""Files for workloads that a GitOps tool keeps: what the autopilot would change of them, for their repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dash import Dash, Input, Output, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.service import BundleForm
+from cotenant.core.model.errors import CotenantError
+from dashboard.changes import callbacks, review_end
+from dashboard.changes.callbacks import acts, tell
+from dashboard.frame import panels
+from dashboard.frame.view import View, in_cluster
+from dashboard.tables import display
+
+ASKED: Final = "autopilot-bundle-asked"
+FILES: Final = "autopilot-bundle-files"
+DOWNLOAD: Final = "autopilot-bundle"
+FORMS: Final = {BundleForm.KUSTOMIZE: "Kustomize", BundleForm.HELM: "Helm", BundleForm.SSA: "Server-side apply"}
+
+
+def work_area() -> list[Component]:
+    """Where a button puts its request, where the files are shown, and what hands them to the browser."""
+    return [dcc.Store(id=ASKED), dcc.Download(id=DOWNLOAD), html.Div(id=FILES, role="status")]
+
+
+def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
+    """One button a form, where some of the queue's workloads are kept by a GitOps tool; nothing elsewhere."""
+    kept = sum(bool(row["gitops"]) for row in rows)
+    if not kept:
+        return []
+    why = callbacks.refused(view, Right.REVIEW)
+    buttons = [
+        html.Button(label, className="button", disabled=bool(why), title=why, **panels.asks(ASKED, form=form.value))
+        for form, label in FORMS.items()
+    ]
+    lead = f"A GitOps tool keeps {display.counted(kept, 'workload')}. Their steps as files for its repository:"
+    return [html.Div([html.P(lead, className="panel-note"), *buttons], className="plan-buttons")]
+
+
+def register(app: Dash, view: View) -> None:
+    """Write the files, show them, and let the browser save them."""
+
+    @app.callback(Output(DOWNLOAD, "data"), Output(FILES, "children"), Input(ASKED, "data"), prevent_initial_call=True)
+    @acts(view, Right.REVIEW)
+    def _bundle(asked: Mapping[str, Any] | None) -> Any:
+        if not asked:
+            return [no_update, no_update]
+        try:
+            files = in_cluster(view.given.autopilot).bundle(view.given.people(), BundleForm(asked["form"]))
+        except CotenantError as error:
+            return [no_update, panels.trouble(error)]
+        tell("The bundle is in your downloads.")
+        shown = html.Div(review_end.files(files, commands=False))
+        return [review_end.download(files), panels.panel("Files for the repository", shown)]
