@@ -12,12 +12,14 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
+from autopilot.decide.floors import FloorOutlook, lent_peaks
 from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.queue import QueueEntry, for_manifests
 from autopilot.decide.records import proposals_between
 from autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
 from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
+from autopilot.rounds.floors import floor_forecasts
 from autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
@@ -85,9 +87,7 @@ class ClusterAutopilotService:
         """A round that is decided now, of the namespaces that the person may read."""
         who.require(Right.READ)
         with self._access(who) as client:
-            reading = read_round(
-                client, self._history(), self._recommended, self._settings, self._clock.now_seconds(), scope
-            )
+            reading = self._decided(client, self._history(), self._clock.now_seconds(), scope)
         return visible_to(reading, who)
 
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
@@ -134,7 +134,7 @@ class ClusterAutopilotService:
             history, now_seconds = self._history(), self._clock.now_seconds()
             scope = RoundScope((draft.namespace,), in_window=True)
             with closing(DraftClient.of(client, document)) as drafting:
-                reading = read_round(drafting, history, self._recommended, self._settings, now_seconds, scope)
+                reading = self._decided(drafting, history, now_seconds, scope)
         policies = tuple(one for one in reading.policies if str(one.policy) == str(draft))
         return self._shown(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
 
@@ -257,9 +257,18 @@ class ClusterAutopilotService:
             with self._acts.reading() as ledger:
                 history = rows.read(ledger)
             with self._access(Person("")) as client:
-                return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
+                return self._decided(client, history, now_seconds, scope)
 
         return read
+
+    def _decided(
+        self, client: KubeClient, history: LedgerHistory, now_seconds: float, scope: RoundScope
+    ) -> RoundReading:
+        """A round, with what autoscalers would be lent by the stored forecasts."""
+        stored = self._stored
+        if stored is not None:
+            scope = replace(scope, forecasts=lambda: floor_forecasts(stored()))
+        return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
 
     def _shown(self, reading: RoundReading) -> AutopilotRound:
         halt = reading.halt
@@ -298,7 +307,9 @@ def status_table(reading: RoundReading) -> Table:
 
 def queue_table(reading: RoundReading) -> Table:
     """One row a workload, as the queue has them."""
-    return Table.from_rows(QUEUE, [_entry(entry) for entry in reading.queue])
+    return Table.from_rows(
+        QUEUE, [_entry(entry, reading.floors.get(entry.candidate.workload)) for entry in reading.queue]
+    )
 
 
 def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[WeekAfter] = ()) -> list[dict[str, Any]]:
@@ -319,6 +330,10 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
     for note in notes:
         if note.event is AutopilotEvent.LEFT_ALONE:
             row(note.subject.partition("/")[0])["left_alone"] += 1
+    for lent in lent_peaks(notes):
+        counts = row(lent.workload.namespace)
+        counts["floors"] += 1
+        counts["floor_replicas"] += lent.floor - lent.own
     states = {ActState.HELD: "held", ActState.HARMFUL: "regressed"}
     for act in acts_of(history.standings.values()):
         if act.accepted_seconds >= since_seconds:
@@ -387,9 +402,10 @@ def _status(reading: RoundReading, one: PolicyReading) -> dict[str, Any]:
     }
 
 
-def _entry(entry: QueueEntry) -> dict[str, Any]:
+def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:
     candidate = entry.candidate
-    return {
+    peak = {"floor": floor.floor, "floor_from": floor.start_seconds, "floor_until": floor.end_seconds} if floor else {}
+    return peak | {
         "place": entry.place,
         "decision": entry.verdict.value,
         "namespace": candidate.workload.namespace,

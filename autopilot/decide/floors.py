@@ -9,14 +9,15 @@ schedule, falls only at its end, and is never set a second time where somebody e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
 
 from autopilot.decide.history import LedgerNote
-from autopilot.decide.queue import QueueEntry
+from autopilot.decide.queue import QueueCandidate, QueueEntry
 from autopilot.decide.writers import GITOPS_MANAGERS
 from changes.decide.guardrails import gitops_owner
 from cotenant.core.model.autopilot import AutopilotEvent
@@ -66,6 +67,20 @@ class LentFloor(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class FloorOutlook:
+    """The peak that an autoscaler is lent replicas for, or the next one that it would be: from when until when.
+
+    own: its own minReplicas; floor: the highest of the peak's schedule.
+    """
+
+    own: int
+    floor: int
+    start_seconds: float
+    end_seconds: float
+    is_lent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FloorStep:
     """One thing to write down, and to send where there is a patch.
 
@@ -78,6 +93,10 @@ class FloorStep:
     patch: Patch | None = None
     is_fought: bool = False
     refused: str = ""
+
+
+FloorForecasts = Callable[[], Mapping[WorkloadRef, FloorForecast]]
+"""Of the last scan."""
 
 
 def floor_factors(queue: Iterable[QueueEntry], left_alone: Mapping[str, str]) -> dict[WorkloadRef, float]:
@@ -123,6 +142,48 @@ def floor_steps(
         yield FloorStep(AutopilotEvent.FLOOR_RAISED, lent, "it has arrived")
 
 
+def floor_outlooks(
+    candidates: Iterable[QueueCandidate],
+    autoscalers: Mapping[str, Sequence[Json]],
+    lent: Mapping[str, LentFloor],
+    forecasts: Mapping[WorkloadRef, FloorForecast],
+    guardrails: GuardrailSettings,
+    now_seconds: float,
+) -> dict[WorkloadRef, FloorOutlook]:
+    """What each workload's autoscaler is lent, or would be next, also under a policy that observes.
+
+    autoscalers: by namespace; lent: by the autoscaler's uid.
+    """
+    factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
+    outlooks = {}
+    for namespace, bodies in autoscalers.items():
+        for body in bodies:
+            workload, present = target_of(namespace, body), lent.get(str(body["metadata"].get("uid")))
+            factor = factors.get(workload, 1.0)
+            is_spared = namespace in guardrails.protected_namespaces or kept_by(body, guardrails)
+            outlook = floor_outlook(body, 1.0 if is_spared else factor, present, forecasts.get(workload), now_seconds)
+            if outlook is not None:
+                outlooks[workload] = outlook
+    return outlooks
+
+
+def floor_outlook(
+    autoscaler: Json, factor: float, lent: LentFloor | None, forecast: FloorForecast | None, now_seconds: float
+) -> FloorOutlook | None:
+    """What is lent now, else the next peak of the forecast that asks for more than the autoscaler's own minReplicas."""
+    if lent is not None:
+        highest = min(max(lent.peak.counts, default=lent.floor), _most(autoscaler, lent.own, factor))
+        end_seconds = lent.peak.end_seconds
+        return FloorOutlook(lent.own, max(highest, lent.floor), lent.peak.start_seconds, end_seconds, is_lent=True)
+    present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
+    if factor <= 1 or forecast is None or forecast.least != present or floor_of(autoscaler) is not None:
+        return None
+    for slot in range(max(forecast.slot(now_seconds), 0), len(forecast.counts)):
+        if peak := _peak(autoscaler, factor, forecast, slot):
+            return FloorOutlook(present, max(peak.counts), peak.start_seconds, peak.end_seconds, is_lent=False)
+    return None
+
+
 def target_of(namespace: str, autoscaler: Json) -> WorkloadRef:
     """The workload that an autoscaler scales."""
     reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
@@ -155,6 +216,16 @@ def lent_of(note: LedgerNote) -> LentFloor | None:
         return None
 
 
+def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
+    """What arrived at autoscalers by these rows: of each peak the highest floor."""
+    peaks: dict[tuple[str, int], LentFloor] = {}
+    for note in notes:
+        lent = lent_of(note) if note.event is AutopilotEvent.FLOOR_RAISED else None
+        if lent is not None and lent.has_arrived:
+            peaks[lent.uid, lent.peak.start_seconds] = lent  # a floor does not fall within its peak
+    return list(peaks.values())
+
+
 def details_of(step: FloorStep) -> dict[str, str]:
     """The body of its row in the ledger."""
     return {"uid": step.lent.uid, "lent": msgspec.json.encode(step.lent).decode(), "words": step.words}
@@ -164,18 +235,19 @@ def _begun(
     workload: WorkloadRef, autoscaler: Json, factor: float, forecast: FloorForecast, now_seconds: float
 ) -> Iterator[FloorStep]:
     """The first raise of a peak, where one begins now."""
-    meta, own, slot = autoscaler.get("metadata") or {}, forecast.least, forecast.slot(now_seconds)
-    most = _most(autoscaler, own, factor)
-    counts: list[int] = []
-    for count in forecast.counts[slot:] if slot >= 0 else ():
-        if min(count, most) <= own:
-            break
-        counts.append(min(count, most))
-    if not counts:
-        return
-    peak = FloorForecast(forecast.start_seconds + slot * HALF_HOUR_SECONDS, tuple(counts), own)
-    lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, counts[0], peak)
-    yield _raise(lent, autoscaler)
+    meta, own, peak = autoscaler.get("metadata") or {}, forecast.least, None
+    if (slot := forecast.slot(now_seconds)) >= 0:
+        peak = _peak(autoscaler, factor, forecast, slot)
+    if peak is not None:
+        lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, peak.counts[0], peak)
+        yield _raise(lent, autoscaler)
+
+
+def _peak(autoscaler: Json, factor: float, forecast: FloorForecast, slot: int) -> FloorForecast | None:
+    """The half hours in a row from this one on that ask for more than the autoscaler's own minReplicas; None: none."""
+    own, most = forecast.least, _most(autoscaler, forecast.least, factor)
+    counts = tuple(takewhile(lambda count: count > own, (min(count, most) for count in forecast.counts[slot:])))
+    return FloorForecast(forecast.start_seconds + slot * HALF_HOUR_SECONDS, counts, own) if counts else None
 
 
 def _most(autoscaler: Json, own: int, factor: float) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from autopilot.decide.floors import (
     FloorForecast,
+    FloorForecasts,
     FloorStep,
     arrived,
     details_of,
@@ -27,13 +28,12 @@ from changes.audited_acts import AuditedActs
 from changes.live_context import who as person_of
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.store import Store
 from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
+from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NoData, NotLeader
 from cotenant.core.model.identity import WorkloadRef
-
-FloorForecasts = Callable[[], Mapping[WorkloadRef, FloorForecast]]
-"""Of the last scan."""
+from cotenant.core.model.views import REPLICAS
 
 
 class Floors:
@@ -120,6 +120,21 @@ class Floors:
         if step.is_fought:
             rows.append((AutopilotEvent.LEFT_ALONE, str(step.lent.workload), {"words": step.words}))
         append(ledger, self._config.clock, actor, rows)
+
+
+def floor_forecasts(store: Store) -> dict[WorkloadRef, FloorForecast]:
+    """Of the stored results, workloads with an autoscaler alone; none where there are no results."""
+    try:
+        rows = store.read_table(REPLICAS).rows()
+    except NoData:
+        return {}
+    return {
+        WorkloadRef(row["namespace"], row["kind"], row["workload"]): FloorForecast(
+            int(row["start"]), tuple(int(count) for count in row["floors"]), int(row["least"])
+        )
+        for row in rows
+        if row["floors"] and row["least"] is not None
+    }
 
 
 def _autoscalers(client: KubeClient, namespace: str) -> list[dict[str, Any]] | None:

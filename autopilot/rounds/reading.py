@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
+from autopilot.decide.floors import FloorForecasts, FloorOutlook, floor_outlooks
 from autopilot.decide.halt import Halt, halt_of, too_much_harm
 from autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
 from autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, narrowed
@@ -38,12 +39,14 @@ Recommended = Callable[[str], Sequence[Recommendation]]
 class RoundScope:
     """What is looked at. namespaces: these alone, all without; in_window: as if every change window were open.
 
-    refusals: what accepting refused to who carries the rounds out, by workload.
+    refusals: what accepting refused to who carries the rounds out, by workload; forecasts: replicas that the last scan
+    asks for, read where a policy lends any.
     """
 
     namespaces: Sequence[str] = ()
     in_window: bool = False
     refusals: Mapping[WorkloadRef, AcceptRefusal] = field(default_factory=dict)
+    forecasts: FloorForecasts = dict
 
 
 EVERYWHERE: Final = RoundScope()
@@ -73,7 +76,7 @@ class RoundReading:
     """A round: its policies, its queue, why everything stopped, "" when it did not.
 
     stops: why everything has to stop from now on, "" when it need not; lapsed: policies whose approval ends
-    now, with its digest; unread: namespaces that could not be read.
+    now, with its digest; unread: namespaces that could not be read; floors: what autoscalers are lent, or will be.
     """
 
     now_seconds: float
@@ -86,6 +89,7 @@ class RoundReading:
     lapsed: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     acts: tuple[PastAct, ...] = ()
+    floors: Mapping[WorkloadRef, FloorOutlook] = field(default_factory=dict)
 
     def of(self, policy: NamespacedPolicy) -> list[QueueEntry]:
         """Entries of one policy."""
@@ -114,11 +118,15 @@ class RoundReading:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What was read of the namespaces that have a policy in force. gaps: namespaces that could not be read, and why."""
+    """What was read of the namespaces that have a policy in force. gaps: namespaces that could not be read, and why.
+
+    autoscalers: by namespace.
+    """
 
     candidates: tuple[QueueCandidate, ...]
     places: Mapping[WorkloadRef, frozenset[str]]
     gaps: Mapping[str, str]
+    autoscalers: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def read_round(
@@ -165,7 +173,16 @@ def read_round(
     shown = tuple(_with_reasons(one, gathered.gaps, scope.refusals.values()) for one in policies)
     ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
-    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts)
+    lends = any(c.limits.replica_floor_factor > 1 for c in candidates)
+    floors = floor_outlooks(
+        (c for c in candidates if str(c.workload) not in decisions.left_alone),
+        gathered.autoscalers,
+        history.floors,
+        scope.forecasts() if lends else {},
+        settings.actions.guardrails,
+        now_seconds,
+    )
+    return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts, floors)
 
 
 def _busy(history: LedgerHistory, now_seconds: float, actions: ActionSettings) -> frozenset[WorkloadRef]:
@@ -181,6 +198,7 @@ def _gathered(
     candidates: list[QueueCandidate] = []
     places: dict[WorkloadRef, frozenset[str]] = {}
     gaps: dict[str, str] = {}
+    autoscalers: dict[str, Sequence[Mapping[str, Any]]] = {}
     for namespace in sorted({one.policy.namespace for one in force.values()}):
         inside = [one for one in force.values() if one.policy.namespace == namespace]
         try:
@@ -189,8 +207,9 @@ def _gathered(
             gaps[namespace] = error.message
             continue
         places |= live.nodes
+        autoscalers[namespace] = live.autoscalers
         candidates += candidates_of(inside, recommendations, live, standings, decisions)
-    return _Gathered(tuple(candidates), places, gaps)
+    return _Gathered(tuple(candidates), places, gaps, autoscalers)
 
 
 def _with_reasons(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.decide.floors import FloorStep
+from autopilot.decide.floors import FloorForecasts, FloorStep
 from autopilot.decide.records import rows_of
 from autopilot.decide.refusals import AcceptRefusal
 from autopilot.decide.starts import BoostStep
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
-from autopilot.rounds.floors import FloorForecasts, Floors
+from autopilot.rounds.floors import Floors
 from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
 from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
 from autopilot.rounds.starts import Starts

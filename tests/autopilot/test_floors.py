@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,21 +22,24 @@ from autopilot.decide.floors import (
     LentFloor,
     arrived,
     details_of,
+    floor_outlook,
     floor_steps,
     kept_by,
     lent_of,
+    lent_peaks,
 )
 from autopilot.decide.halt import Halt
 from autopilot.decide.history import LedgerNote, folded_notes
 from autopilot.decide.policy import PolicySpec, ceiling_of, effective
 from autopilot.decide.queue import QueueCandidate, QueueEntry
 from autopilot.rounds.acts import ActConfig, Acts
-from autopilot.rounds.floors import Floors
-from autopilot.rounds.ledger_history import LedgerReader
+from autopilot.rounds.floors import Floors, floor_forecasts
+from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader
 from autopilot.rounds.reading import RoundReading
+from autopilot.service import report_rows
 from changes.audited_acts import AuditedActs
 from cotenant.apps.cli.changes.change_service import kubeconfig_door
-from cotenant.apps.manager.autopilot import floor_forecasts
+from cotenant.apps.manager.controllers.autopilot_notes import floor_news
 from cotenant.apps.pipeline.tables import replicas
 from cotenant.apps.simulation.api_server.rights import AccessRule, Account
 from cotenant.core.adapters.kube import KubeClient
@@ -125,6 +129,43 @@ def test_a_floor_rises_with_its_schedule_and_goes_back_at_its_end_alone() -> Non
 
 def _cleared(body: Json) -> Json:
     return {"annotations": {}} if "annotations" in body["metadata"] else {}
+
+
+def test_the_outlook_is_what_is_lent_else_the_next_peak_of_the_forecast() -> None:
+    def outlook(body: Json, lent: LentFloor | None, after_seconds: float = 0.0, factor: float = FACTOR) -> Any:
+        one = floor_outlook(body, factor, lent, peak(2, 3, 30, 2, 4), SLOT + after_seconds)
+        return one and (one.floor, one.start_seconds - SLOT, one.end_seconds - SLOT, one.is_lent)
+
+    # the second and third half hour ask for more than 2, at most 4 x 2; the next peak is the fifth
+    assert outlook(scaler(), None) == (8, HALF_HOUR, 3 * HALF_HOUR, False)
+    assert outlook(scaler(), None, 3 * HALF_HOUR) == (4, 4 * HALF_HOUR, 5 * HALF_HOUR, False)
+    assert outlook(scaler(), None, 5 * HALF_HOUR) is None and outlook(scaler(), None, factor=1.0) is None
+    step = step_of(scaler(), peak(2, 3, 30, 2, 4), after_seconds=HALF_HOUR)
+    assert step is not None
+    assert outlook(marked(3), arrived(step).lent, HALF_HOUR) == (8, HALF_HOUR, 3 * HALF_HOUR, True)
+
+
+def test_a_peak_counts_once_with_the_most_that_it_was_lent() -> None:
+    first = step_of(scaler(), peak(3, 5))
+    assert first is not None
+    second = step_of(scaler(3), None, arrived(first).lent, HALF_HOUR)
+    assert second is not None
+    refused = replace(
+        first, lent=msgspec.structs.replace(first.lent, uid="other")
+    )  # written before it was sent, and never arrived
+    notes = [
+        LedgerNote(step.event, str(WEB), NOW, "m", details_of(step))
+        for step in (first, arrived(first), second, arrived(second), refused)
+    ]
+    # two replicas of its own, five at most
+    assert [(lent.own, lent.floor) for lent in lent_peaks(notes)] == [(2, 5)]
+    history = LedgerHistory({}, tuple(notes))
+    (row,) = report_rows(history, 0.0)
+    assert (row["namespace"], row["floors"], row["floor_replicas"]) == (NAMESPACE, 1, 3)
+    titles = [
+        one.title for one in floor_news([first, replace(first, refused="no"), FloorStep(first.event, first.lent, "")])
+    ]
+    assert titles == [f"{WEB}: replicas are lent"]
 
 
 def test_an_end_whose_answer_was_lost_is_no_fight() -> None:
@@ -437,6 +478,23 @@ def test_a_raise_that_is_refused_rests_and_what_goes_back_is_tried_in_each_round
         assert [bool(step.refused) for _ in range(2) for step in looks.step(floors)] == [True, True]
         scene.server.write_kubeconfig(kubeconfig)
         assert [step.words for step in looks.step(floors)] == ["the peak is over"] and looks.least() == OWN
+
+
+def test_the_preview_says_what_will_be_lent_and_until_when(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        ceiling = CeilingSettings(replica_floor_factor=FACTOR)
+        autopilot = msgspec.structs.replace(scene.settings.autopilot, ceiling=ceiling)
+        scene.settings = msgspec.structs.replace(scene.settings, autopilot=autopilot)
+        start = scaled(scene, tmp_path, 2, 5).forecast.start_seconds
+        store = Store(tmp_path.as_uri(), "demo")
+        scanned = ReplicaFloor(
+            WEB, 2, OWN, MOST, Reason.OK, start, HALF_HOUR, (2, 5), 5, Resource.CPU, {Resource.CPU: 60}, 90
+        )
+        store.write_table(replicas([scanned]))
+        shown = scene.service(lambda: store).round(APPROVER).queue.rows()
+        floors = {row["workload"]: (row["floor"], row["floor_from"], row["floor_until"]) for row in shown}
+        # of the forecast's two half hours the second asks for five
+        assert floors == {"web": (5, start + HALF_HOUR, start + 2 * HALF_HOUR), "single": (None, None, None)}
 
 
 def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ with autopilot.embedded(tmp_path) as scene:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from autopilot.service import ClusterAutopilotService
 from cotenant.apps.cli.changes.change_service import autopilot_service_of
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.ledger import Ledger
+from cotenant.core.adapters.store import Store
 from cotenant.core.model.autopilot import PAUSED_KEY, SWITCH_CONFIG_MAP
 from cotenant.core.model.changes.people import Role
 from cotenant.core.model.identity import WorkloadRef
@@ -50,9 +51,9 @@ class EmbeddedAutopilot:
     clock: TestClock
     recommendations: list[Recommendation]
 
-    def service(self) -> ClusterAutopilotService:
-        """On the scene's cluster and ledger."""
-        return autopilot_service_of(self.settings, self._of_namespace, clock=self.clock)
+    def service(self, stored: Callable[[], Store] | None = None) -> ClusterAutopilotService:
+        """On the scene's cluster and ledger. stored: opens the results of a scan."""
+        return autopilot_service_of(self.settings, self._of_namespace, clock=self.clock, stored=stored)
 
     def policy(self) -> Json:
         """The policy as the server has it."""

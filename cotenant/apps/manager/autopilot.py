@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autopilot.decide.floors import FloorForecast
 from autopilot.rounds.acts import ActConfig, LedClient
+from autopilot.rounds.floors import floor_forecasts
 from autopilot.rounds.rounds import Rounds
 from changes.soak.usage_comparison import comparison_of
 from cotenant.apps.manager.controllers.autopilot_controller import AutopilotController
@@ -20,9 +20,6 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.adapters.webhook import receiver_of
 from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.views import REPLICAS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ledger_place
 from cotenant.core.settings.sections.store import store_url
@@ -62,18 +59,3 @@ def autopilot_controller(
     rounds = Rounds(config, recommendations_of(store), lambda: floor_forecasts(store))
     notes = ChatNotes(settings.notify, cluster, receiver_of(settings.notify.url_file))
     return AutopilotController(rounds, own.interval_seconds, registry, own.start_up_seconds, notes)
-
-
-def floor_forecasts(store: Store) -> dict[WorkloadRef, FloorForecast]:
-    """Of the stored results, workloads with an autoscaler alone; none where there are no results."""
-    try:
-        rows = store.read_table(REPLICAS).rows()
-    except NoData:
-        return {}
-    return {
-        WorkloadRef(row["namespace"], row["kind"], row["workload"]): FloorForecast(
-            int(row["start"]), tuple(int(count) for count in row["floors"]), int(row["least"])
-        )
-        for row in rows
-        if row["floors"] and row["least"] is not None
-    }

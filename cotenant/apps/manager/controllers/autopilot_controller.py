@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 import structlog
 from prometheus_client import CollectorRegistry
 
+from autopilot.decide.floors import FloorStep
 from autopilot.decide.queue import helped_starts
 from autopilot.rounds.cluster_state import policy_address
 from autopilot.rounds.reading import PolicyReading, RoundReading
 from autopilot.rounds.rounds import Rounds
-from cotenant.apps.manager.controllers.autopilot_notes import ChatNotes, news_of
+from cotenant.apps.manager.controllers.autopilot_notes import ChatNotes, floor_news, news_of
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.loop import Changes
 from cotenant.apps.manager.metrics.autopilot import AutopilotMetrics
@@ -96,9 +97,13 @@ class AutopilotController:
         if self._metrics:
             self._metrics.acted(acts)
         before, self._before = self._before, reading  # news that cannot be told is not tried in each round
-        if self._chat:
-            self._chat.tell(news_of(before, reading, moved, acts), reading.now_seconds)
-        for floor in self._rounds.hold_floors(reading):
+        floors: list[FloorStep] = []
+        try:
+            floors = self._rounds.hold_floors(reading)
+        finally:  # what was done is told, whatever becomes of the floors
+            if self._chat:
+                self._chat.tell([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
+        for floor in floors:
             named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
             log.info("autopilot floor", step=floor.event, **named)
 

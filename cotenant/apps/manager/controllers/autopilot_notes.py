@@ -15,12 +15,14 @@ from typing import Final
 
 import structlog
 
+from autopilot.decide.floors import FloorStep
 from autopilot.rounds.acts import ActOutcome
 from autopilot.rounds.reading import RoundReading
 from autopilot.service import report_rows
 from changes.notifications import payload
 from changes.soak.watcher import News
 from cotenant.core.adapters.webhook import post
+from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.errors import NotDelivered
 from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
@@ -34,6 +36,10 @@ REPORT_SECONDS: Final = 4 * DAY_SECONDS + 8 * HOUR_SECONDS
 TRIES: Final = 3
 MOST_WAITING: Final = 100
 """News that is kept while none may be sent; the newest of it."""
+_FLOORS: Final = {
+    AutopilotEvent.FLOOR_RAISED: "replicas are lent",
+    AutopilotEvent.FLOOR_ENDED: "lent replicas are over",
+}
 _HARM: Final = frozenset({ChangeState.ROLLED_BACK, ChangeState.FAILED, ChangeState.REGRESSED})
 
 log = structlog.get_logger(__name__)
@@ -44,6 +50,15 @@ def news_of(
 ) -> list[News]:
     """What is worth a message in one round, after the one before."""
     return [*_halts(before, reading), *_acts(reading, acts), *_harms(moved), *_report(before, reading)]
+
+
+def floor_news(steps: Sequence[FloorStep]) -> list[News]:
+    """What autoscalers were lent for a peak and gave back, and who set the field meanwhile; refusals are in the log."""
+    return [
+        News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
+        for step in steps
+        if not step.refused and (step.patch is not None or step.is_fought)
+    ]
 
 
 def _halts(before: RoundReading, reading: RoundReading) -> Iterator[News]:
@@ -78,9 +93,10 @@ def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
     if not before.now_seconds or week[0] == week[1]:
         return
     rows = report_rows(reading.history, reading.now_seconds - WEEK_SECONDS)
-    sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed")}
+    sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed", "floors")}
     freed = {name: sum(row[name] for row in rows) for name in ("cpu_freed", "memory_freed")}
-    counts = ", ".join(f"{count} {name}" for name, count in sums.items())
+    peaks = f"{sums.pop('floors')} peaks with lent replicas"
+    counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
     amounts = f"{format_millicores(round(freed['cpu_freed']))} CPU, {human_bytes(freed['memory_freed'])} memory"
     yield News("The autopilot's week", f"{counts}; requested less: {amounts}")
 
