@@ -1,7 +1,7 @@
 """A cut that is larger than one step may be: its first step now, the others after the cool-down. Pure.
 
 The largest cut of one step is a guardrail (`cpu-step`, `memory-step`); who overrides it takes the whole cut at once.
-A rest that another guardrail (`dead-band`) finds too small to be worth a change is no step.
+The step before the last leaves no rest that another guardrail (`dead-band`) would find too small to be worth a change.
 """
 
 from __future__ import annotations
@@ -178,14 +178,20 @@ def _step(request: Value, settings: GuardrailSettings) -> int | None:
 def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings) -> Iterator[tuple[int, int]]:
     """The request before and after each step.
 
-    It ends before a step that the dead band would stop, and where so small an amount cannot be cut by the share.
+    Where the largest step would leave a rest within the dead band it is smaller, so that the last one passes. It ends
+    before a step that the dead band would stop, and where so small an amount cannot be cut by the share.
     """
+    least_change = settings.least_change
     for _ in range(MOST_STEPS):
         least = least_amount(now, largest_cut(resource, settings))
         unit = MIB if resource is Resource.MEMORY and now >= COARSE_BYTES else 1
         amount = target if target >= least else -(-least // unit) * unit
-        if amount >= now or (now - amount) / now < settings.least_change:
+        if amount >= now or (now - amount) / now < least_change:
             return
+        if 0 < (amount - target) / amount < least_change:
+            higher = ceil(target / (1 - least_change) / unit - ROUNDING) * unit
+            higher += unit if (higher - target) / higher < least_change else 0
+            amount = higher if (now - higher) / now >= least_change else amount
         yield now, amount
         now = amount
 

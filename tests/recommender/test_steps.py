@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from changes.decide.guardrails import judge_recorded
 from changes.decide.readiness import readiness
-from changes.decide.steps import first_step, later_steps, rebased
+from changes.decide.steps import MOST_STEPS, first_step, later_steps, rebased
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
@@ -67,15 +67,37 @@ def test_a_cut_of_ten_cores_to_four_is_three_steps_a_day_apart() -> None:
     assert first_step([whole], LIMITS, ("cpu-step",)) == (whole,)
 
 
-def test_a_rest_that_the_dead_band_would_stop_is_no_step() -> None:
+def test_a_step_is_smaller_where_the_rest_would_lie_within_the_dead_band() -> None:
     whole = cpu(10_000, 4_500)
     (first,) = first_step([whole], LIMITS)
-    # 4.9 to 4.5 is 8 %, below the 10 % that are worth a change.
-    assert [(s.now, s.amount) for s in later_steps([whole], [first], LIMITS, 0.0)] == [(7_000, 4_900)]
-    # 7 to 6.9 is 1 %: the first step is the only one.
+    # 4.9 to 4.5 is 8 %, below the 10 % that are worth a change: the second step ends at 4.5 / 0.9
+    later = [(s.now, s.amount) for s in later_steps([whole], [first], LIMITS, 0.0)]
+    assert later == [(7_000, 5_000), (5_000, 4_500)]
+    # 7 to 6.9 is 1 %: 6.9 / 0.9 comes first
     whole = cpu(10_000, 6_900)
     (first,) = first_step([whole], LIMITS)
-    assert first.values[0].amount == 7_000 and later_steps([whole], [first], LIMITS, 0.0) == ()
+    assert first.values[0].amount == 7_667
+    assert [(s.now, s.amount) for s in later_steps([whole], [first], LIMITS, 0.0)] == [(7_667, 6_900)]
+
+
+def test_a_cut_that_makes_no_two_steps_worth_a_change_leaves_its_rest() -> None:
+    # two cuts of 10 % come to 19 %: of 18 % at most 15 % a step there is one step, and a rest that stays
+    limits = GuardrailSettings(most_cpu_cut=0.15)
+    whole = cpu(10_000, 8_200)
+    (first,) = first_step([whole], limits)
+    assert first.values[0].amount == 8_500 and later_steps([whole], [first], limits, 0.0) == ()
+
+
+@given(st.sampled_from(Resource), st.integers(100, 10**12), st.floats(0.001, 0.8))
+def test_the_steps_of_the_defaults_end_where_the_proposal_is(resource: Resource, now: int, share: float) -> None:
+    target = int(now * share)
+    whole = proposed(value(resource, Field.REQUEST, now, target))
+    (first,) = first_step([whole], LIMITS)
+    step = first.value(resource, Field.REQUEST)
+    assert step is not None
+    last = [step.amount, *(one.amount for one in later_steps([whole], [first], LIMITS, 0.0))][-1]
+    # but for so small amounts that a millicore, or what it takes to round up, is more than the dead band
+    assert last == target or target < 200 or len(later_steps([whole], [first], LIMITS, 0.0)) >= MOST_STEPS - 1
 
 
 @given(st.sampled_from(Resource), st.integers(1, 10**13), st.integers(0, 10**13), st.floats(0, 1), st.floats(0, 1))
