@@ -200,7 +200,9 @@ class Month:
                 live = LiveNamespace({workload.ref: self._body(workload)}, tuple(_scalers(workload)))
                 under, advice = self.force[workload.ref.namespace], self.advice[workload.ref]
                 standings = standings_by_workload(s for s in self.standings if s.change.name == workload.ref.name)
-                for candidate in candidates_of([under], advice, live, standings, Decisions()):
+                for candidate in candidates_of(
+                    [under], advice, live, standings, Decisions(), self.recommender.cotenant
+                ):
                     self.candidates[workload.ref] = candidate
         return iter(self.candidates.values())
 

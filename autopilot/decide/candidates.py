@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from autopilot.decide.history import Decisions
+from autopilot.decide.kills import OomKills, raised_after_kills
 from autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from autopilot.decide.queue import QueueCandidate
 from autopilot.decide.starts import StartAim, highest_starts
@@ -33,6 +34,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
+from cotenant.core.settings.sections.recommender import CotenantSettings
 
 Json = Mapping[str, Any]
 DAY_HOURS: Final = 24.0
@@ -44,7 +46,8 @@ GIB_A_CORE: Final = 8.0
 class LiveNamespace:
     """Live objects of one namespace: workloads, autoscalers, VPAs, and of each workload's pods their nodes and classes.
 
-    A ClusterColocationProfile labels pods at admission, so that the class is not in the template.
+    A ClusterColocationProfile labels pods at admission, so that the class is not in the template. kills: OOM kills
+    that the pods' status has.
     """
 
     workloads: Mapping[WorkloadRef, Json] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class LiveNamespace:
     vpas: Sequence[Json] = ()
     nodes: Mapping[WorkloadRef, frozenset[str]] = field(default_factory=dict)
     classes: Mapping[WorkloadRef, frozenset[QosClass]] = field(default_factory=dict)
+    kills: OomKills = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +118,22 @@ def candidates_of(
     live: LiveNamespace,
     standings: Mapping[WorkloadRef, Sequence[ChangeStatus]],
     decisions: Decisions,
+    own: CotenantSettings,
 ) -> Iterator[QueueCandidate]:
-    """Workloads of one namespace that a policy selects and that have a recommendation; force: its policies."""
+    """Workloads of one namespace that a policy selects and that have a recommendation; force: its policies.
+
+    own: of the strategy, whose bump memory gets after an OOM kill.
+    """
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
         selecting = [one for one in force if body is not None and one.policy.selector.matches(_labels(body))]
         if body is None or not selecting:
             continue
         under = selecting[0]
-        rebased_values = rebased(body, (), _possible_heaps(workload, under, body, of_workload))
-        allowed = permitted(rebased_values, under.limits, under.settings.guardrails)
+        changed_seconds = max((s.accepted_seconds for s in standings.get(workload, ())), default=0.0)
+        over_now = rebased(body, (), _possible_heaps(workload, under, body, of_workload))
+        over_now = raised_after_kills(body, over_now, live.kills, changed_seconds, own)
+        allowed = permitted(over_now, under.limits, under.settings.guardrails)
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
             names = ", ".join(one.policy.name for one in selecting)

@@ -10,10 +10,11 @@ import msgspec
 
 from autopilot.decide.candidates import LiveNamespace
 from autopilot.decide.halt import ClusterHealth
+from autopilot.decide.kills import OomKills
 from autopilot.decide.policy import NamespacedPolicy, read_policy
 from changes.decide.field_changes import RESOURCES
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.kube.observed import NOT_ENDED, ObservedPodWire, pod_of
+from cotenant.core.adapters.kube.observed import NOT_ENDED, KilledPodWire, pod_of
 from cotenant.core.model.autopilot import PAUSED_KEY, POLICIES, SWITCH_CONFIG_MAP
 from cotenant.core.model.errors import ClusterAbsent, CotenantError
 from cotenant.core.model.identity import WorkloadRef
@@ -61,13 +62,14 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
         version, plural = RESOURCES[kind]
         for body in client.list(f"/apis/{version}/namespaces/{namespace}/{plural}"):
             workloads[WorkloadRef(namespace, kind, str(body["metadata"]["name"]))] = body
-    nodes, classes = _pods(client, namespace)
+    nodes, classes, kills = _pods(client, namespace)
     return LiveNamespace(
         workloads,
         tuple(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers")),
         _vpas(client, namespace),
         nodes,
         classes,
+        kills,
     )
 
 
@@ -134,15 +136,19 @@ def _vpas(client: KubeClient, namespace: str) -> Sequence[dict[str, Any]]:
 
 def _pods(
     client: KubeClient, namespace: str
-) -> tuple[dict[WorkloadRef, frozenset[str]], dict[WorkloadRef, frozenset[QosClass]]]:
-    """Nodes and classes of each workload's pods; who may not list pods does not know what to leave alone."""
+) -> tuple[dict[WorkloadRef, frozenset[str]], dict[WorkloadRef, frozenset[QosClass]], OomKills]:
+    """Nodes, classes and OOM kills of each workload's pods; who may not list pods does not know what to leave alone."""
     nodes: dict[WorkloadRef, set[str]] = defaultdict(set)
     classes: dict[WorkloadRef, set[QosClass]] = defaultdict(set)
-    pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, fieldSelector=NOT_ENDED)
-    for pod in map(pod_of, pods):
+    kills: dict[tuple[WorkloadRef, str], float] = defaultdict(float)
+    for wire in client.list(f"/api/v1/namespaces/{namespace}/pods", KilledPodWire, fieldSelector=NOT_ENDED):
+        pod = pod_of(wire)
         kind, name = pod.owner
         workload = deployment_of(WorkloadRef(namespace, kind, name), pod.template_hash)
         classes[workload].add(qos_of(pod.labels))
         if pod.node:
             nodes[workload].add(pod.node)
-    return {w: frozenset(names) for w, names in nodes.items()}, {w: frozenset(qos) for w, qos in classes.items()}
+        for container, seconds in wire.oom_kills().items():
+            kills[workload, container] = max(kills[workload, container], seconds)
+    of_classes = {w: frozenset(qos) for w, qos in classes.items()}
+    return {w: frozenset(names) for w, names in nodes.items()}, of_classes, dict(kills)

@@ -30,6 +30,7 @@ from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.recommender import CotenantSettings
 
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""
@@ -144,7 +145,7 @@ def read_round(
         for policy in read_policies(client, scope.namespaces)
     ]
     force = {str(one.policy): one.under for one in policies if one.under is not None}
-    gathered = _gathered(client, force, recommended, history)
+    gathered = _gathered(client, force, recommended, history, settings.recommender.cotenant)
     acts = acts_of(history.standings.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
     health = read_health(client, settings.manager.namespace)
@@ -192,7 +193,11 @@ def _busy(history: LedgerHistory, now_seconds: float, actions: ActionSettings) -
 
 
 def _gathered(
-    client: KubeClient, force: Mapping[str, PolicyInForce], recommended: Recommended, history: LedgerHistory
+    client: KubeClient,
+    force: Mapping[str, PolicyInForce],
+    recommended: Recommended,
+    history: LedgerHistory,
+    own: CotenantSettings,
 ) -> _Gathered:
     standings, decisions = standings_by_workload(history.standings.values()), history.decisions
     candidates: list[QueueCandidate] = []
@@ -208,7 +213,7 @@ def _gathered(
             continue
         places |= live.nodes
         autoscalers[namespace] = live.autoscalers
-        candidates += candidates_of(inside, recommendations, live, standings, decisions)
+        candidates += candidates_of(inside, recommendations, live, standings, decisions, own)
     return _Gathered(tuple(candidates), places, gaps, autoscalers)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, hardly_cut, settings_under
 from autopilot.decide.history import Decisions
+from autopilot.decide.kills import raised_after_kills
 from autopilot.decide.policy import ceiling_of, effective, parse_policy
 from autopilot.decide.queue import QueueCandidate
 from cotenant.core.model.autopilot import AutopilotMode, Way
@@ -24,8 +25,10 @@ from cotenant.core.model.recommendation import Action, Backtest, Field, Recommen
 from cotenant.core.model.resource import GIB, MIB, Resource
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.autopilot import CeilingSettings
+from cotenant.core.settings.sections.recommender import CotenantSettings
 
 WEB = WorkloadRef("shop", "Deployment", "web")
+ONE_GIB = {"memory": "1Gi"}
 SIMULATED = Backtest(14.0, 0.0, 0.0, 0, 1, 0, 0, 0)
 
 
@@ -54,24 +57,27 @@ def candidate(
     left_alone: bool = False,
     scaled_by: Sequence[str] = (),
     factor: float = 1.0,
-    annotations: Sequence[str] = (),
+    annotations: Mapping[str, str] = MappingProxyType({}),
+    killed_seconds: float = 0.0,
     **spec: Any,
 ) -> QueueCandidate:
     """Of a Deployment of two pods that requests 1000m and 1 GiB, with these limits.
 
-    scaled_by: resources that an autoscaler of it follows; factor: the ceiling's start-up factor.
+    scaled_by: resources that an autoscaler of it follows; factor: the ceiling's start-up factor; killed_seconds: when
+    it was killed for lack of memory, after its scan ended at 0.
     """
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": dict(limits)}
     container = {"name": "app", "resources": resources}
     template = {"metadata": {}, "spec": {"containers": [container]}}
-    meta = {"uid": "u", "annotations": dict.fromkeys(annotations, "x")}
+    meta = {"uid": "u", "annotations": dict(annotations)}
     body = {"metadata": meta, "spec": {"replicas": 2, "template": template}}
     metrics = [{"type": "Resource", "resource": {"name": name}} for name in scaled_by]
     target = {"kind": WEB.kind, "name": WEB.name}
     scalers = [{"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "metrics": metrics}}]
-    live = LiveNamespace({WEB: body}, scalers, classes={WEB: frozenset(classes)})
+    kills = {(WEB, "app"): killed_seconds}
+    live = LiveNamespace({WEB: body}, scalers, classes={WEB: frozenset(classes)}, kills=kills)
     decisions = Decisions(left_alone={str(WEB): "kubectl-edit changed it"} if left_alone else {})
-    (only,) = candidates_of([in_force(factor, **spec)], [recommended], live, {}, decisions)
+    (only,) = candidates_of([in_force(factor, **spec)], [recommended], live, {}, decisions, CotenantSettings())
     return only
 
 
@@ -210,6 +216,51 @@ def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(
     ways: list[str], left: tuple[Way, ...]
 ) -> None:
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
-    one = candidate(less_cpu, annotations=["argocd.argoproj.io/tracking-id"], ways=ways)
+    one = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
     assert (one.limits.ways, one.blocked) == (left, None)
     assert one.gitops == "argocd.argoproj.io/tracking-id says that a GitOps tool owns it"
+
+
+def of_memory(field: Field, amount: int, now: int = GIB) -> Value:
+    return Value(Resource.MEMORY, field, now, amount, Action.SET, Reason.OK, inputs={"days": 14.0, "coverage": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("killed_seconds", "most", "amount"),
+    [
+        (60.0, "", 1229 * MIB),  # a kill at 1 GiB asks for 1.2 times that, and at least 100 MiB more
+        (60.0, "1100Mi", 1100 * MIB),
+        (60.0, "1Gi", None),  # the annotation allows no more than there is
+        (0.0, "", None),  # the scan ended at 0, and has seen it
+    ],
+)
+def test_memory_rises_after_a_kill_that_no_scan_has_seen_and_nothing_else_moves(
+    killed_seconds: float, most: str, amount: int | None
+) -> None:
+    moves = (of_memory(Field.REQUEST, 900 * MIB), of_memory(Field.LIMIT, GIB), request(Resource.CPU, 1000, 900))
+    annotations = {"cotenant.dev/max-memory": most} if most else {}
+    one = candidate(recommendation(*moves), killed_seconds=killed_seconds, annotations=annotations, limits=ONE_GIB)
+    assert one.urgent is (Resource.MEMORY if amount else None)
+    raised = {v.field: v.amount for r in one.first for v in r.values if v.resource is Resource.MEMORY}
+    if amount:
+        assert raised == {Field.REQUEST: amount, Field.LIMIT: amount} and Resource.CPU not in one.moved
+    else:
+        assert raised[Field.REQUEST] == 900 * MIB and one.moved[Resource.CPU] == -200
+
+
+def test_a_kill_before_the_last_change_of_the_workload_is_that_changes() -> None:
+    moves = recommendation(of_memory(Field.REQUEST, 900 * MIB), of_memory(Field.LIMIT, GIB))
+    kills = {(WEB, "app"): 60.0}
+    for changed_seconds, reason in ((0.0, Reason.OOM_BUMP), (60.0, Reason.OK)):
+        (one,) = raised_after_kills({}, [moves], kills, changed_seconds, CotenantSettings())
+        assert {v.reason for v in one.values} == {reason}
+
+
+@given(st.integers(MIB, 100 * GIB), st.integers(MIB, 100 * GIB), st.integers(MIB, 100 * GIB))
+def test_a_kill_lowers_nothing_and_leaves_the_request_within_the_limit(now: int, amount: int, limit: int) -> None:
+    asked, most = min(now, limit), max(amount, limit)
+    moves = recommendation(of_memory(Field.REQUEST, amount, asked), of_memory(Field.LIMIT, most, limit))
+    (one,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, 0.0, CotenantSettings())
+    before, after = ({v.field: v.amount or 0 for v in r.values} for r in (moves, one))
+    assert all(after[field] >= before[field] for field in before)
+    assert after[Field.REQUEST] <= after[Field.LIMIT]

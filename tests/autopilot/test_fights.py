@@ -23,6 +23,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Trust
 from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.autopilot import CeilingSettings
+from cotenant.core.settings.sections.recommender import CotenantSettings
 from tests.actions.world import recommended
 from tests.support.extent import full
 
@@ -71,7 +72,9 @@ class Fight(RuleBasedStateMachine):
         advice = [replace(recommended(WEB), trust=Trust(0.95))]
         around = LiveNamespace({WEB: self.body})
         candidates = tuple(
-            candidates_of([self.force], advice, around, standings_by_workload(self.standings), decisions)
+            candidates_of(
+                [self.force], advice, around, standings_by_workload(self.standings), decisions, CotenantSettings()
+            )
         )
         acts = acts_of(self.standings)
         queue = decide(

@@ -209,8 +209,13 @@ def _after_kills(
     for kill in kills:
         limit = evidence.limit_at(index, kill)
         used = limit if np.isfinite(limit) else highest
-        needed = np.fmax(needed, max(used + own.oom_bump_bytes, used * own.oom_bump_ratio))
+        needed = np.fmax(needed, after_kill(used, own))
     return float(needed)
+
+
+def after_kill(limit_bytes: float, own: CotenantSettings) -> float:
+    """Memory that a container needs which was killed at this limit."""
+    return max(limit_bytes + own.oom_bump_bytes, limit_bytes * own.oom_bump_ratio)
 
 
 def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[str, Any]:

@@ -106,14 +106,37 @@ class QueuePodWire(ObservedPodWire):
 
 class _Terminated(msgspec.Struct, rename="camel"):
     finished_at: datetime | None = None
+    reason: str = ""
 
 
 class _ContainerState(msgspec.Struct):
     terminated: _Terminated | None = None
 
 
-class _ObservedContainerStatus(msgspec.Struct):
+class _ObservedContainerStatus(msgspec.Struct, rename="camel"):
+    name: str = ""
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+    last_state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+
+
+class _RunningStatus(PodObjectStatus, rename="camel"):
+    container_statuses: list[_ObservedContainerStatus] | None = None
+
+
+class KilledPodWire(ObservedPodWire):
+    """A Pod on the wire, with how its containers ended last."""
+
+    status: _RunningStatus = msgspec.field(default_factory=_RunningStatus)
+
+    def oom_kills(self) -> dict[str, float]:
+        """When (Unix time) each container was killed for lack of memory, by its last end."""
+        kills = {}
+        for status in self.status.container_statuses or ():
+            for state in (status.last_state, status.state):
+                end = state.terminated
+                if end is not None and end.reason == "OOMKilled" and end.finished_at is not None:
+                    kills[status.name] = end.finished_at.timestamp()
+        return kills
 
 
 class _EndedStatus(msgspec.Struct, rename="camel"):
