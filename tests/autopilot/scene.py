@@ -16,6 +16,7 @@ from autopilot.rounds.ledger_history import LedgerReader
 from autopilot.rounds.reading import RoundReading
 from autopilot.rounds.rounds import Rounds
 from autopilot.service import ClusterAutopilotService
+from changes.decide.change_windows import is_open
 from changes.decide.regression_check import Compared
 from cotenant.core.adapters.bucket_ledger import open_ledger
 from cotenant.core.adapters.clock import ShiftedClock
@@ -165,6 +166,12 @@ class AutopilotScene:
     def _guard(self) -> None:
         if not self.leads:
             raise NotLeader("another replica leads")
+
+
+def shut_window(now_seconds: float) -> str:
+    """Of the windows of two halves of the day the one that is shut now."""
+    halves = ("daily 00:00-12:00 UTC", "daily 12:00-24:00 UTC")
+    return next(window for window in halves if not is_open([window], now_seconds))
 
 
 def _may(client: KubeClient, path: str) -> bool:

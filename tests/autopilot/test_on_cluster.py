@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from admission.webhook_server.service import WebhookService
 from autopilot.decide.floors import FloorForecast
 from autopilot.decide.starts import ready_since
 from autopilot.rounds.reading import PolicyReading, RoundReading
-from changes.decide.change_windows import is_open
 from changes.decide.regression_check import Compared, Measure
 from cotenant.core.adapters.clock import ShiftedClock, SystemClock
 from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, QueueVerdict
@@ -25,11 +25,13 @@ from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Value
+from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from tests.actions.dying import killed
 from tests.actions.world import Kubelet, cpus, created, deployed, own_node, pods, ready, template
 from tests.autopilot.dying import DyingRound, dying_round
-from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
+from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene, shut_window
 from tests.cluster.api import ApiError, Json
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import ControlPlane
@@ -308,6 +310,30 @@ def test_the_rest_of_a_canary_waits_while_it_is_paused_and_is_resized_in_place_a
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in pods(scene.plane, web))
 
 
+def test_memory_rises_in_the_round_after_a_kill_that_no_scan_has_seen(
+    scene: AutopilotScene, web: WorkloadRef, webhook: WebhookService
+) -> None:
+    inputs = {"days": 14.0, "coverage": 1.0}
+    stays = [
+        Value(Resource.MEMORY, which, now, now, Action.SET, Reason.OK, inputs=inputs)
+        for which, now in ((Field.REQUEST, GIB), (Field.LIMIT, 2 * GIB))
+    ]
+    scene.recommendations = [replace(scene.recommendations[0], values=tuple(stays))]
+    acting(scene, ways=["InPlace"], canaryShare=1, windows=[shut_window(SystemClock().now_seconds())])
+    assert scene.round()[2] == []
+    name = pods(scene.plane, web)[0]["metadata"]["name"]
+    end = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": datetime.now(UTC).isoformat()}
+    status = {"containerStatuses": [{"name": "app", "lastState": {"terminated": end}}]}
+    scene.plane.api().patch(f"/api/v1/namespaces/{web.namespace}/pods/{name}/status", {"status": status}, "strategic")
+    (act,) = scene.round()[2]  # it does not wait for the window
+    assert [status.state for status in act.changes] == [ChangeState.APPLIED], act.words
+    # killed at 2 GiB: 1.2 times that, in whole MiB
+    resources = [pod["spec"]["containers"][0]["resources"] for pod in pods(scene.plane, web)]
+    assert [(r["requests"]["memory"], r["limits"]["memory"]) for r in resources] == [("2458Mi", "2458Mi")] * 2
+    scene.ahead_seconds = 2 * HOUR
+    assert scene.round()[2] == []  # the same kill raises it once
+
+
 def test_what_a_gitops_tool_keeps_is_resized_in_place_and_its_next_reconciliation_takes_nothing_back(
     scene: AutopilotScene, web: WorkloadRef, webhook: WebhookService
 ) -> None:
@@ -351,13 +377,10 @@ def test_the_rest_of_a_canary_is_never_done_once_the_approval_is_taken_back(
 
 
 def test_what_was_decided_in_a_window_is_not_begun_after_it(scene: AutopilotScene, web: WorkloadRef) -> None:
-    # of the windows of two halves of the day one is shut now: the round is decided in it, half a day ago
     now_seconds = SystemClock().now_seconds()
-    halves = ("daily 00:00-12:00 UTC", "daily 12:00-24:00 UTC")
-    shut = next(window for window in halves if not is_open([window], now_seconds))
-    acting(scene, windows=[shut])
+    acting(scene, windows=[shut_window(now_seconds)])
     rounds = scene.rounds()
-    reading = rounds.read(now_seconds - 12 * HOUR)
+    reading = rounds.read(now_seconds - 12 * HOUR)  # half a day ago it was open
     assert [e.verdict for e in reading.queue] == [QueueVerdict.ACT]
     _, (late,) = rounds.carry_out(reading)
     assert late.paused and "window has closed" in late.words

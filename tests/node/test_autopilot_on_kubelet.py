@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from autopilot.decide.starts import QUIET_SECONDS, ready_since
-from changes.decide.change_windows import is_open
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.identity import WorkloadRef
@@ -23,7 +22,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Value
 from cotenant.core.model.resource import Resource
 from tests.actions.world import created, pods
-from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
+from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene, shut_window
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -143,13 +142,11 @@ def test_a_start_a_kill_and_a_cut_reach_the_cgroup_and_restart_nothing(
     ceiling = msgspec.structs.replace(scene.settings.autopilot.ceiling, start_up_factor=3.0)
     autopilot = msgspec.structs.replace(scene.settings.autopilot, ceiling=ceiling)
     scene.settings = msgspec.structs.replace(scene.settings, autopilot=autopilot)
-    halves = ("daily 00:00-12:00 UTC", "daily 12:00-24:00 UTC")
-    shut = next(window for window in halves if not is_open([window], SystemClock().now_seconds()))
     with running(control_plane), deployments_gone(control_plane, namespace):
         pod = real_pod(scene, node)
         advise(scene, pod.workload, value(Resource.CPU, Field.REQUEST, 300, 300, startup_max=900))
         scene.bind()
-        scene.policy(mode="Observe", ways=["InPlace"], windows=[shut])
+        scene.policy(mode="Observe", ways=["InPlace"], windows=[shut_window(SystemClock().now_seconds())])
         scene.service().act(APPROVER, f"{namespace}/nightly")
         first = pod.identity()
 
