@@ -38,6 +38,8 @@ from cotenant.core.settings.sections.recommender import CotenantSettings
 
 Json = Mapping[str, Any]
 DAY_HOURS: Final = 24.0
+DEAD_BAND: Final = "dead-band"
+"""The guardrail that judges the largest of all moves, and none by itself."""
 GIB_A_CORE: Final = 8.0
 """Memory that counts as much as a core where nothing has a price."""
 
@@ -101,15 +103,17 @@ def permitted(
 ) -> tuple[Recommendation, ...]:
     """The recommendations with what the policy allows of them; what has to rise at once alone, where something has to.
 
-    A resource of which no step is possible stays as it is, so that the other one is not held up.
+    What no step is possible of, what a guardrail stops by itself and what is too uncertain stays as it is, so that the
+    other resource and the other containers are not held up.
     """
     everything = tuple(recommendations)
     for direction, resource in RISING_AT_ONCE.items():
         if direction in limits.directions and resource in limits.resources:
             raised = tuple(_keeping(r, list(_rising_at_once(r, resource, limits))) for r in everything)
             if any(r.values for r in raised):
-                return raised
-    return tuple(_keeping(r, list(_allowed(r, limits, guardrails))) for r in everything)
+                return _passing(raised, limits, guardrails)
+    allowed = tuple(_keeping(r, list(_allowed(r, limits, guardrails))) for r in everything)
+    return _passing(allowed, limits, guardrails)
 
 
 def candidates_of(
@@ -290,6 +294,20 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
         is_stuck = any(is_out_of_reach(value, guardrails) for value in moving)
         if resource in limits.resources and directions <= limits.directions and not is_stuck:
             yield from values
+
+
+def _passing(
+    allowed: tuple[Recommendation, ...], limits: PolicyLimits, guardrails: GuardrailSettings
+) -> tuple[Recommendation, ...]:
+    """What nothing stops by itself; all of it where that is nothing, so that the queue can say why."""
+
+    def passes(one: Recommendation, resource: Resource) -> bool:
+        part = _keeping(one, [v for v in one.values if v.resource is resource])
+        is_certain = one.trust is not None and one.trust.confidence >= limits.minimum_confidence
+        return is_certain and set(readiness([part], guardrails).stopped_by) <= {DEAD_BAND}
+
+    passing = tuple(_keeping(r, [v for v in r.values if passes(r, v.resource)]) for r in allowed)
+    return passing if any(changes(v) for r in passing for v in r.values) else allowed
 
 
 def _without_limit_cuts(values: Sequence[Value]) -> Sequence[Value]:

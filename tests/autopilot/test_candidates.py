@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, hardly_cut, settings_under
+from autopilot.decide.candidates import (
+    LiveNamespace,
+    PolicyInForce,
+    candidates_of,
+    hardly_cut,
+    permitted,
+    settings_under,
+)
 from autopilot.decide.history import Decisions
 from autopilot.decide.kills import raised_after_kills
 from autopilot.decide.policy import ceiling_of, effective, parse_policy
@@ -264,3 +271,20 @@ def test_a_kill_lowers_nothing_and_leaves_the_request_within_the_limit(now: int,
     before, after = ({v.field: v.amount or 0 for v in r.values} for r in (moves, one))
     assert all(after[field] >= before[field] for field in before)
     assert after[Field.REQUEST] <= after[Field.LIMIT]
+
+
+def test_what_a_guardrail_or_too_little_confidence_stops_holds_nothing_else_up() -> None:
+    less_cpu, less_memory = request(Resource.CPU, 1000, 900), request(Resource.MEMORY, GIB, GIB * 9 // 10)
+    low = replace(less_memory, inputs={**less_memory.inputs, "observed_max": float(GIB)})
+    # 0.9 GiB is below 1.1 times the 1 GiB that was seen: memory stays
+    assert candidate(recommendation(less_cpu, low)).moved == {Resource.CPU: -200}
+    stopped = candidate(recommendation(low))
+    assert stopped.blocked == (Reason.AUTOPILOT_GUARDRAIL, "stopped by memory-floor")
+    # of two containers the one that is not in the template, and the one that is uncertain, stay
+    sidecar = replace(recommendation(less_cpu), container=ContainerRef(WEB, "sidecar"))
+    injected = replace(sidecar, role=ContainerRole.INJECTED)
+    uncertain = replace(sidecar, trust=Trust(0.1))
+    under = in_force()
+    for other in (injected, uncertain):
+        first, second = permitted([recommendation(less_cpu), other], under.limits, under.settings.guardrails)
+        assert [v.amount for v in first.values] == [900] and second.values == ()
