@@ -14,7 +14,9 @@ and without guardrails. Caused OOM kills: more than under the present limits on 
 where the strategy lowers limits too (`recommender.cotenant.lower_limits`, off by default), where accepting by hand
 kills. A workload is resized in place where its containers' resize policy and QoS class allow it
 (`recommender.restart`); a roll-out restarts each pod once. Not simulated: canaries, live guardrails (quotas, budgets,
-roll-outs), other writers, nodes.
+roll-outs), other writers, nodes. A request that was solved together with an autoscaler's target, of which accepting
+takes the next step once a scan has seen the last one, is taken over the amounts of the hour: the manager's pipeline
+scans every hour, the simulation every week.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from cotenant.core.model.cluster import Container, Workload
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.quantity import format_amount
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Recommendation, Restart
+from cotenant.core.model.recommendation import Field, Recommendation, Restart, Value
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -198,13 +200,24 @@ class Month:
         for workload in self.inventory.workloads:
             if workload.ref not in self.candidates and workload.ref in self.advice:
                 live = LiveNamespace({workload.ref: self._body(workload)}, tuple(_scalers(workload)))
-                under, advice = self.force[workload.ref.namespace], self.advice[workload.ref]
+                under = self.force[workload.ref.namespace]
+                advice = [self._over_now(one) for one in self.advice[workload.ref]]
                 standings = standings_by_workload(s for s in self.standings if s.change.name == workload.ref.name)
                 for candidate in candidates_of(
                     [under], advice, live, standings, Decisions(), self.recommender.cotenant
                 ):
                     self.candidates[workload.ref] = candidate
         return iter(self.candidates.values())
+
+    def _over_now(self, one: Recommendation) -> Recommendation:
+        """Requests that were solved with an autoscaler over the amounts of now, as a scan of this hour has them."""
+        amounts = self.amounts.requests
+
+        def now(value: Value) -> Value:
+            is_solved = value.field is Field.REQUEST and "hpa" in value.inputs
+            return replace(value, now=int(amounts[value.resource][self.rows[one.container]])) if is_solved else value
+
+        return replace(one, values=tuple(map(now, one.values)))
 
     def _act(self, candidate: QueueCandidate, ways: Sequence[Way], now_seconds: int) -> None:
         """Apply the first step; a roll-out where it cannot be had in place."""

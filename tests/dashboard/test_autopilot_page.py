@@ -82,8 +82,8 @@ def test_who_reads_other_namespaces_sees_no_policy_of_this_one(scene: EmbeddedAu
 
 
 def kept_by_flux(scene: EmbeddedAutopilot) -> None:
-    labels = {"kustomize.toolkit.fluxcd.io/name": "shop"}
-    scene.api.patch(f"/apis/apps/v1/namespaces/{support.NAMESPACE}/deployments/web", {"metadata": {"labels": labels}})
+    patch = [{"op": "add", "path": "/metadata/labels", "value": {"kustomize.toolkit.fluxcd.io/name": "shop"}}]
+    scene.api.patch(f"/apis/apps/v1/namespaces/{support.NAMESPACE}/deployments/web", patch, kind="json")
 
 
 def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot) -> None:
