@@ -270,7 +270,7 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         kept_by_flux(scene)
         files = post("/bundles", {"form": "kustomize", "namespaces": ["shop"]})
         with zipfile.ZipFile(io.BytesIO(files.content)) as archive:
-            assert "cpu: 800m" in archive.read("shop/deployment-web.yaml").decode()
+            assert 'cpu: "800m"' in archive.read("shop/deployment-web.yaml").decode()
         assert post("/pause", {"reason": "drill"}).status_code == 200
         assert "drill" in scene.paused()
         halted = requests.get(root, timeout=60).json()

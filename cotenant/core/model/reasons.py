@@ -250,7 +250,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.AUTOPILOT_NEVER_TOUCHED: "The policy, or the cluster's ceiling, leaves such workloads alone.",
     Reason.AUTOPILOT_TWO_POLICIES: "More than one AutopilotPolicy selects the workload; neither is followed.",
     Reason.AUTOPILOT_OTHER_WRITER: "Somebody else writes the same fields; the autopilot leaves the workload alone until a person resumes it.",
-    Reason.AUTOPILOT_KEPT_BY_GITOPS: "A GitOps tool keeps the workload, and no way of the policy leaves its manifests as they are; `cotenant autopilot bundle` writes the step as files.",
+    Reason.AUTOPILOT_KEPT_BY_GITOPS: "A GitOps tool keeps the workload, and no way of the policy leaves its manifests as they are; `cotenant autopilot bundle -o ./bundle` writes the step as files.",
     Reason.AUTOPILOT_NOTHING_ALLOWED: "Nothing of the recommendation moves in a direction, and of a resource, that the policy allows.",
     Reason.AUTOPILOT_UNCERTAIN: "The recommendation's confidence is below what the policy asks for.",
     Reason.AUTOPILOT_GUARDRAIL: "A guardrail of accepting stops the change.",
