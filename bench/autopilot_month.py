@@ -14,9 +14,9 @@ and without guardrails. Caused OOM kills: more than under the present limits on 
 where the strategy lowers limits too (`recommender.cotenant.lower_limits`, off by default), where accepting by hand
 kills. A workload is resized in place where its containers' resize policy and QoS class allow it
 (`recommender.restart`); a roll-out restarts each pod once. Not simulated: canaries, live guardrails (quotas, budgets,
-roll-outs), other writers, nodes. A request that was solved together with an autoscaler's target, of which accepting
-takes the next step once a scan has seen the last one, is taken over the amounts of the hour: the manager's pipeline
-scans every hour, the simulation every week.
+roll-outs), other writers, nodes. What was solved together with an autoscaler's target, of which accepting takes the
+next step once a scan has seen the last one, is taken over the amounts of the hour: the manager's pipeline scans every
+hour, the simulation every week.
 """
 
 from __future__ import annotations
@@ -210,12 +210,16 @@ class Month:
         return iter(self.candidates.values())
 
     def _over_now(self, one: Recommendation) -> Recommendation:
-        """Requests that were solved with an autoscaler over the amounts of now, as a scan of this hour has them."""
-        amounts = self.amounts.requests
+        """What was solved with an autoscaler over the amounts of now, as a scan of this hour has it."""
+        amounts, row = (
+            {Field.REQUEST: self.amounts.requests, Field.LIMIT: self.amounts.limits},
+            self.rows[one.container],
+        )
 
         def now(value: Value) -> Value:
-            is_solved = value.field is Field.REQUEST and "hpa" in value.inputs
-            return replace(value, now=int(amounts[value.resource][self.rows[one.container]])) if is_solved else value
+            amount = amounts[value.field][value.resource][row]
+            is_solved = "hpa" in value.inputs and np.isfinite(amount)
+            return replace(value, now=int(amount)) if is_solved else value
 
         return replace(one, values=tuple(map(now, one.values)))
 
