@@ -10,9 +10,11 @@ second, 100 at once). One control plane; each way is a kube-scheduler of its own
 before it starts; the pods of a turn are deleted before the next. After a turn that nobody counts the ways take turns,
 every round in another order, and ratios are medians over rounds: this is noisy. The extender is the product's process
 with its own watcher, and runs in its turns alone; every node has a NodeMetric and a forecast, a fifth is too busy.
-Processor time is that of etcd, API server, controller-manager, kwok, scheduler and extender while the backlog is bound:
-on few cores it is what throughput comes from. What kwok and API server do for pods that run falls into a slower turn
-more than into a faster one, so that of the extender or manager stands apart. The use of the nodes that pods came to is
+Processor time is that of etcd, API server, controller-manager, scheduler and extender while the backlog is bound: on
+few cores it is what throughput comes from. Two things that would fall into some turns more than into others are kept
+out. kwok, which plays kubelets that run on other machines, is stopped while pods are bound: a slower turn would hold
+more of its reports. And the API server refuses no request for their number: kube-scheduler waits a whole second after a
+429, and the faster a way binds, the more of its bindings would be refused. The use of the nodes that pods came to is
 what their NodeMetrics say: what each way is worth to those pods. The load of nodes at the end of a turn is that, plus
 what the turn's pods request. With taints the manager keeps them (`load_taints`) and runs in its turns; they stand
 before the scheduler starts.
@@ -47,7 +49,7 @@ from scheduler_ext.extender.serve.certificates import issue
 from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
-from tests.cluster.control_plane import CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
+from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, SCHEDULER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, each
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server, free_port
@@ -64,6 +66,8 @@ CORES = 16
 POD_MILLICORES = 100
 NODES = "/api/v1/nodes"
 UNLIMITED = {"qps": 5000, "burst": 10_000}
+UNBOUNDED = ("--max-requests-inflight=0", "--max-mutating-requests-inflight=0")
+"""The API server refuses nobody; with the fair queues of a real one the scheduler would wait, and not for a second."""
 LIMITED: dict[str, Any] = {"clientConnection": {}}
 
 
@@ -300,6 +304,16 @@ def cpu_seconds(pid: int) -> float:
     return own + sum(cpu_seconds(int(child)) for part in children for child in part)
 
 
+@contextmanager
+def away(server: Server) -> Iterator[None]:
+    """The process is stopped meanwhile."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
 def turn(plane: ControlPlane, folder: Path, pods: int, way: Way, taken: Taken) -> None:
     """One backlog, taken by a scheduler of its own."""
     pods //= way.part
@@ -319,7 +333,7 @@ def run(plane: ControlPlane, folder: Path, pods: int, fields: dict[str, Any], ta
     """Add what one backlog takes; others: processes that count besides the control plane's."""
     namespace, api = "bench", plane.api()
     backlog(plane, namespace, pods)
-    with scheduler(plane, folder, fields) as server:
+    with scheduler(plane, folder, fields) as server, away(plane.servers[KWOK]):
         wait_for("the first pod is bound", lambda: some(api, namespace, "spec.nodeName!="), CEILING_SECONDS, 0.02)
         servers = [s.process.pid for s in (*plane.servers.values(), server) if s.process is not None]
         before, own, began = sum(map(cpu_seconds, servers)), sum(map(cpu_seconds, others)), time.monotonic()
@@ -340,7 +354,9 @@ def main() -> None:
     taken = {name: Taken() for name in WAYS}
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        components = Options(components=frozenset({CONTROLLER_MANAGER, "kwok"}), heartbeats=False)
+        components = Options(
+            components=frozenset({CONTROLLER_MANAGER, KWOK}), extra={APISERVER: UNBOUNDED}, heartbeats=False
+        )
         with ControlPlane(folder / "cluster", components) as plane:
             install_crds(plane)
             create_namespace(plane.api(), "bench")

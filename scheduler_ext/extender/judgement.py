@@ -134,11 +134,9 @@ class NodeJudgement:
     def counts(self) -> dict[tuple[str, str], int]:
         """(rule, words) -> number of nodes refused by it, most first; what differs from node to node is a range."""
         by_reason: dict[tuple[str, str], int] = {}
-        at = np.flatnonzero(self.codes)
-        codes = self.codes[at]
-        for number, code in zip(np.bincount(codes, minlength=len(Code)).tolist(), Code, strict=True):
-            if number:
-                mine = at if number == len(at) else at[codes == code]
+        for value, number in enumerate(np.bincount(self.codes).tolist()):
+            if value and number:
+                code, mine = Code(value), self.codes == value
                 percents = (0, 0) if code in _WORDS else _ends(self.percent[mine])
                 slots = _ends(self.slot[mine]) if code in BY_FORECAST else (0, 0)
                 by_reason[RULES[code], words_of(code, percents, slots)] = number

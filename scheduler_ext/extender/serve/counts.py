@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -53,17 +54,25 @@ class Counts:
             registry=registry,
         )
         self._expires.set(math.nan)
+        # strangers' paths may be any: of those few are kept
+        self._of_verb = lru_cache(maxsize=32)(self._labelled)
+        self._of_rule = lru_cache(maxsize=32)(self._refused.labels)
+
+    def _labelled(self, path: str, status: int) -> tuple[Counter, Histogram]:
+        """Of a verb; asked for once each, for a look-up by labels costs as much as the count."""
+        verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
+        return self._answers.labels(verb, str(status)), self._duration.labels(verb)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
-        verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
-        self._answers.labels(verb, str(status)).inc()
-        self._duration.labels(verb).observe(seconds)
+        answers, duration = self._of_verb(path, status)
+        answers.inc()
+        duration.observe(seconds)
 
     def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Nodes were refused to a pod: by (rule, words)."""
         for (rule, _), number in counts.items():
-            self._refused.labels(rule).inc(number)
+            self._of_rule(rule).inc(number)
 
     def yielded(self, rule: str) -> None:
         """A rule was ignored in a request."""
