@@ -103,7 +103,6 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
             "y": 1.02,
             "yanchor": "bottom",
             "x": 0,
-            "xref": "container",  # beside the axis too: a telephone has room for two columns
             "font": {"size": 12},
         },
         "margin": {"l": 52, "r": 12, "t": 34, "b": 28},
