@@ -112,6 +112,19 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(service: De
     assert switches == ["autopilot-proposed", "autopilot-act", "autopilot-paused", "autopilot-resumed"]
 
 
+def test_a_command_writes_the_files_of_what_a_gitops_tool_keeps(service: DeskScene, tmp_path: Path) -> None:
+    scene, folder = service.scene, tmp_path / "bundle"
+    workload = created(scene.plane, scene.namespace, "argo", 0)
+    path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/argo"
+    scene.plane.api().patch(path, {"metadata": {"labels": {"argocd.argoproj.io/instance": "shop"}}})
+    service.publish(workload)
+    scene.policy(mode="Observe")
+    # a patch, the component that names it, and the text of the pull request
+    assert "3 files written" in service.run("bundle", "-n", scene.namespace, "-o", str(folder)).output
+    assert 'cpu: "800m"' in (folder / scene.namespace / "deployment-argo.yaml").read_text()
+    assert template(scene.plane, workload)["requests"]["cpu"] == "1" and scene.events() == ["bundled"]
+
+
 def test_what_cannot_be_is_refused_in_words(service: DeskScene) -> None:
     def refused(*words: str) -> str:
         kubeconfig = ["--kubeconfig", str(service.scene.approver())]
