@@ -211,8 +211,12 @@ def test_a_share_of_a_gpu_is_accepted_from_the_findings_with_old_and_new(
     with acting.oversized_gpu(scene) as ranker:
         page = settled(open_page(f"{url}/findings"))
         expect(page.locator("#shares-count")).to_have_text("1 share of GPUs")
+        box(page, scene.workloads[1]).click()
+        expect(page.locator("#shares-why")).to_have_text("None of the ticked rows proposes a share of a GPU.")
+        box(page, ranker.workload).click()
+        expect(page.locator("#shares-bar")).to_contain_text("1 share of GPUsof the ticked rows, in 1 workload")
         hands = Hands(page)
-        hands.press("r")
+        hands.click(page.locator("#review-shares"))
         shown(page, "Proposed changes")
         expect(page.get_by_role("row", name=re.compile("GPU share"))).to_contain_text("nvidia.com/gpu: 1")
         hands.press("c")
