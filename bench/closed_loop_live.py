@@ -7,8 +7,9 @@
 A step of five minutes takes STEP_SECONDS / speed of wall time. Live are the control plane, kwok's nodes, manager,
 webhook, extender and a stock scheduler with its configuration, as `live_cluster` says; what pods use and what node
 agents do is the simulation's (`live_play`). Clocks of processes are the machine's: what they count in seconds does not
-pass faster, but for two waits that are set (the renewal of amounts, the scheduler's longest pause). So the manager
-analyses history once in the day, and the simulated loop is given one decision on peaks.
+pass faster, but for two waits that are set (the renewal of amounts, the scheduler's longest pause) and one that an
+event ends every step (until it looks again at pods that the extender refused). So the manager analyses history once in
+the day, and the simulated loop is given one decision on peaks.
 
 The scheduler takes one of the best nodes by chance. The live run is compared with the mean of DRAWS simulated ones; the
 notes have their range, which is what two runs of the same cluster differ by.
