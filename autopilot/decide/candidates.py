@@ -134,7 +134,7 @@ def candidates_of(
         if body is None or not selecting:
             continue
         under = selecting[0]
-        changed_seconds = max((s.accepted_seconds for s in standings.get(workload, ())), default=0.0)
+        changed_seconds = max((s.changed_seconds for s in standings.get(workload, ())), default=0.0)
         over_now = rebased(body, (), _possible_heaps(workload, under, body, of_workload))
         over_now = raised_after_kills(body, over_now, live.kills, changed_seconds, own)
         allowed = permitted(over_now, under.limits, under.settings.guardrails)

@@ -1,8 +1,10 @@
 """Memory after an OOM kill that no scan has before it: at once, by the bump of the strategy `cotenant`. Pure.
 
 A kill counts from the minute in which the pod's status has it, until a scan has seen it or a change of the workload
-came after it. The container's request and limit, as new pods get them, both rise to what the bump asks for; the
-annotation `cotenant.dev/max-memory` bounds that. A heap that would move too waits for the next scan.
+came after it. The container's request and limit, as new pods get them, both rise to what the bump asks for, or to what
+the scan proposed where that is more; the annotation `cotenant.dev/max-memory` bounds that. What waits for the next
+scan: a heap that would move too, and memory whose request was solved together with an autoscaler's target, which holds
+for the solved amount alone.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.base import rounded_up
@@ -43,15 +45,19 @@ def raised_after_kills(
         limit = one.value(Resource.MEMORY, Field.LIMIT)
         if killed_seconds <= max(one.end_seconds, changed_seconds) or limit is None or limit.now is None:
             return one
+        is_solved = any(v.resource is Resource.MEMORY and "hpa" in v.inputs for v in one.values)
         needed_bytes = int(min(rounded_up(after_kill(limit.now, own), MIB), most_bytes))
-        if max(limit.now, limit.amount or 0) >= needed_bytes:
+        if is_solved or limit.now >= needed_bytes:
             return one
-        values = tuple(
-            replace(v, amount=needed_bytes, action=Action.SET, reason=Reason.OOM_BUMP, clamps=())
-            if v.resource is Resource.MEMORY and v.now is not None and max(v.now, v.amount or 0) < needed_bytes
-            else v
-            for v in one.values
-        )
-        return replace(one, values=values, heap=None)
+        return replace(one, values=tuple(_at_least(needed_bytes, v) for v in one.values), heap=None)
 
     return tuple(raised(one) for one in recommendations)
+
+
+def _at_least(needed_bytes: int, value: Value) -> Value:
+    """A value of memory that is set at so much or more, because of the kill; others as they are."""
+    if value.resource is not Resource.MEMORY or value.now is None:
+        return value
+    if value.amount is not None and value.amount >= needed_bytes:
+        return replace(value, reason=Reason.OOM_BUMP)
+    return replace(value, amount=needed_bytes, action=Action.SET, reason=Reason.OOM_BUMP, clamps=())

@@ -24,6 +24,7 @@ from autopilot.decide.kills import raised_after_kills
 from autopilot.decide.policy import ceiling_of, effective, parse_policy
 from autopilot.decide.queue import QueueCandidate
 from cotenant.core.model.autopilot import AutopilotMode, Way
+from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -261,6 +262,39 @@ def test_a_kill_before_the_last_change_of_the_workload_is_that_changes() -> None
     for changed_seconds, reason in ((0.0, Reason.OOM_BUMP), (60.0, Reason.OK)):
         (one,) = raised_after_kills({}, [moves], kills, changed_seconds, CotenantSettings())
         assert {v.reason for v in one.values} == {reason}
+
+
+def test_a_kill_under_a_change_that_was_taken_back_raises_nothing() -> None:
+    moves = recommendation(of_memory(Field.REQUEST, 900 * MIB), of_memory(Field.LIMIT, GIB))
+    change = Change("c1", "b1", WEB.namespace, WEB.kind, WEB.name, "cotenant", (), "template", "", ())
+    accepted = ChangeStatus(change, ChangeState.APPLIED, 40.0, 40.0, "jane", begun_seconds=40.0)
+    resumed, back = replace(accepted, begun_seconds=70.0), replace(accepted, state=ChangeState.ROLLED_BACK)
+    # killed at 60: while it was in force; before the rest of its pods was changed; before it was rolled back at 80
+    for standing, reason in (
+        (accepted, Reason.OOM_BUMP),
+        (resumed, Reason.OK),
+        (replace(back, since_seconds=80.0), Reason.OK),
+    ):
+        (one,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, standing.changed_seconds, CotenantSettings())
+        assert {v.reason for v in one.values} == {reason}
+
+
+def test_after_a_kill_a_larger_proposal_of_the_scan_goes_at_once() -> None:
+    moves = recommendation(of_memory(Field.REQUEST, GIB), of_memory(Field.LIMIT, 2 * GIB))
+    one = candidate(moves, killed_seconds=60.0, limits=ONE_GIB)
+    raised = {v.field: v.amount for r in one.first for v in r.values}
+    # the bump of 1 GiB is 1.2 times that, below the 2 GiB that the scan proposed as limit
+    assert (one.urgent, raised) == (Resource.MEMORY, {Field.REQUEST: 1229 * MIB, Field.LIMIT: 2 * GIB})
+
+
+def test_memory_that_was_solved_with_an_autoscaler_waits_for_the_scan_after_a_kill() -> None:
+    solved = {"hpa": "web", "hpa_target_now_percent": 80, "hpa_target_percent": 91, "hpa_trigger_bytes": 858993459}
+    request_value = of_memory(Field.REQUEST, 900 * MIB)
+    moves = recommendation(
+        replace(request_value, inputs={**request_value.inputs, **solved}), of_memory(Field.LIMIT, GIB)
+    )
+    # a target of 91 % of another request would move the trigger
+    assert raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, 0.0, CotenantSettings()) == (moves,)
 
 
 @given(st.integers(MIB, 100 * GIB), st.integers(MIB, 100 * GIB), st.integers(MIB, 100 * GIB))

@@ -168,6 +168,12 @@ class ChangeStatus:
     begun_seconds: float = 0.0
     held: bool = False
 
+    @property
+    def changed_seconds(self) -> float:
+        """When its workload was last written through it: sent, also to the rest of the pods, or taken back."""
+        is_back = self.state is ChangeState.ROLLED_BACK
+        return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
+
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
         """Where it is after the next event; UsageError when that cannot happen now."""
         return replace(
