@@ -34,6 +34,8 @@ Between = tuple[Key | None, Key | None]
 
 GroupMark = tuple[Key | None, str, int]
 """First key, checksum of the keys and number of rows of a row group; no first key: the whole of an older file."""
+KeyStretch = tuple[GroupMark, int, int]
+"""Of a group, from one row (inclusive) to another (exclusive)."""
 
 GROUP_SERIES: Final = 1000
 MOST_SHARED: Final = 256
@@ -118,13 +120,13 @@ def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
 class SharedKeys:
     """Keys of row groups, read once for all signals of the same series: their files hold the same keys.
 
-    A group is known by its first key, the checksum of its keys and its number of rows.
+    A group is known by its first key, the checksum of its keys and its number of rows. Threads may share it.
     """
 
     def __init__(self) -> None:
         """Nothing was read yet."""
         self._of_groups: dict[GroupMark, tuple[Key, ...]] = {}
-        self._joined: dict[tuple[tuple[GroupMark, int, int], ...], tuple[Key, ...]] = {}
+        self._joined: dict[tuple[KeyStretch, ...], tuple[Key, ...]] = {}
 
     def of_group(self, mark: GroupMark) -> tuple[Key, ...] | None:
         """Keys of a group; None where none like it was read."""
@@ -140,13 +142,14 @@ class SharedKeys:
             self._of_groups.clear()
             self._joined.clear()
 
-    def joined(self, stretches: Sequence[tuple[GroupMark, int, int]]) -> tuple[Key, ...]:
-        """Keys of stretches [begin, end) of groups, one after another: one tuple for all who ask for the same."""
-        name = tuple(stretches)
-        if name not in self._joined:
-            cut = (self._of_groups[mark][begin:end] for mark, begin, end in name)
-            self._joined[name] = tuple(chain.from_iterable(cut))
-        return self._joined[name]
+    def joined(self, parts: Sequence[tuple[KeyStretch, tuple[Key, ...]]]) -> tuple[Key, ...]:
+        """The keys of stretches, one after another: one tuple for all who ask for the same."""
+        stretches = tuple(stretch for stretch, _ in parts)
+        keys = self._joined.get(stretches)
+        if keys is None:
+            joined = tuple(chain.from_iterable(part for _, part in parts))
+            keys = self._joined.setdefault(stretches, joined)
+        return keys
 
 
 def decode_between(
@@ -160,7 +163,7 @@ def decode_between(
     _expect(stamp, signal, start_seconds)
     (low, high), shared = between, SharedKeys() if shared is None else shared
     shared.make_room()
-    stretches: list[tuple[GroupMark, int, int]] = []
+    parts: list[tuple[KeyStretch, tuple[Key, ...]]] = []
     blocks: list[FloatMatrix] = []
     for number, first, (keys_sum, values_sum) in _groups_between(file, stamp, between):
         mark = first, keys_sum, file.metadata.num_rows if number is None else file.metadata.row_group(number).num_rows
@@ -174,11 +177,11 @@ def decode_between(
         begin = 0 if low is None else bisect_left(keys, low)
         end = len(keys) if high is None else bisect_left(keys, high)
         if begin < end:
-            stretches.append((mark, begin, end))
+            parts.append(((mark, begin, end), keys[begin:end]))
             blocks.append(values[begin:end])
     if not blocks:
         return Day((), np.empty((0, DAY_SECONDS // signal.spec.step_seconds), dtype=np.float32))
-    return Day(shared.joined(stretches), blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
+    return Day(shared.joined(parts), blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
 
 def _groups_between(

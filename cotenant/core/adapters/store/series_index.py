@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from cotenant.core.adapters.store.days import Key, ref_of, rows
 
-KEPT: Final = 4
+MOST_INDICES: Final = 4
 """Signals of usage have the same series, and those of requests, but for what a server lacks."""
 
 
@@ -26,18 +25,21 @@ class SeriesIndex:
 
 
 class SeriesIndices:
-    """Those that were asked for last: equal references are the same objects, which compare and take room as one."""
+    """Those that were asked for last: equal references are the same objects, which compare and take room as one.
+
+    Threads may share it.
+    """
 
     def __init__(self) -> None:
         """Nothing was asked for yet."""
-        self._latest: deque[SeriesIndex] = deque(maxlen=KEPT)
+        self._latest: tuple[SeriesIndex, ...] = ()
 
     def of(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:
         """The index of these days."""
         index = next((one for one in self._latest if one.day_keys == day_keys), None)
         if index is None:
             index = self._new(day_keys)
-            self._latest.append(index)
+            self._latest = (*self._latest, index)[-MOST_INDICES:]
         return index
 
     def _new(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:
