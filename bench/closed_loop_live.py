@@ -204,12 +204,9 @@ def main() -> int:
     note = f"{options.nodes} nodes, {steps} steps at {options.speed:g}x; load of the machine {os.getloadavg()[1]:.1f}"
     measured = list(rows(of_live, draws, note))
     name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"
-    record(
-        name,
-        " ".join([f".venv/bin/python -m bench.{NAME}", *sys.argv[1:]]),
-        measured,
-        is_kept=options.minutes >= MINUTES and options.nodes >= NODES,
-    )
+    changed = [f"--{key} {value}" for key, value in vars(options).items() if value != parser.get_default(key)]
+    command = " ".join([f".venv/bin/python -m bench.{NAME}", *(one for one in changed if not one.startswith("--logs"))])
+    record(name, command, measured, is_kept=options.minutes >= MINUTES and options.nodes >= NODES)
     return 0
 
 

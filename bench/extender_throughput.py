@@ -11,13 +11,19 @@ before it starts; the pods of a turn are deleted before the next. After a turn t
 every round in another order, and ratios are medians over rounds: this is noisy. The extender is the product's process
 with its own watcher, and runs in its turns alone; every node has a NodeMetric and a forecast, a fifth is too busy.
 Processor time is that of etcd, API server, controller-manager, scheduler and extender while the backlog is bound: on
-few cores it is what throughput comes from. Two things that would fall into some turns more than into others are kept
-out. kwok, which plays kubelets that run on other machines, is stopped while pods are bound: a slower turn would hold
-more of its reports. And the API server refuses no request for their number: kube-scheduler waits a whole second after a
-429, and the faster a way binds, the more of its bindings would be refused. The use of the nodes that pods came to is
-what their NodeMetrics say: what each way is worth to those pods. The load of nodes at the end of a turn is that, plus
-what the turn's pods request. With taints the manager keeps them (`load_taints`) and runs in its turns; they stand
-before the scheduler starts.
+few cores it is what throughput comes from.
+
+Two things that fall into some turns more than into others are kept out; the first would count against the slower ways,
+the second for them. kwok, which plays kubelets, is stopped while pods are bound: a slower turn would hold more of its
+reports, on these cores. A cluster's kubelets run on other machines, but its API server works for their reports too. And
+the API server refuses no request for their number. Without priority and fairness, which the control plane here leaves
+out, it answers 429, and kube-scheduler waits a whole second; with it requests wait in queues. The faster a way binds,
+the more of its bindings would be refused. So this is what scheduler, extender and API server can do with nothing else
+to do; the rows with the default client limit are what a kube-scheduler does that nobody has tuned.
+
+The use of the nodes that pods came to is what their NodeMetrics say: what each way is worth to those pods. The load of
+nodes at the end of a turn is that, plus what the turn's pods request. With taints the manager keeps them
+(`load_taints`) and runs in its turns; they stand before the scheduler starts.
 """
 
 from __future__ import annotations
@@ -67,7 +73,7 @@ POD_MILLICORES = 100
 NODES = "/api/v1/nodes"
 UNLIMITED = {"qps": 5000, "burst": 10_000}
 UNBOUNDED = ("--max-requests-inflight=0", "--max-mutating-requests-inflight=0")
-"""The API server refuses nobody; with the fair queues of a real one the scheduler would wait, and not for a second."""
+"""The API server refuses nobody for the number of requests."""
 LIMITED: dict[str, Any] = {"clientConnection": {}}
 
 

@@ -183,7 +183,7 @@ def _node(client: KubeClient, node: str) -> _LabelledNode:
 def _claimed(client: KubeClient, node: str) -> frozenset[str]:
     """Devices of the node's ResourceSlices; read after the node's label, which the agent reads before it withdraws one.
 
-    None where the server does not have that kind.
+    Empty where the server does not have that kind.
     """
     selector = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
     try:

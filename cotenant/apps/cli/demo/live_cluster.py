@@ -126,10 +126,10 @@ def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
 
     settings = cluster.settings
     service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
-    heard = teller(settings)
+    notify = teller(settings)
 
     def tell(news: list[News]) -> None:
-        heard(news)
+        notify(news)
         for one in news:
             if one.bad:
                 cluster.course.tell(f"{one.title}: {one.words}")
