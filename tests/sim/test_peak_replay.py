@@ -65,6 +65,12 @@ def test_where_no_service_has_a_peak_ahead_nothing_is_replayed() -> None:
         replayed(inventory(), calm, 1, 1, Settings(), Silent())
 
 
+def test_a_service_whose_usual_pods_do_not_fit_the_replayed_cluster_is_left_out() -> None:
+    # ten pods of two cores run at least; one node has sixteen
+    with pytest.raises(NoData, match="no workload's forecast asked for more pods"):
+        replayed(inventory(1), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
+
+
 def test_a_replayed_cluster_has_the_nodes_of_the_inventory_at_their_median_size() -> None:
     sizes = (8_000, 16_000, 64_000)
     mixed = Inventory("own", 0, tuple(node(i, size) for i, size in enumerate(sizes)), (), ())

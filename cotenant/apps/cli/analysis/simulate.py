@@ -293,13 +293,13 @@ def _report(file: Path, outcomes: Sequence[SharingOutcome], story: IncidentStory
 
 def command_of(options: Mapping[str, Any]) -> str:
     """The command that computes a report again; options: of `simulate`, by parameter."""
-    words = ["cotenant", "simulate"]
+    arguments = ["cotenant", "simulate"]
     for name, value in options.items():
         unset = value is None or value is False
         values = value if isinstance(value, list | tuple) else [] if unset else [value]
         if name not in UNSAID:
-            words += [word for one in values for word in (f"--{name.replace('_', '-')}", str(one))]
-    return shlex.join(words)
+            arguments += [argument for one in values for argument in (f"--{name.replace('_', '-')}", str(one))]
+    return shlex.join(arguments)
 
 
 def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:

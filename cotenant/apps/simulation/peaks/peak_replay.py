@@ -88,10 +88,10 @@ def analysed(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Setting
     return services, rehearsals(services, settings)
 
 
-def proposed(known: Analysed, settings: Settings) -> tuple[Proposal, ...]:
+def proposed(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
     """What it proposes for each service, in their order."""
-    by_workload = {one.workload: one for one in proposals_after(*known, settings)}
-    return tuple(by_workload[size.workload] for size in known[0].sizes)
+    by_workload = {one.workload: one for one in proposals_after(*analysis, settings)}
+    return tuple(by_workload[size.workload] for size in analysis[0].sizes)
 
 
 def hourly(
@@ -109,9 +109,9 @@ def hourly(
     judged = range(first_slot, usage.grid.size, HOUR_SLOTS)
     progress.stage("Analyses", len(judged))
     for now in judged:
-        known = analysed(sizes, _before(usage, now), some[0])
+        analysis = analysed(sizes, _before(usage, now), some[0])
         for hours, settings in zip(by_settings, some, strict=True):
-            hours.append(proposed(known, settings))
+            hours.append(proposed(analysis, settings))
         progress.advance()
     return by_settings
 
@@ -128,10 +128,10 @@ def replayed(
     first = usage.grid.size - _judged_days(usage, days) * DAY_SLOTS
     shape = shape_of(inventory)
     sizes = _services(inventory, usage, first, settings, progress)
-    sizes = [size for size in sizes if size.request_millicores <= shape.node_cores * MILLICORES_PER_CORE]
+    sizes = [size for size in sizes if _fits(size, shape)]
     if not sizes:
         raise NoData(
-            "no workload's forecast asked for more pods than run anyway",
+            "no workload's forecast asked for more pods than run anyway, on nodes with room for these",
             fix="Plans are for Deployments and StatefulSets that request CPU and whose peaks recur.",
         )
     own = usage.select(np.array([usage.row_of[size.workload] for size in sizes], dtype=np.intp))
@@ -148,6 +148,12 @@ def replayed(
         replays.append(PeakReplay(size.workload, without, reserved))
         progress.advance()
     return replays
+
+
+def _fits(size: Size, shape: ClusterShape) -> bool:
+    """Whether a node has room for a pod, and all nodes for those that run anyway."""
+    of_pod = size.request_millicores / MILLICORES_PER_CORE
+    return of_pod <= shape.node_cores and of_pod * size.base / size.capacity <= shape.cores
 
 
 def _judged_days(usage: Usage[WorkloadRef], most: int) -> int:
