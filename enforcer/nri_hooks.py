@@ -103,7 +103,8 @@ class HookDecision:
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
         """As `facts.Decide`."""
-        resources, admitted = self._by_policy(pod, container), self.agent.admitted(pod)
+        admitted = self.agent.admitted(pod)
+        resources = self._by_policy(admitted, container)
         # a pod that is known to name no claim has written the variable itself
         may_claim = admitted.claims or not admitted.resources_known
         if may_claim and (cpus := self.claimed_cpus(pod.namespace, container.claims)):
@@ -115,4 +116,4 @@ class HookDecision:
         if policy_and_ratio is None:
             return LEAVE
         policy, cpu_ratio = policy_and_ratio
-        return container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
+        return container_resources(pod, container, policy, cpu_ratio)
