@@ -23,6 +23,8 @@ from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, NODE_AGENT
 from cotenant.core.model.kubernetes.quantity import format_bytes
 
 DRIVER: Final = CLAIM_DRIVER
+GONE: Final = "gone"
+"""Kind of a device that a claim has and that nothing describes any more; no claim asks for it."""
 API_VERSION: Final = "resource.k8s.io/v1"
 DEVICES_PER_SLICE: Final = 128
 """The API server takes no more."""
@@ -97,6 +99,19 @@ def unshared(
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
     names = [one.name for one in offers if one.name in shared or one.cpus & cpus]
     return [one for one in offers if one.name not in names], names
+
+
+def with_claimed(
+    offers: Sequence[OfferedDevice], described: Iterable[OfferedDevice], claimed: Collection[str]
+) -> list[OfferedDevice]:
+    """What to publish: what claims still have, and what is offered.
+
+    The first stand first: one that moved to a later slice would be in none between the two writes. One that is not
+    described any more is GONE, so that nobody else gets it when it comes back.
+    """
+    by_name = {one.name: one for one in described}
+    missing = sorted(set(claimed) - {one.name for one in offers})
+    return [*(by_name.get(name, OfferedDevice(name, GONE)) for name in missing), *offers]
 
 
 def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:

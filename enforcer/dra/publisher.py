@@ -26,11 +26,13 @@ from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_L
 from cotenant.core.model.reservations.reservation import PodIdentity
 from enforcer.dra.offer import (
     DRIVER,
+    GONE,
     ContainerEdits,
     OfferedDevice,
     offered_devices,
     publication,
     unshared,
+    with_claimed,
 )
 from enforcer.sources.documents import documents
 
@@ -117,8 +119,9 @@ class SlicePublisher:
     def publish(self) -> None:
         """Look once, and write what differs. CotenantError says what kept it from that.
 
-        A device that a claim has stays published until the claim ends, whatever the node's label says meanwhile: that
-        is how the extender sees it. Which these are is asked after `offer`, so that no claim is prepared in between.
+        A device that a claim has stays published until the claim ends, whatever the node's label and Device object say
+        meanwhile: that is how the extender sees it. Which these are is asked after `offer`, so that no claim is
+        prepared in between.
         """
         node = self._client.get(f"/api/v1/nodes/{self._node}")
         if node is None:
@@ -130,14 +133,14 @@ class SlicePublisher:
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
         self._offer({one.name: one for one in offers})
-        claimed = {*self._claimed()} - {one.name for one in offers}
-        offers += [one for one in offered_devices(inventory, edits, claimed) if one.name in claimed]
-        self._offer({one.name: one for one in offers})
+        claimed = self._claimed()
+        listed = with_claimed(offers, offered_devices(inventory, edits, claimed), claimed)
+        self._offer({one.name: one for one in listed if one.kind != GONE})
         selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
         published = self._client.list(RESOURCE_SLICES, fieldSelector=selector)
-        for intent in publication((self._node, node["metadata"]["uid"]), offers, published):
+        for intent in publication((self._node, node["metadata"]["uid"]), listed, published):
             self._writer.send(intent, full_response=False)
-            _log.info("devices published", slice=intent.address.name, devices=len(offers))
+            _log.info("devices published", slice=intent.address.name, devices=len(listed))
 
     def _holdings(self) -> list[Holding]:
         """What the node's pods have by annotation."""

@@ -36,12 +36,14 @@ from enforcer.dra.claim import CDI_KIND, ClaimRefused, ClaimWire, cdi_spec, clai
 from enforcer.dra.claims import NOTE, Claims
 from enforcer.dra.offer import (
     DRIVER,
+    GONE,
     ContainerEdits,
     OfferedDevice,
     offered_cores,
     offered_devices,
     publication,
     unshared,
+    with_claimed,
 )
 from enforcer.nri_hooks import HookDecision
 from enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
@@ -151,6 +153,20 @@ def test_what_pods_have_shares_of_is_not_offered() -> None:
     assert ([one.name for one in left[0]], left[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
     # an annotation that its pod does not ask for keeps nothing from claims
     assert unshared(offers, inventory, [Holding("shop/a", "u", texts, {})]) == (offers, [])
+
+
+def test_what_a_claim_has_stays_in_the_first_slice_when_nothing_else_is_left_of_its_kind() -> None:
+    # 128 cores fill a slice: behind them the GPU would move to the second one, and stand in neither between two writes
+    cores = offered_cores(regular_topology(1, 128), frozenset(range(128)))
+    ill = DeviceInventory((replace(CARD, healthy=False),))
+    listed = with_claimed(cores, offered_devices(ill, claimed=["gpu-0"]), ["gpu-0", "gpu-5", "cpu-3"])
+    assert [(one.name, one.kind) for one in listed[:2]] == [("gpu-0", "gpu"), ("gpu-5", GONE)]
+    assert [one.name for one in listed].count("cpu-3") == 1
+    first, second = publication(NODE, listed, [])
+    assert isinstance(first, Apply) and isinstance(second, Apply)
+    # 2 devices and 128 cores are 130, of which a slice takes 128
+    assert [len(write.body["spec"]["devices"]) for write in (first, second)] == [128, 2]
+    assert [one["name"] for one in first.body["spec"]["devices"][:2]] == ["gpu-0", "gpu-5"]
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=4))

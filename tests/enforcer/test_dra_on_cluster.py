@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,15 @@ from cotenant.core.model.allocation.device_allocator import COLLECTION, DeviceAl
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.model.kubernetes.intent import Intent
 from cotenant.core.model.kubernetes.protocol import RESOURCE_SLICES
+from cotenant.core.settings.sections.extender import LoadAwareSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from enforcer.dra.offer import OfferedDevice, publication
 from enforcer.dra.publisher import SlicePublisher
+from scheduler_ext.extender.pod import PodWire, facts_of
 from scheduler_ext.extender.serve.allocation import HardwareAllocation
 from scheduler_ext.extender.serve.bind import Binder
 from tests.cluster.accounts import account
+from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
@@ -73,60 +78,101 @@ def test_an_agent_publishes_the_devices_of_its_own_node_alone(control_plane: Con
     delete_nodes(control_plane, [own, other])
 
 
-def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path
-) -> None:
+WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+CARDS = [{"type": "gpu", "health": True, "resources": WHOLE, "minor": minor, "id": f"GPU-{minor}"} for minor in (0, 1)]
+
+
+@dataclass
+class TwoGpus:
+    """A node with a Device object of two GPUs; each look of its agent: what new claims may have, then with the rest."""
+
+    api: Api
+    node: str
+    doors: SlicePublisher
+    claimed: set[str]
+    """What prepared claims have."""
+    offered: list[list[str]]
+
+    def leave_to_claims(self, label: str | None) -> None:
+        self.api.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"labels": {"cotenant.dev/devices": label}}})
+
+    def listed(self) -> list[str]:
+        slices = self.api.items(f"{RESOURCE_SLICES}?fieldSelector=spec.nodeName%3D{self.node}")
+        return [device["name"] for one in slices for device in one["spec"]["devices"]]
+
+
+@pytest.fixture
+def gpus(control_plane: ControlPlane, tmp_path: Path) -> Iterator[TwoGpus]:
     installed(control_plane)
     api, prefix = control_plane.api(), unique_name("doors")
     for kind in ("nodeallocations.cotenant.dev", "devices.scheduling.koordinator.sh"):
         install_crd(api, kind)
     create_nodes(control_plane, 1, NodeShape(prefix=prefix))
     node = f"{prefix}-0"
-    whole = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
-    card = {"type": "gpu", "health": True, "resources": whole}
-    cards = [{**card, "minor": minor, "id": f"GPU-{minor}"} for minor in (0, 1)]
     head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
-    api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": cards}})
-    half = {"koordinator.sh/gpu": "50"}
-    share = {"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-core": "50"}}]}
-    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(share)}
-    container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": half, "limits": half}}
-    api.create(
-        f"/api/v1/namespaces/{namespace}/pods",
-        {
-            "metadata": {"name": "train", "annotations": annotations},
-            "spec": {"nodeName": node, "containers": [container]},
-        },
-    )
+    api.create(COLLECTION, {**head, "metadata": {"name": node}, "spec": {"devices": CARDS}})
     agent = KubeClient(agent_access(control_plane, node, tmp_path), KubeSettings(retries=1))
     offered: list[list[str]] = []
     claimed: set[str] = set()
     publisher = SlicePublisher(agent, node, "", list, lambda one: offered.append(sorted(one)), lambda: claimed)
-    extender = control_plane.client(account(control_plane, EXTENDER), retries=0)
-    shares = Binder(extender.sibling, HardwareAllocation((DeviceAllocator(),)))
-    with contextlib.closing(extender), contextlib.closing(publisher) as doors:
-        doors.publish()
-        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"cotenant.dev/devices": "claims"}}})
-        doors.publish()
-        api.delete(f"/api/v1/namespaces/{namespace}/pods/train", gracePeriodSeconds="0")
-        gone = f"/api/v1/namespaces/{namespace}/pods/train"
-        wait_for("the pod is gone", lambda: not api.exists(gone))
-        doors.publish()
-        # first none, for they are the extender's; then all but the one that a pod still has a share of
-        assert offered[::2] == offered[1::2] == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]
-        # A claim that runs when the label is taken off keeps its device; a GPU has room for one pod of 60 percent.
-        claimed.add("gpu-1")
-        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"cotenant.dev/devices": None}}})
-        one, other = (asked(create_pod(api, namespace, name, 60), node) for name in ("one", "other"))
-        # the agent has not looked yet: both may still go to a claim
-        assert shares.bind(one).endswith("no healthy gpu on the node; its ResourceSlices still have gpu-0, gpu-1")
-        doors.publish()
-        assert shares.bind(one) == ""
-        assert shares.bind(other).endswith("its ResourceSlices still have gpu-1")
-        claimed.clear()
-        doors.publish()
-        assert shares.bind(other) == ""
-        # each look: what new claims may have, then with what claims still have
-        assert offered[6:] == [[], ["gpu-1"], [], []]
+    with contextlib.closing(publisher) as doors:
+        yield TwoGpus(api, node, doors, claimed, offered)
     api.delete(f"{COLLECTION}/{node}")
     delete_nodes(control_plane, [node])
+
+
+def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims(gpus: TwoGpus, namespace: str) -> None:
+    half = {"koordinator.sh/gpu": "50"}
+    share = {"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-core": "50"}}]}
+    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(share)}
+    container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": half, "limits": half}}
+    spec = {"nodeName": gpus.node, "containers": [container]}
+    body = {"metadata": {"name": "train", "annotations": annotations}, "spec": spec}
+    gpus.api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    gpus.doors.publish()
+    gpus.leave_to_claims("claims")
+    gpus.doors.publish()
+    gone = f"/api/v1/namespaces/{namespace}/pods/train"
+    gpus.api.delete(gone, gracePeriodSeconds="0")
+    wait_for("the pod is gone", lambda: not gpus.api.exists(gone))
+    gpus.doors.publish()
+    # first none, for they are the extender's; then all but the one that a pod still has a share of
+    assert gpus.offered[::2] == gpus.offered[1::2] == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]
+
+
+def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
+    gpus: TwoGpus, control_plane: ControlPlane, namespace: str
+) -> None:
+    gpus.leave_to_claims("claims")
+    gpus.doors.publish()
+    gpus.claimed.add("gpu-1")
+    gpus.leave_to_claims(None)
+    # a GPU has room for one pod of 60 percent
+    one, other = (asked(create_pod(gpus.api, namespace, name, 60), gpus.node) for name in ("one", "other"))
+    extender = control_plane.client(account(control_plane, EXTENDER), retries=0)
+    allocation = HardwareAllocation((DeviceAllocator(),))
+    shares = Binder(extender.sibling, allocation)
+    with contextlib.closing(extender):
+        # the agent has not looked yet: both may still go to a claim
+        assert shares.bind(one).endswith("no healthy gpu on the node; its ResourceSlices still have gpu-0, gpu-1")
+        gpus.doors.publish()
+        assert shares.bind(one) == ""
+        # also when it comes back after its object had lost it
+        for devices in (CARDS[:1], CARDS):
+            gpus.api.patch(f"{COLLECTION}/{gpus.node}", {"spec": {"devices": devices}})
+            gpus.doors.publish()
+            assert gpus.listed() == ["gpu-1"]
+        assert shares.bind(other).endswith("its ResourceSlices still have gpu-1")
+        # what new claims may have, then with what claims still have: nothing of a device that its object has lost
+        assert gpus.offered[2:] == [[], ["gpu-1"], [], [], [], ["gpu-1"]]
+        gpus.claimed.clear()
+        gpus.doors.publish()
+        # an entry is made, its binding never arrives, and a claim gets the device meanwhile
+        pod = facts_of(extender.get(f"/api/v1/namespaces/{namespace}/pods/other", PodWire), LoadAwareSettings())
+        assert allocation.allocate(extender, pod, gpus.node).refusal == ""
+        gpus.claimed.add("gpu-1")
+        gpus.doors.publish()
+        assert shares.bind(other).endswith("ResourceSlices have gpu-1, which the node's ledger has for the pod")
+        gpus.claimed.clear()
+        gpus.doors.publish()
+        assert shares.bind(other) == ""

@@ -4,9 +4,9 @@
 
 Two replicas that allocate on one node at the same time read the same ledger, and the API server takes the write of one
 of them; the other reads again. A process that dies between the ledger and the binding leaves an entry: the pod's next
-bind finds it and takes it as it is. What the Binding carries is what the ledger says. An entry is never taken back by
-its writer, also not when the binding was refused: another replica may be binding the same pod by it. It ends with the
-pod's fate (`ledger`).
+bind finds it and takes it as it is, unless ResourceSlices have got its devices. What the Binding carries is what the
+ledger says. An entry is never taken back by its writer, also not when the binding was refused: another replica may be
+binding the same pod by it. It ends with the pod's fate (`ledger`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import msgspec
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.core.model.allocation.device_allocator import taken_by
 from cotenant.core.model.allocation.device_request import shared_resources_of
-from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION
+from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, device_name
 from cotenant.core.model.allocation.ledger import (
     NodeLedger,
     PodFate,
@@ -79,7 +80,7 @@ class HardwareAllocation:
         for _ in range(ATTEMPTS):
             ledger = read_ledger(client, node)
             if own := ledger.holdings.get(pod.identity.uid):
-                return Allotment(self._missing_annotations(own.annotations, pod))
+                return _of_entry(client, node, own, pod)
             wire = _node(client, node)
             if not ledger.version:
                 _sent(client, new_ledger(node, wire.metadata.uid))
@@ -96,11 +97,6 @@ class HardwareAllocation:
             if _sent(client, ledger_write(ledger, wire.metadata.uid, [*entries.values(), entry])):
                 return allotment
         return Allotment(refusal=CROWDED)
-
-    def _missing_annotations(self, annotations: Mapping[str, str], pod: PodFacts) -> dict[str, str]:
-        """Of an entry that is there already what the pod does not say itself."""
-        own = pod.identity.annotations
-        return {key: text for key, text in annotations.items() if own.get(key) != text}
 
     def _pods_on(self, client: KubeClient, node: str) -> dict[str, Holding]:
         """Pods of the node that have not ended, by uid, with what allocators read of them."""
@@ -141,6 +137,15 @@ def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wi
     documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
     claimed = _claimed(client, node) if DEVICES in documents else frozenset[str]()
     return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed)
+
+
+def _of_entry(client: KubeClient, node: str, entry: Holding, pod: PodFacts) -> Allotment:
+    """Of the pod's entry what it does not say itself; a refusal where a claim may have got its devices since."""
+    names = {device_name(key) for key in taken_by([entry]).amounts}
+    if names and (lost := sorted(names & _claimed(client, node))):
+        return Allotment(refusal=f"its ResourceSlices have {', '.join(lost)}, which the node's ledger has for the pod")
+    own = pod.identity.annotations
+    return Allotment({key: text for key, text in entry.annotations.items() if own.get(key) != text})
 
 
 def _allotment(

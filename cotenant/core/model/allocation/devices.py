@@ -61,6 +61,12 @@ class VirtualFunction:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+def device_name(key: DeviceKey) -> str:
+    """Name of a device in ResourceSlices."""
+    kind, minor = key
+    return f"{kind}-{minor}"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
     """One device; numa_node -1 and an empty pcie: not known, and then it shares a place with no other device."""
@@ -83,7 +89,7 @@ class NodeDevice:
     @property
     def name(self) -> str:
         """The same as ResourceSlices have it."""
-        return f"{self.kind}-{self.minor}"
+        return device_name(self.key)
 
     @property
     def memory_bytes(self) -> int:
