@@ -29,16 +29,28 @@ def work_area() -> list[Component]:
 
 
 def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
-    """One button a form, where some of the queue's workloads are kept by a GitOps tool; nothing elsewhere."""
-    kept = sum(bool(row["gitops"]) for row in rows)
-    if not kept:
+    """One button a form, where some of these rows' workloads are kept by a GitOps tool; nothing elsewhere.
+
+    The files are of the namespaces of these rows alone.
+    """
+    of_gitops = [row for row in rows if row["gitops"]]
+    if not of_gitops:
         return []
+    namespaces = ",".join(sorted({row["namespace"] for row in of_gitops}))
     why = callbacks.refused(view, Right.REVIEW)
     buttons = [
-        html.Button(label, className="button", disabled=bool(why), title=why, **panels.asks(ASKED, form=form.value))
+        html.Button(
+            label,
+            className="button",
+            disabled=bool(why),
+            title=why,
+            **panels.asks(ASKED, form=form.value, namespaces=namespaces),
+        )
         for form, label in FORMS.items()
     ]
-    lead = f"A GitOps tool keeps {display.counted(kept, 'workload')}. Their steps as files for its repository:"
+    lead = (
+        f"A GitOps tool keeps {display.counted(len(of_gitops), 'workload')}. Their steps as files for its repository:"
+    )
     return [html.Div([html.P(lead, className="panel-note"), *buttons], className="plan-buttons")]
 
 
@@ -51,7 +63,8 @@ def register(app: Dash, view: View) -> None:
         if not asked:
             return [no_update, no_update]
         try:
-            files = in_cluster(view.given.autopilot).bundle(view.given.people(), BundleForm(asked["form"]))
+            namespaces = asked["namespaces"].split(",")
+            files = in_cluster(view.given.autopilot).bundle(view.given.people(), BundleForm(asked["form"]), namespaces)
         except CotenantError as error:
             return [no_update, panels.trouble(error)]
         tell("The bundle is in your downloads.")

@@ -81,7 +81,8 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
-    sums = html.Div([*totals, *every, *clear], className="selection-sums", role="status")
+    first = first_of(len(refs), most)
+    sums = html.Div([*totals, *first, *every, *clear], className="selection-sums", role="status")
     return html.Div([sums, html.Div([*why, *buttons], className="selection-acts")], className="selection-line")
 
 
@@ -93,6 +94,11 @@ def why_not(view: View, right: Right) -> str:
     if right is Right.ACCEPT:
         return callbacks.why_not_note(view, right) or callbacks.too_old(view)
     return callbacks.why_not(view, right)
+
+
+def first_of(workloads: int, most: int) -> list[Component]:
+    """That a review of named workloads takes the first ones alone, where there are more than one takes."""
+    return [html.Span(f"a review takes the first {most:,}", className="dim")] if workloads > most else []
 
 
 def _every(matching: int) -> Component:

@@ -62,15 +62,16 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
     of_these = choosing.chosen_rows(shown, ticked) or shown
     count, monthly = _shares(findings, of_these)
     refs = choosing.workloads(findings, _proposing(of_these)) if count else []
+    most = view.given.actions.guardrails.most_workloads
     what = "of the ticked rows" if ticked else "of the rows shown"
     sums = [
         html.Strong(f"{display.counted(count, 'share')} of GPUs", id="shares-count"),
         html.Span(f"{what}, in {display.counted(len(refs), 'workload')}", className="dim"),
+        *select_bar.first_of(len(refs), most),
         *([html.Span(select_bar.monthly(monthly, view.currency), className="selection-sum")] if monthly else []),
     ]
     none = "" if count else "None of the ticked rows proposes a share of a GPU."
     why = select_bar.why_not(view, Right.REVIEW) or none
-    most = view.given.actions.guardrails.most_workloads
     href = reviewing.href(view.settings.base_path, refs[:most], gpu="1")
     acts = [
         *([html.Span(why, className="panel-note", id="shares-why")] if why else []),

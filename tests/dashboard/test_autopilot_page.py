@@ -24,7 +24,7 @@ from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.reasons import Reason
 from dashboard.app import create_app
-from dashboard.autopilot import acting, policy_editor
+from dashboard.autopilot import acting, bundles, policy_editor
 from dashboard.frame import panels
 from dashboard.frame.view import DashboardContext, View
 from dashboard.pages import autopilot as page
@@ -89,7 +89,11 @@ def kept_by_flux(scene: EmbeddedAutopilot) -> None:
 def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot) -> None:
     assert "A GitOps tool keeps" not in drawn(scene)
     kept_by_flux(scene)
-    assert "A GitOps tool keeps 1 workload." in drawn(scene) and "autopilot-bundle-asked" in drawn(scene)
+    offered = drawn(scene)
+    assert "A GitOps tool keeps 1 workload." in offered and "autopilot-bundle-asked" in offered
+    # of the namespace that is shown, and not of all
+    row = {"namespace": "shop", "gitops": "flux"}
+    assert '"namespaces\\": \\"shop\\"' in text_of(bundles.offer(view_of(scene), [row, row]))
     with pytest.raises(NoData, match="no workload of a GitOps tool would change now"):
         scene.service().bundle(ELSEWHERE, BundleForm.KUSTOMIZE)
 

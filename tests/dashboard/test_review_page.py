@@ -32,7 +32,8 @@ from dashboard.pages.recommendations import LIST
 from dashboard.sources.namespace_filter import Narrowing
 from dashboard.sources.snoozed import Postponing
 from dashboard.sources.source import StoreSource
-from dashboard.tables import display, filters, select_bar
+from dashboard.tables import display, filters, queries, select_bar
+from dashboard.tables import selection as choosing
 from dashboard.tables.selection import Selection
 from tests.cluster.waiting import wait_for
 from tests.support import acting
@@ -161,6 +162,19 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
     with pytest.raises(UsageError, match="3 h old"):
         snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
     assert scene.service().changes(ADMIN) == [] and scene.service().postponed() == {}
+
+
+def test_the_bar_says_that_a_review_takes_the_first_of_more_rows_than_it_may_change(scene: Scene) -> None:
+    view = view_of(scene)
+    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    refs = choosing.workloads(advice, choosing.ANY)
+    most = len(refs) - 1
+    guardrails = msgspec.structs.replace(scene.settings.actions.guardrails, most_workloads=most)
+    few = view_of(scene, actions=msgspec.structs.replace(scene.settings.actions, guardrails=guardrails))
+    columns = queries.page(advice, choosing.ANY, columns=(*choosing.NAMES, "container")).columns
+    ticked = Selection(tuple("/".join(row) for row in zip(*columns.values(), strict=True)))
+    assert f"a review takes the first {most}" in text(select_bar.contents(few, LIST, "", ticked))
+    assert "a review takes the first" not in text(select_bar.contents(view, LIST, "", ticked))
 
 
 def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) -> None:
