@@ -104,7 +104,7 @@ def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_a
     planned(client, cluster, begin, end)
     until("the plan to be taken up", lambda: plan().status.phase is PlanPhase.APPROVED)
     stops = [stop.at_seconds for stop in cluster.course.stops()]
-    assert stops == [begin - 15 * MINUTE, end + 15 * MINUTE]
+    assert stops == [begin - 5 * MINUTE, end + 15 * MINUTE]
     # Not before start - lead: an hour earlier nothing is held.
     go(cluster, begin - HOUR)
     assert (plan().status.phase, plan().status.units) == (PlanPhase.APPROVED, ())
@@ -155,7 +155,7 @@ def test_a_halt_ends_a_move_ahead(cluster: DemoCluster) -> None:
 def test_the_evening_is_that_of_the_day() -> None:
     noon = 1_795_089_600  # 2026-11-19 12:00 UTC
     evening = evening_of(noon)
-    assert evening.begin_seconds == noon + 5 * HOUR
+    assert evening.begin_seconds == noon + 4 * HOUR
     assert evening.now(noon + 6 * HOUR)
     assert not evening.now(noon)
     assert not evening.now(noon + 11 * HOUR)

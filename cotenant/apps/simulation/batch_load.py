@@ -22,8 +22,8 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "evening-batch"
 EVENING_LABEL: Final = "cotenant.dev/demo-evening"
-LIFE_SECONDS: Final = (1800.0, 3000.0)
-"""How long a batch pod takes, spread over pods by their names."""
+LIFE_SECONDS: Final = (600.0, 2400.0)
+"""How long a batch pod takes, spread over pods by their names: those that begin together soon end one by one."""
 LEAST_MILLICORES: Final = 1500
 """Smaller holes are left."""
 LEFT_MILLICORES: Final = 200
@@ -59,8 +59,9 @@ def ended(pods: Iterable[Json], now_seconds: float) -> list[Json]:
 
 
 def filling_pods(places: Sequence[NodeSpace], now_seconds: float) -> list[Json]:
-    """One pod for each node with a hole, as large as the hole."""
-    return [_pod(place, now_seconds) for place in places if place.free.get("cpu", 0) >= LEAST_MILLICORES]
+    """One pod for each node with a hole that is nobody's, as large as the hole."""
+    holes = (place for place in places if place.only is None and place.free.get("cpu", 0) >= LEAST_MILLICORES)
+    return [_pod(place, now_seconds) for place in holes]
 
 
 def _pod(place: NodeSpace, now_seconds: float) -> Json:

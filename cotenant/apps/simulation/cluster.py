@@ -38,8 +38,8 @@ Json = dict[str, Any]
 RUNS = ("reservations", "plans", "queues", "migrations", "autopilot")
 """Controllers of the manager that run in the demo."""
 
-BATCH_HOURS = (17, 23)
-"""Of the day, UTC: when batch work fills the cluster."""
+BATCH_HOURS = (16, 23)
+"""Of the day, UTC: when batch work fills the cluster; its pods end one by one before the first plan reserves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class DemoCluster:
 
 
 def evening_of(now_seconds: float) -> Evening:
-    """From 17:00 to 23:00 UTC of the day."""
+    """From 16:00 to 23:00 UTC of the day."""
     day = now_seconds // DAY_SECONDS * DAY_SECONDS
     return Evening(day + BATCH_HOURS[0] * HOUR_SECONDS, day + BATCH_HOURS[1] * HOUR_SECONDS)
 

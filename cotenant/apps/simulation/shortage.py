@@ -16,7 +16,13 @@ from cotenant.apps.simulation.api_server.state import Collection, ObjectState
 from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
-from cotenant.apps.simulation.controllers.cluster_controllers import CONTROLLED, PODS, SCALERS, ClusterControllers
+from cotenant.apps.simulation.controllers.cluster_controllers import (
+    CONTROLLED,
+    GUARDS,
+    PODS,
+    SCALERS,
+    ClusterControllers,
+)
 from cotenant.apps.simulation.controllers.rollouts import is_ready
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.core.model.identity import WorkloadRef
@@ -109,4 +115,6 @@ def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, bat
 
 
 def _unheld(place: Collection, items: list[Json]) -> list[Json]:
+    if place == GUARDS:
+        return []
     return [i for i in items if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE] if place == PODS else items

@@ -39,8 +39,10 @@ NUDGE_SECONDS: Final = 0.1
 """By which the clock goes on from round to round of one moment: hand-overs wait for a moment to pass."""
 FRESH_SECONDS: Final = 60.0
 MOST_ROUNDS: Final = 40
-BEFORE_SECONDS: Final = 900.0
-"""Before a window begins one looks whether its capacity is there."""
+BEFORE_SECONDS: Final = 300.0
+"""Before a window begins one looks whether its capacity is there: most of the lead has passed."""
+AFTER_SECONDS: Final = 900.0
+"""After a window ends its score is there."""
 log = structlog.get_logger(__name__)
 
 
@@ -262,5 +264,5 @@ def _stops(plan: Plan, approved: bool) -> list[Stop]:
     assert window is not None, "asked of plans with a window alone"
     name = f"{plan.namespace}/{plan.owner.name}"
     before = Stop(window.start_seconds - BEFORE_SECONDS, f"before the window of {name}")
-    after = Stop(window.end_seconds + BEFORE_SECONDS, f"after the window of {name}")
+    after = Stop(window.end_seconds + AFTER_SECONDS, f"after the window of {name}")
     return [before, after] if approved else [before]

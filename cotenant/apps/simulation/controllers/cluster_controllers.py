@@ -19,6 +19,7 @@ from cotenant.apps.simulation.batch_load import Evening
 from cotenant.apps.simulation.controllers import kubelet, rollouts
 from cotenant.apps.simulation.controllers import scheduler as placing
 from cotenant.apps.simulation.controllers.autoscaler import CpuDemand, scaled
+from cotenant.apps.simulation.controllers.scheduler import NodeSpace
 from cotenant.apps.simulation.local_client import LocalClient, path_of
 from cotenant.apps.simulation.population import KINDS, replica_set, set_name, template_hash
 from cotenant.core.model.kubernetes.pod_request import added, requests_of
@@ -194,16 +195,20 @@ class ClusterControllers:
         pods = [pod for pod in waiting if pod is not None and placing.waits(pod)]
         if not pods:
             return False
-        nodes = [node for _, node in self._state.items(NODES)]
-        places = placing.places(nodes, (pod for _, pod in self._state.items(PODS)), self._sizes)
         wrote = False
-        for pod, node in placing.placed(pods, places):
+        for pod, node in placing.placed(pods, self._places()):
             if node:
                 wrote |= self._bind(pod, node, now_seconds)
             else:
-                status = kubelet.unplaced(pod, len(nodes), now_seconds)
+                status = kubelet.unplaced(pod, len(self._state.items(NODES)), now_seconds)
                 wrote |= status != pod.get("status") and self._hand.told(pod, status)
         return wrote
+
+    def _places(self) -> list[NodeSpace]:
+        """What nodes have left, and for whom alone while a hand-over is under way there."""
+        guard = self._state.get(GUARDS, ("", SWAP_GUARD))
+        nodes, pods = (node for _, node in self._state.items(NODES)), (pod for _, pod in self._state.items(PODS))
+        return placing.places(nodes, pods, self._sizes, Guard.parse(guard).nodes if guard else {})
 
     def _bind(self, pod: Json, node: str, now_seconds: float) -> bool:
         done = self._hand.bound(pod, node)
@@ -258,13 +263,11 @@ class ClusterControllers:
         if self._batch is None or now_seconds - self._batched_at < BATCH_SECONDS:
             return False
         self._batched_at = now_seconds
-        pods = [pod for _, pod in self._state.items(PODS)]
-        mine = [pod for pod in pods if batch_load.ours(pod)]
+        places = self._places()  # capacity of those that end now is offered to who waits before the next look
+        mine = [pod for _, pod in self._state.items(PODS) if batch_load.ours(pod)]
         ended = mine if not self._batch.now(now_seconds) else batch_load.ended(mine, now_seconds)
         wrote = [self._hand.ended(pod) for pod in ended]
-        if self._batch.now(now_seconds):  # capacity of those that are gone is offered to who waits before the next look
-            nodes = [node for _, node in self._state.items(NODES)]
-            places = placing.places(nodes, pods, self._sizes)
+        if self._batch.now(now_seconds):
             wrote += [self._create(pod) for pod in batch_load.filling_pods(places, now_seconds)]
         return any(wrote)
 

@@ -1,12 +1,13 @@
 """A simulated scheduler: places each pod on the fitting node with most free CPU. Pure.
 
-Requests, node selectors, node affinity (by name and by label; preferred nodes first) and unschedulable nodes are looked
-at; all other rules are left to the real one.
+Requests, node selectors, node affinity (by name and by label; preferred nodes first), nominations, unschedulable nodes
+and nodes of a hand-over, on which only its own pods may be bound, are looked at; all other rules are left to the real
+one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,11 +23,15 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True)
 class NodeSpace:
-    """A node with what is left of it; taken from while pods are placed."""
+    """A node with what is left of it; taken from while pods are placed.
+
+    only: namespace/name of the pods that may be bound there; None: any.
+    """
 
     name: str
     labels: Mapping[str, str]
     free: Room
+    only: Collection[str] | None = None
 
 
 class Sizes:
@@ -50,13 +55,19 @@ class Sizes:
         self._known.pop(pod["metadata"].get("uid", ""), None)
 
 
-def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[NodeSpace]:
-    """What nodes have left: allocatable minus the requests of the pods that are bound there."""
+def places(
+    nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes, guarded: Mapping[str, Collection[str]]
+) -> list[NodeSpace]:
+    """What nodes have left: allocatable minus the requests of the pods that are bound there.
+
+    guarded: by node of a hand-over, the pods that alone may be bound there (the SwapGuard's).
+    """
     by_name = {
         node["metadata"]["name"]: NodeSpace(
             node["metadata"]["name"],
             node["metadata"].get("labels") or {},
             parse_room(node["status"].get("allocatable") or {}),
+            guarded.get(node["metadata"]["name"]),
         )
         for node in nodes
         if not (node.get("spec") or {}).get("unschedulable")
@@ -89,7 +100,7 @@ def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, st
 
 def _turn(pod: Json) -> tuple[bool, str, str]:
     meta = pod["metadata"]
-    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod) or _preferred(pod))
+    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod) or _preferred(pod) or _nominated(pod))
     return not ours, meta.get("creationTimestamp", ""), meta["name"]
 
 
@@ -117,12 +128,20 @@ def _preferred(pod: Json) -> Sequence[Json]:
     return terms
 
 
-def _preference(pod: Json, place: NodeSpace) -> int:
-    """Sum of the weights of the preferred terms that the node meets."""
-    return sum(int(one["weight"]) for one in _preferred(pod) if _meets(one.get("preference") or {}, place))
+def _nominated(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
+def _preference(pod: Json, place: NodeSpace) -> tuple[bool, int]:
+    """Whether it is nominated for the node, then the sum of the weights of the preferred terms that the node meets."""
+    weight = sum(int(one["weight"]) for one in _preferred(pod) if _meets(one.get("preference") or {}, place))
+    return _nominated(pod) == place.name, weight
 
 
 def _may(pod: Json, place: NodeSpace) -> bool:
+    meta = pod["metadata"]
+    if place.only is not None and f"{meta.get('namespace', '')}/{meta['name']}" not in place.only:
+        return False
     selector = pod["spec"].get("nodeSelector") or {}
     if any(place.labels.get(key) != value for key, value in selector.items()):
         return False
