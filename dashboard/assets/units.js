@@ -78,17 +78,24 @@
     if (axis === "y") figure.layout.margin.l += 22; // longer numbers
   }
 
-  // The figure as the switches want it; the given one is left as it is.
+  // A telephone has no room for many names above a chart: a tap names its lines, and so does its table.
+  const MOST_NAMES = 4, telephone = window.matchMedia("(max-width: 480px)");
+  const crowded = ({ data, layout }) =>
+    telephone.matches && layout.showlegend && data.filter((t) => t.name && t.showlegend !== false).length > MOST_NAMES;
+
+  // The figure as the switches and the screen want it; the given one is left as it is.
   function written(figure) {
     const layout = figure && figure.layout;
     if (!layout) return figure;
     const meta = layout.meta || {}, dated = layout.xaxis && layout.xaxis.type === "date";
-    if (!dated && !(milli() && meta.unit) && !(local() && meta.week)) return figure;
+    const full = crowded(figure);
+    if (!dated && !full && !(milli() && meta.unit) && !(local() && meta.week)) return figure;
     const made = structuredClone({ data: figure.data, layout: figure.layout });
     if (milli() && meta.unit) inMilli(made, meta.unit, meta.axis);
     if (local() && meta.time) inTime(made);
     if (local() && meta.week) inWeek(made);
     if (dated) onTheWall(made);
+    if (full) made.layout.showlegend = false;
     return { ...figure, ...made };
   }
 
@@ -150,6 +157,7 @@
     ct.rebuildTables();
   });
 
+  telephone.addEventListener("change", () => ct.redrawCharts());
   new MutationObserver(() => { if (local() || milli()) ct.texts(); })
     .observe(document.documentElement, { childList: true, characterData: true, subtree: true });
 })();

@@ -96,6 +96,22 @@ def test_nothing_is_off_a_narrow_screen(address: str, open_page: Open, axe: str,
         assert serious(page, axe) == [], path
 
 
+PLOT_SHARE = """() => {
+    const [plot, chart] = ["#band .bglayer .bg, #band .nsewdrag", "#band .js-plotly-plot"]
+        .map((name) => document.querySelector(name).getBoundingClientRect());
+    return plot.height / chart.height; }"""
+
+
+def test_a_telephone_gives_a_chart_to_its_lines_and_a_laptop_names_them_above(address: str, open_page: Open) -> None:
+    page = drawn(open_page(f"{address}/", size=TELEPHONE))
+    legend = page.locator("#band .js-plotly-plot .legend .traces")
+    expect(legend).to_have_count(0)
+    # Of the chart's height the margins above and below take 62 pixels, with eight names above a third was left.
+    assert page.evaluate(PLOT_SHARE) > 0.6
+    page.set_viewport_size({"width": 1440, "height": 900})
+    expect(legend).not_to_have_count(0)
+
+
 def off_telephone(page: Page) -> list[str]:
     """What lies outside a telephone's window, and what scrolls sideways in it."""
     expect(page.locator("#help-button")).to_be_in_viewport()
