@@ -286,10 +286,13 @@ class ClusterChangeService:
     def _reviews(self, actions: Actions, who: Person, request: ChangeRequest) -> list[Review]:
         required(Right.REVIEW, who, request)
         recommendations = self._recommendations(request)
+        what = "no share of a GPU is proposed" if request.gpu_shares else "nothing is recommended"
         if not recommendations:
-            what = "no share of a GPU is proposed" if request.gpu_shares else "nothing is recommended"
             raise NoData(f"{what} for these workloads", fix="Scan first: cotenant scan.")
-        return actions.review(recommendations, request.second_person, request.method, request.overridden)
+        reviews = actions.review(recommendations, request.second_person, request.method, request.overridden)
+        reviewed = {review.workload for review in reviews}
+        without = [workload for workload in request.workloads if workload not in reviewed]
+        return [*reviews, *(Review(workload, (), "", error=f"{what} for it") for workload in without)]
 
     def _recommendations(self, request: ChangeRequest) -> list[Recommendation]:
         if request.gpu_shares:

@@ -62,7 +62,8 @@ def _text(
     judged_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
 ) -> Iterator[str]:
     cpu, memory, money = _freed(r for one in judged_workloads for r in one.recommendations)
-    yield f"# Requests and limits of {len(judged_workloads)} workloads, as they are used"
+    count = sum(bool(one.recommendations) for one in judged_workloads)
+    yield f"# Requests and limits of {count} workloads, as they are used"
     yield ""
     yield f"Requested less, over all replicas: {cpu / MILLICORES_PER_CORE:.2f} cores, {human_bytes(memory)}."
     if money is not None:
@@ -77,6 +78,9 @@ def _text(
 
 
 def _workload(one: JudgedWorkload) -> Iterator[str]:
+    if not one.recommendations:
+        yield f"Left out: {_plain(one.error)}."
+        return
     if one.error:
         yield f"Not checked against the cluster: {_plain(one.error)}."
         yield ""

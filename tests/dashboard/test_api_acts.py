@@ -100,6 +100,15 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         assert stopped.status_code == 422 and "guardrail gpu-devices" in stopped.json()["message"]
         assert scene.resources(ref) == before
         terms = {"overridden": ["gpu-devices"], "because": "the nodes come tomorrow"}
+        other = scene.workloads[2]
+        both = posted(me, "reviews", {**body, "workloads": [str(ref), str(other)]}).json()
+        refused = "no share of a GPU is proposed for it"
+        assert [(r["workload"]["name"], r["error"]) for r in both] == [(ref.name, ""), (other.name, refused)]
+        mixed = posted(
+            me, "changes", {**body, **terms, "workloads": [str(other), str(ref)]}, **{"Idempotency-Key": "g0"}
+        )
+        assert mixed.status_code == 422 and f"{other}: {refused}" in mixed.json()["message"]
+        assert scene.resources(ref) == before
         done = posted(me, "changes", {**body, **terms}, **{"Idempotency-Key": "g1"})
         assert done.status_code == 201, done.text
         share = {"koordinator.sh/gpu-core": "40", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -109,11 +118,12 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         assert "the nodes come tomorrow" in whole["rows"][0]["body"]
         (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
         assert back["state"] == "rolled-back" and scene.resources(ref) == before
-        none = posted(me, "reviews", {**body, "workloads": [str(scene.workloads[2])]})
+        none = posted(me, "reviews", {**body, "workloads": [str(other)]})
         assert none.status_code == 404 and "no share of a GPU is proposed" in none.json()["message"]
-        files = posted(me, "bundles", {**body, "form": "kustomize"})
+        files = posted(me, "bundles", {**body, "form": "kustomize", "workloads": [str(ref), str(other)]})
         packed = zipfile.ZipFile(io.BytesIO(files.content))
-        assert "koordinator.sh/gpu-core" in "".join(packed.read(name).decode() for name in packed.namelist())
+        texts = "".join(packed.read(name).decode() for name in packed.namelist())
+        assert "koordinator.sh/gpu-core" in texts and f"Left out: {refused}." in texts
         refused = posted(me, "bundles", {**body, "form": "ssa"})
         assert refused.status_code == 422 and "not written for server-side apply" in refused.json()["message"]
 
