@@ -174,6 +174,7 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
             "change-decline.data": {"clicked": 1},
             "autopilot-asked.data": {"act": "resume", "name": "*"},
             "autopilot-chosen.data": {"act": "resume", "name": "*"},
+            "autopilot-bundle-asked.data": {"form": "kustomize", "namespaces": name.partition("/")[0]},
             "policy-text.value": policy,
             "policy-previewed.data": policy,
             "moves-chosen.data": [f"{name.partition('/')[0]}/pod"],
