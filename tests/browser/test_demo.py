@@ -136,13 +136,15 @@ def outcome(look: WorkloadReview) -> dict[str, str]:
 
 
 def five(demo: Demo) -> tuple[WorkloadRef, WorkloadRef, list[WorkloadRef]]:
-    """One whose class would change, one whose autoscaler moves along, and three that nothing is said against."""
+    """One whose class would change, one whose autoscaler moves along, and three that nothing is said against.
+
+    Of the three `checkout` is the first until a step of this demo has changed it.
+    """
     seen = looks(demo)
     bad = next(k.workload for k in seen if outcome(k).get("qos-class") == "fail")
     warned = [k.workload for k in seen if outcome(k) == {"autoscaler": "warn"}]
     warm = next(ref for ref in warned if ref.name != "rank")
     good = sorted((k.workload for k in seen if not outcome(k)), key=lambda ref: ref.name != "checkout")[:3]
-    assert good[0].name == "checkout"
     return bad, warm, good
 
 
