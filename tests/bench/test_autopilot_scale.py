@@ -17,7 +17,11 @@ def test_rounds_over_many_workloads_keep_the_queues_limits_and_the_windows(
 ) -> None:
     fake_nodes(1, cpu="256", memory="512Gi")
     scene, namespaces = scaled(control_plane, tmp_path, 8, 2)
-    story = hour(scene, namespaces, 5)
+    try:
+        story = hour(scene, namespaces, 5)
+    finally:  # or their pods, made anew for ever, would take the nodes of the tests that follow
+        for name in namespaces:
+            control_plane.api().delete(f"/api/v1/namespaces/{name}")
     # windows close on a whole minute, 150 to 210 s after the first of five rounds: the last, at 240 s, is outside;
     # two policies may have two changes under way each, and have
     assert story.closed_rounds >= 1 and 4 <= len(story.standings) <= 8
