@@ -72,6 +72,8 @@ def test_every_panel_and_alert_is_evaluated_over_what_running_programs_answer(
                 manager.kill()
                 missed = {"CotenantDown", "CotenantManagerAbsent"}
                 wait_for("the manager is missed", lambda: missed <= raised(prometheus))
+                used()
+                assert missed <= raised(prometheus), "an alert stays while its cause does, whoever else answers"
     finally:
         manager.kill()
 
