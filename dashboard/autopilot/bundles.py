@@ -31,13 +31,15 @@ def work_area() -> list[Component]:
 def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
     """One button a form, where some of these rows' workloads are kept by a GitOps tool; nothing elsewhere.
 
-    The files are of the namespaces of these rows alone.
+    The files are of the namespaces of these rows alone, as far as the person may review these.
     """
     of_gitops = [row for row in rows if row["gitops"]]
     if not of_gitops:
         return []
-    namespaces = ",".join(sorted({row["namespace"] for row in of_gitops}))
-    why = callbacks.refused(view, Right.REVIEW)
+    refusals = [callbacks.refused(view, Right.REVIEW, row["namespace"]) for row in of_gitops]
+    reviewable = [row for row, refusal in zip(of_gitops, refusals, strict=True) if not refusal]
+    namespaces = ",".join(sorted({row["namespace"] for row in reviewable}))
+    why = "" if reviewable else refusals[0]
     buttons = [
         html.Button(
             label,
@@ -48,9 +50,9 @@ def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
         )
         for form, label in FORMS.items()
     ]
-    lead = (
-        f"A GitOps tool keeps {display.counted(len(of_gitops), 'workload')}. Their steps as files for its repository:"
-    )
+    yours = f", of which you may review {len(reviewable)}" if len(reviewable) < len(of_gitops) else ""
+    workloads = display.counted(len(of_gitops), "workload")
+    lead = f"A GitOps tool keeps {workloads}{yours}. Their steps as files for its repository:"
     return [html.Div([html.P(lead, className="panel-note"), *buttons], className="plan-buttons")]
 
 

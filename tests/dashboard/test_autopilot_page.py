@@ -96,6 +96,8 @@ def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot
     assert '"namespaces\\": \\"shop\\"' in text_of(bundles.offer(view_of(scene), [row, row]))
     with pytest.raises(NoData, match="no workload of a GitOps tool would change now"):
         scene.service().bundle(ELSEWHERE, BundleForm.KUSTOMIZE)
+    with pytest.raises(NotAllowed, match=f"may not review in namespace {support.NAMESPACE}"):
+        scene.service().bundle(VIEWER, BundleForm.KUSTOMIZE)
 
 
 def test_each_empty_state_has_its_own_sentence_and_next_step(scene: EmbeddedAutopilot) -> None:

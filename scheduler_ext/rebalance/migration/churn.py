@@ -13,8 +13,8 @@ from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 class Churn:
     """How many pods any hour moves at most: a share of all, or `least` where that is more."""
 
-    share: float = 0.01
-    least: int = 10
+    share: float
+    least: int
 
     @classmethod
     def of(cls, settings: DeschedulerSettings) -> Churn:
@@ -26,4 +26,4 @@ class Churn:
         return max(math.ceil(self.share * pods), self.least)
 
 
-DEFAULT_CHURN: Final = Churn()
+DEFAULT_CHURN: Final = Churn.of(DeschedulerSettings())

@@ -252,8 +252,9 @@ def replay_summary(replays: Sequence[PeakReplay]) -> str:
     """Over all services: pods' waits, and what stood idle for them."""
     import numpy as np
 
-    waits = [np.concatenate([getattr(one, arm).pending_seconds for one in replays]) for arm in ("without", "reserved")]
-    if not len(waits[0]) or not len(waits[1]):
+    arms = [one.without for one in replays], [one.reserved for one in replays]
+    waits = [np.concatenate([outcome.pending_seconds for outcome in arm]) for arm in arms]
+    if not all(map(len, waits)):
         return f"{len(replays)} services, none of which had a peak in these days"
     before, after = (float(np.quantile(wait, 0.95)) for wait in waits)
     idle = sum(one.reserved.idle for one in replays)

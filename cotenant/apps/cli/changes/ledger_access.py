@@ -77,15 +77,13 @@ def recommended(settings: Settings, cluster: str | None, names: list[str]) -> li
     return recommendations
 
 
-def gpu_shares_of(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+def proposed_gpu_shares(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
     """Proposed shares of GPUs of the named workloads; NoData when one of them has none."""
     from cotenant.apps.cli.analysis.results import open_store
-    from cotenant.apps.pipeline.explain import gpu_shares
-    from cotenant.core.model.views import FINDINGS
+    from cotenant.apps.cli.changes.change_service import gpu_shares_of
 
-    recommendations, store = recommended(settings, cluster, names), open_store(settings, cluster)
-    workloads = {r.container.workload for r in recommendations}
-    shares = gpu_shares(store, store.read_table(FINDINGS), workloads)
+    workloads = {r.container.workload for r in recommended(settings, cluster, names)}
+    shares = list(gpu_shares_of(open_store(settings, cluster))(workloads))
     without = workloads - {share.container.workload for share in shares}
     if without:
         raise NoData(

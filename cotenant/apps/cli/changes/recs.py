@@ -11,7 +11,7 @@ import typer
 from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.changes import recs_approval, recs_bundle, recs_list
-from cotenant.apps.cli.changes.ledger_access import gpu_shares_of, one, opened, recommended
+from cotenant.apps.cli.changes.ledger_access import one, opened, proposed_gpu_shares, recommended
 from cotenant.apps.cli.changes.recs_options import Canary, GpuShares, MethodOption, Second, Workloads
 from cotenant.apps.cli.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
 from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """What would be written, field by field, and how each guardrail comes out. Changes nothing."""
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = (gpu_shares_of if gpu_shares else recommended)(settings, cluster, workloads)
+    recommendations = (proposed_gpu_shares if gpu_shares else recommended)(settings, cluster, workloads)
     with opened(settings) as actions:
         for review in actions.review(recommendations, approved_by, method):
             _print(describe(review))
@@ -115,7 +115,7 @@ def apply(
     from cotenant.core.model.changes.change import ChangeState
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = (gpu_shares_of if gpu_shares else recommended)(settings, cluster, workloads)
+    recommendations = (proposed_gpu_shares if gpu_shares else recommended)(settings, cluster, workloads)
     requested = requested_millicores(open_store(settings, cluster))
     terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
     with opened(settings) as actions:
