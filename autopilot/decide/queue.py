@@ -31,6 +31,7 @@ from cotenant.core.settings.sections.actions import ActionSettings
 
 GIVEN_UP_AFTER: Final = 3
 BACK_OFF_FACTOR: Final = 4.0
+BUNDLED_WHILE_WAITING: Final = (Reason.AUTOPILOT_KEPT_BY_GITOPS, Reason.AUTOPILOT_QUEUE_FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +141,11 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Workloads of a GitOps tool whose step goes into a bundle: those that wait for nothing else."""
+    """Workloads of a GitOps tool whose step goes into a bundle: those that wait for nothing but room in the queue."""
     return [
         e.candidate
         for e in queue
-        if e.candidate.gitops and (e.verdict is not QueueVerdict.WAIT or e.reason is Reason.AUTOPILOT_KEPT_BY_GITOPS)
+        if e.candidate.gitops and (e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     ]
 
 

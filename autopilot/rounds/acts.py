@@ -232,7 +232,8 @@ class Acts:
         batches = {s.change.batch for s in reading.history.standings.values() if s.change.workload == str(workload)}
         text = f"{workload}#{sum(batch.startswith(KEY_PREFIX) for batch in batches)}"
         key = f"{KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        canary = share if way is Way.IN_PLACE and share < 1 else 0.0
+        is_canary = way is Way.IN_PLACE and share < 1 and entry.candidate.urgent is None
+        canary = share if is_canary else 0.0  # what rises at once rises in all pods: each of them can be killed next
         return ChangeRequest((workload,), way.method, canary=canary, key=key)
 
     def _service(self, under: PolicyInForce, candidate: QueueCandidate, guard: Guard) -> ClusterChangeService:

@@ -319,18 +319,19 @@ def test_memory_rises_in_the_round_after_a_kill_that_no_scan_has_seen(
         for which, now in ((Field.REQUEST, GIB), (Field.LIMIT, 2 * GIB))
     ]
     scene.recommendations = [replace(scene.recommendations[0], values=tuple(stays))]
-    acting(scene, ways=["InPlace"], windows=[shut_window(SystemClock().now_seconds())])
+    shut = shut_window(SystemClock().now_seconds())
+    acting(scene, ways=["InPlace"], windows=[shut], canaryShare=0.5)
     assert scene.round()[2] == []
     name = pods(scene.plane, web)[0]["metadata"]["name"]
     end = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": datetime.now(UTC).isoformat()}
     patch = [{"op": "add", "path": "/status/containerStatuses/0/lastState", "value": {"terminated": end}}]
     scene.plane.api().patch(f"/api/v1/namespaces/{web.namespace}/pods/{name}/status", patch, "json")
-    (act,) = scene.round()[2]  # it does not wait for the window
-    assert {status.state for status in act.changes} == {ChangeState.APPLIED, ChangeState.WAITING}, act.words
-    # killed at 2 GiB: 1.2 times that, in whole MiB; a quarter of two pods is one
+    (act,) = scene.round()[2]  # it waits neither for the window nor for a canary
+    assert [status.state for status in act.changes] == [ChangeState.APPLIED], act.words
+    # killed at 2 GiB: 1.2 times that, in whole MiB, in both pods
     resources = [pod["spec"]["containers"][0]["resources"] for pod in pods(scene.plane, web)]
     amounts = [(r["requests"]["memory"], r["limits"]["memory"]) for r in resources]
-    assert sorted(amounts) == [("1Gi", "2Gi"), ("2458Mi", "2458Mi")]
+    assert amounts == [("2458Mi", "2458Mi")] * 2
     scene.ahead_seconds = 2 * HOUR
     (after,) = scene.round()[0].queue
     assert after.candidate.urgent is None  # the same kill raises it once

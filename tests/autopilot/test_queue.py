@@ -103,6 +103,10 @@ def test_a_bundle_takes_what_a_gitops_tool_keeps_and_nothing_else_holds_back() -
     )
     entries = decide(RoundInputs(NOW, candidates, at_once=5))
     assert sorted(one.workload.name for one in for_manifests(entries)) == ["in-place", "no-way"]
+    # a manifest takes no place in the queue: the one for which the round has no room is in the bundle, too
+    entries = decide(RoundInputs(NOW, candidates, at_once=0))
+    assert names(entries) == []
+    assert sorted(one.workload.name for one in for_manifests(entries)) == ["in-place", "no-way"]
 
 
 def test_nothing_holds_back_a_candidate_that_may_go() -> None:
