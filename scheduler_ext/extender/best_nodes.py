@@ -19,9 +19,8 @@ from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]
-GOLDEN: Final = 2_654_435_769
+GOLDEN: Final = np.uint32(2_654_435_769)
 """2 ** 32 divided by the golden ratio: its multiples modulo 2 ** 32 lie evenly."""
-_MASK: Final = 2**32 - 1
 
 
 def narrowed(
@@ -33,29 +32,25 @@ def narrowed(
     the best of every zone, so that the scheduler can still spread them. A node that reports nothing stays.
     """
     everything = np.arange(len(rows))
-    silent = not len(snapshot.names) or pod.unread or context.posture.load_off
-    if pod.choosy or silent or len(rows) < 2:
+    without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off
+    if pod.choosy or without_opinion or len(rows) < 2:
         return everything
-    points = context.opinions.points(snapshot, pod, rows, now.unix)
-    points[~reporting(snapshot, rows)] = np.nan
+    points = context.opinions.standings(snapshot, pod, rows, now.unix)
     zones = zones_of(snapshot, rows) if pod.replica else None
-    highest = np.full(len(rows), np.fmax.reduce(points)) if zones is None else highest_of(points, zones)[zones]
+    highest = np.fmax.reduce(points) if zones is None else highest_of(points, zones)[zones]
     # who asks for points ranks by them: then only what is too many is left out
     places = everything if settings.weight else np.flatnonzero(~(points < highest - settings.near_points))
     if not 0 < settings.most_nodes < len(places):
         return places
+    ranked = points[places]
+    silent = np.isnan(ranked)
+    if some_silent := bool(silent.any()):
+        ranked[silent] = highest if zones is None else highest[places][silent]
     # nodes that are less than one of the scheduler's eleven steps apart take turns
-    points, highest = points[places], highest[places]
-    turn = settings.score_span / MOST * turns(rows[places], pod.identity.uid)
-    ranked = np.where(np.isnan(points), highest, points) + turn
-    ranked[np.isnan(ranked)] = 0.0  # of zones in which nobody reports
+    ranked += turns(rows[places], pod.identity.uid, settings.score_span / MOST)
+    if some_silent:
+        ranked[np.isnan(ranked)] = 0.0  # of zones in which nobody reports
     return places[best(ranked, None if zones is None else zones[places], settings.most_nodes)]
-
-
-def reporting(snapshot: NodeSnapshot, rows: Rows) -> npt.NDArray[np.bool_]:
-    """Whether each row's use is known."""
-    mask: npt.NDArray[np.bool_] = (rows >= 0) & (snapshot.column(SnapshotColumn.MEASURED)[rows] > 0)
-    return mask
 
 
 def zones_of(snapshot: NodeSnapshot, rows: Rows) -> Rows:
@@ -82,6 +77,7 @@ def best(points: Floats, zones: Rows | None, most: int) -> Rows:
     return np.sort(order[rank < most // len(firsts)])
 
 
-def turns(rows: Rows, uid: str) -> Floats:
-    """0 to 1 for each row, evenly spread: another pod sees other rows first, the same pod the same ones."""
-    return ((rows * GOLDEN + crc32(uid.encode())) & _MASK) / (_MASK + 1)
+def turns(rows: Rows, uid: str, span: float = 1.0) -> Floats:
+    """0 to span for each row, evenly spread: another pod sees other rows first, the same pod the same ones."""
+    steps = rows.astype(np.uint32) * GOLDEN + np.uint32(crc32(uid.encode()))  # modulo 2 ** 32
+    return steps.astype(np.float64) * (span / 2**32)

@@ -24,7 +24,7 @@ from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 KINDS: Final = 32
-"""Kinds whose opinions are kept; one takes 25 bytes a node."""
+"""Kinds whose opinions are kept; one takes 34 bytes a node."""
 REMEMBERED: Final = 256
 """Kinds of which it is remembered that one pod came."""
 MARGIN_SECONDS: Final = 0.001
@@ -45,6 +45,7 @@ class Opinion:
     until: float
     judged: NodeJudgement
     points: Floats
+    standings: Floats
     changed: npt.NDArray[np.bool_]
     stale: bool = False
 
@@ -103,6 +104,17 @@ class Opinions:
         values[rows < 0] = 0.0
         return values
 
+    def standings(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
+        """As `points`, but NaN where no use is reported, and for row -1."""
+        opinion = self._opinion(snapshot, pod, rows, now_seconds)
+        if opinion is None:
+            points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+            values = _of_reporting(snapshot, rows, points)
+        else:
+            values = opinion.standings[rows]
+        values[rows < 0] = np.nan
+        return values
+
     def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Opinion | None:
         """Up to date for these rows; None when they are cheaper: few, for the first pod of its kind."""
         last_snapshot, last_pod, last_seconds, opinion = self._last
@@ -136,6 +148,7 @@ class Opinions:
 
     def _of_all(self, snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float) -> Opinion:
         about = (pod, now_seconds, self._settings)
+        points = load_rules.points(snapshot, slice(None), *about)
         return Opinion(
             names=snapshot.names,
             first_slot=snapshot.first_slot,
@@ -143,7 +156,8 @@ class Opinions:
             since=now_seconds,
             until=self._same_until(snapshot, slice(None), now_seconds),
             judged=load_rules.judged(snapshot, slice(None), *about),
-            points=load_rules.points(snapshot, slice(None), *about),
+            points=points,
+            standings=_of_reporting(snapshot, slice(None), points),
             changed=np.zeros(len(snapshot.names), dtype=np.bool_),
         )
 
@@ -152,7 +166,8 @@ class Opinions:
         judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         mine = opinion.judged
         mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
-        opinion.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        opinion.points[rows], opinion.standings[rows] = points, _of_reporting(snapshot, rows, points)
         opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
         opinion.changed[rows], opinion.stale, opinion.since = False, False, now_seconds
 
@@ -160,3 +175,8 @@ class Opinions:
         """When the next of these nodes' reports expires; before that, time changes no opinion."""
         ends = snapshot.column(SnapshotColumn.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
         return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))
+
+
+def _of_reporting(snapshot: NodeSnapshot, part: Rows | slice, points: Floats) -> Floats:
+    """The points of these nodes, NaN where no use is reported."""
+    return np.where(snapshot.column(SnapshotColumn.MEASURED)[part] > 0, points, np.nan)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,7 +29,14 @@ from cotenant.core.model.kubernetes.protocol import (
     RESERVATION_LABEL,
     RUN_SECONDS_ANNOTATION,
 )
-from cotenant.core.model.kubernetes.qos import PriorityClass, priority_of, qos_of, with_default
+from cotenant.core.model.kubernetes.qos import (
+    PRIORITY_CLASS_LABEL,
+    QOS_LABEL,
+    PriorityClass,
+    priority_of,
+    qos_of,
+    with_default,
+)
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.reservations.reservation import PodIdentity, Reference
 from cotenant.core.model.resource import MIB, Resource
@@ -182,37 +190,53 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
     )
     identity = PodIdentity(meta.namespace, meta.name or meta.generate_name, meta.uid, labels, annotations, owners)
     assigned, initialized = _since(wire, "PodScheduled"), _since(wire, "Initialized")
-    facts = PodFacts(
+    placeholder_of = labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None
+    weight, unread = _Weight(), ""
+    try:
+        weight = _weight_of(wire, labels, annotations, settings)
+    except CotenantError as error:
+        unread = error.message
+    # a bound placeholder reserves capacity and uses none; before that it stands for its owner
+    silent = bool(unread or (placeholder_of is not None and spec.node_name))
+    return PodFacts(
         identity=identity,
         node=spec.node_name,
+        priority_class=weight.priority_class,
         daemon=any(o.kind == "DaemonSet" for o in owners),
+        requests=weight.requests,
+        estimate=(0.0, 0.0) if silent else weight.estimate,
+        predicted=(0.0, 0.0) if silent else _predicted(annotations) or weight.estimate,
         run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
         assigned_seconds=assigned,
         young_until=_young_until(annotations, (assigned, initialized), settings),
         ended=wire.status.phase in ("Succeeded", "Failed"),
         choosy=_PREFERS in bytes(spec.affinity) or _IF_POSSIBLE in bytes(spec.topology_spread_constraints),
         replica=any(o.controlling and o.kind in _SPREAD for o in owners),
-        placeholder_of=labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None,
+        placeholder_of=placeholder_of,
+        unread=unread,
     )
+
+
+class _Weight(NamedTuple):
+    """What a pod's amounts and class come to."""
+
+    requests: Mapping[str, int] = MappingProxyType({})
+    priority_class: PriorityClass = PriorityClass.NONE
+    estimate: Pair = (0.0, 0.0)
+
+
+def _weight_of(
+    wire: PodWire, labels: Mapping[str, str], annotations: Mapping[str, str], settings: LoadAwareSettings
+) -> _Weight:
+    """Worked out once for all pods that say the same; CotenantError for requests that cannot be read."""
+    spec, factors = wire.spec, factors_of(annotations, settings)
+    amounts = _ENCODER.encode(_Amounts(spec.containers, spec.init_containers, spec.overhead, spec.resources))
+    kind = (labels.get(QOS_LABEL), labels.get(PRIORITY_CLASS_LABEL), spec.priority, wire.status.qos_class)
     try:
-        return _with_amounts(facts, wire, settings)
-    except CotenantError as error:
-        return replace(facts, unread=error.message)
-
-
-def _with_amounts(facts: PodFacts, wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
-    """The facts with requests, class, estimate and prediction; QuantityError for requests that cannot be read.
-
-    A bound placeholder has neither estimate nor prediction, because it uses nothing.
-    """
-    requests, limits = _amounts_of(wire.spec, f"pod {facts.key}")
-    chosen = class_of(facts.identity.labels, wire.spec.priority, wire.status.qos_class, requests)
-    if facts.placeholder_of is not None and facts.node:
-        # It reserves capacity and uses none; before that it stands for its owner.
-        return replace(facts, requests=requests, priority_class=chosen)
-    estimate = estimate_of(chosen, (requests, limits), factors_of(facts.identity.annotations, settings))
-    predicted = _predicted(facts.identity.annotations) or estimate
-    return replace(facts, requests=requests, priority_class=chosen, estimate=estimate, predicted=predicted)
+        return _remembered(amounts, kind, tuple(factors[r] for r in RESOURCES))
+    except CotenantError:
+        _summed(spec, f"pod {wire.metadata.namespace}/{wire.metadata.name or wire.metadata.generate_name}")
+        raise
 
 
 def class_of(
@@ -238,8 +262,9 @@ def estimate_of(
 def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> Mapping[Resource, int]:
     """Scaling factors in percent: the settings', or the pod's own where pods may say them."""
     defaults = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
-    text = annotations.get(SCALING_FACTORS_ANNOTATION, "") if settings.customised_estimation else ""
-    own = _object(text)
+    if not settings.customised_estimation or SCALING_FACTORS_ANNOTATION not in annotations:
+        return defaults
+    own = _object(annotations[SCALING_FACTORS_ANNOTATION])
     return {r: own[r.value] if isinstance(own.get(r.value), int) else factor for r, factor in defaults.items()}
 
 
@@ -273,19 +298,18 @@ def _name_in(priority: PriorityClass, resource: Resource) -> str:
     return EXTENDED_RESOURCES[band, resource] if band else ""
 
 
-def _amounts_of(spec: _ExtenderPodSpec, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """What the pod requests, and its limits; worked out once for all pods that say the same."""
-    try:
-        return _remembered(
-            _ENCODER.encode(_Amounts(spec.containers, spec.init_containers, spec.overhead, spec.resources))
-        )
-    except CotenantError:
-        return _summed(spec, what)
-
-
 @lru_cache(maxsize=1024)
-def _remembered(text: bytes) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    return _summed(_DECODER.decode(text), "pod")
+def _remembered(
+    amounts: bytes, kind: tuple[str | None, str | None, int | None, str], factors: tuple[int, ...]
+) -> _Weight:
+    """kind: labels of QoS and priority class, spec.priority, status.qosClass; factors: percent by RESOURCES."""
+    requests, limits = _summed(_DECODER.decode(amounts), "pod")
+    named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
+    labels = {label: text for label, text in named if text is not None}
+    chosen = class_of(labels, kind[2], kind[3], requests)
+    return _Weight(
+        requests, chosen, estimate_of(chosen, (requests, limits), dict(zip(RESOURCES, factors, strict=True)))
+    )
 
 
 def _summed(spec: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -346,7 +370,9 @@ def _seconds(text: str) -> int | None:
 
 def _predicted(annotations: Mapping[str, str]) -> Pair | None:
     """The use that an annotation predicts, (millicores, bytes); None unless it has both."""
-    usage = _object(annotations.get(PREDICTED_USAGE_ANNOTATION, ""))
+    if PREDICTED_USAGE_ANNOTATION not in annotations:  # nearly always
+        return None
+    usage = _object(annotations[PREDICTED_USAGE_ANNOTATION])
     try:
         cpu, memory = (float(parse_amount(r, usage[r.value])) for r in RESOURCES)
     except (KeyError, CotenantError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reservations.reservation import Phase, Reservation
 from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
+from scheduler_ext.extender.name_index import NameIndex
 from scheduler_ext.extender.watch.frame import (
     SLOT_SECONDS,
     SLOTS,
@@ -53,7 +53,8 @@ def _no_forecast() -> Floats:
 class NodeSnapshot:
     """The cluster at one moment.
 
-    columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
+    rows, index: row of a name, and of many. columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on,
+    (2, SLOTS, nodes), NaN unknown.
     heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
     rooms: CPUs and devices that are free, by node, of nodes that publish theirs.
@@ -64,6 +65,7 @@ class NodeSnapshot:
 
     names: tuple[str, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
+    index: NameIndex = field(default_factory=NameIndex)
     columns: Floats = field(default_factory=_no_columns)
     ahead: Floats = field(default_factory=_no_forecast)
     first_slot: int = 0
@@ -106,12 +108,9 @@ class NodeSnapshot:
 
     def rows_of(self, names: Sequence[str]) -> Rows:
         """Row of each name, -1 where a node is not known; shape (names,)."""
-        rows = self.rows
-        try:
-            row_numbers = itemgetter(*names)(rows) if len(names) > 1 else [rows[name] for name in names]
-        except KeyError:
-            row_numbers = [rows.get(name, -1) for name in names]
-        return np.array(row_numbers, dtype=np.intp)
+        if self.index.sure:
+            return self.index.rows(names)
+        return np.array([self.rows.get(name, -1) for name in names], dtype=np.intp)
 
     def changed_since(self, steps: int) -> Rows | None:
         """Rows that changed after so many steps; None when the trail does not reach back so far."""
@@ -181,6 +180,7 @@ def _whole(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         last,
         names=names,
         rows={name: row for row, name in enumerate(names)},
+        index=NameIndex(names),
         columns=np.ascontiguousarray(values.T),
         ahead=np.full((2, SLOTS, len(names)), np.nan),
         heads=heads,

@@ -160,7 +160,7 @@ class ExtenderApp:
         if self._settings.devices.on:
             places = places[devices.begun(snapshot, pod, rows[places], self._settings.devices)]
         places = places[best_nodes.narrowed(snapshot, pod, rows[places], now, self._settings, context)]
-        return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
+        return wire.filtered(wire.quoted_names(snapshot, names, rows, places))
 
     def _prioritize(self, body: bytes) -> bytes:
         """Answer of prioritize: a score for each node that was asked, in the same order."""

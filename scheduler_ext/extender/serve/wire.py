@@ -115,11 +115,14 @@ def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
     return head + failed + between + unresolvable + tail
 
 
-def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows) -> Pieces:
-    """Each name as JSON, (names,); made anew only for a node that nobody here knows."""
-    quoted = snapshot.quoted[rows] if len(snapshot.quoted) else np.empty(len(names), dtype=object)
-    for place in np.flatnonzero(rows < 0).tolist():
-        quoted[place] = msgspec.json.encode(names[place])
+def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, places: Rows | None = None) -> Pieces:
+    """Each name as JSON, or those of some places, (places,); made anew only for a node that nobody here knows."""
+    if places is None:
+        places = np.arange(len(names))
+    chosen = rows[places]
+    quoted = snapshot.quoted[chosen] if len(snapshot.quoted) else np.empty(len(chosen), dtype=object)
+    for number in np.flatnonzero(chosen < 0).tolist():
+        quoted[number] = msgspec.json.encode(names[places[number]])
     return quoted
 
 

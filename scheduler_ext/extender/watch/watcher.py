@@ -105,7 +105,11 @@ class Watching:
         self.table = NodeTable(load)
         self.mirrors: dict[str, Mirror[Any]] = {
             "nodes": Mirror(client, PATHS["nodes"], ExtenderNodeWire, node_of, wake),
-            "pods": Mirror(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, fieldSelector=ON_NODES),
+            # a pod comes with every binding: at full speed hundreds a second
+            "pods": Mirror(
+                *(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, settings.coalesce_seconds / 2),
+                fieldSelector=ON_NODES,
+            ),
             "nodemetrics": Mirror(client, PATHS["nodemetrics"], MetricWire, metric_of, wake),
             "forecasts": Mirror(client, PATHS["forecasts"], ForecastWire, outlook_of, wake),
             "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),

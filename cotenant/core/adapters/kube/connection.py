@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from cotenant.core.adapters.kube.auth import Access
 
 CHUNK_BYTES: Final = 1 << 16
+SIZE_BYTES: Final = 1024
+"""Longest line that says the size of a chunk, with its extensions."""
+SIZE_DIGITS: Final = 12
 FRAME_BYTES: Final = 64 << 20
 """Longest line of a watch; an object in etcd is far smaller."""
 
@@ -156,13 +159,15 @@ class Stream:
         if connected is not None:
             connected.settimeout(idle_seconds)
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, gather_seconds: float = 0.0) -> Iterator[bytes]:
         """Complete lines, however they were cut into pieces; a last piece without its end is an IncompleteRead.
 
-        A line that trickles in for longer than the idle time is as silent as none.
+        A line that trickles in for longer than the idle time is as silent as none. gather_seconds: once all that came
+        is read, what follows is left so long, and then read together: each waking for a single line costs more than
+        the line. The first one after a quiet time is not left.
         """
         rest, since = bytearray(), time.monotonic()
-        while chunk := self._response.read1(CHUNK_BYTES):
+        for chunk in self._pieces():
             first, *more = chunk.split(b"\n")
             rest += first
             for piece in more:
@@ -173,8 +178,31 @@ class Stream:
                 raise TimeoutError("no complete event within the idle time")
             if len(rest) > FRAME_BYTES:
                 raise http.client.HTTPException(f"an event is longer than {FRAME_BYTES} bytes")
+            if gather_seconds and not self._more():
+                time.sleep(gather_seconds)
         if rest:
             raise http.client.IncompleteRead(bytes(rest))
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The body as it comes; IncompleteRead when it breaks off."""
+        if not self._response.chunked:
+            while piece := self._response.read1(CHUNK_BYTES):
+                yield piece
+            return
+        chunks = Chunks()
+        while not chunks.ended:
+            # more than its buffer holds: what was not read then lies in the socket, where `_more` looks
+            data = self._response.fp.read1(CHUNK_BYTES)
+            if not data:
+                raise http.client.IncompleteRead(b"")
+            yield chunks.payload(data)
+
+    def _more(self) -> bool:
+        """Whether more has come than was read."""
+        connected = self._socket
+        if connected is None:
+            return False
+        return bool(isinstance(connected, ssl.SSLSocket) and connected.pending()) or _readable(connected)
 
     def stop(self) -> None:
         """End `lines` wherever its thread waits."""
@@ -182,6 +210,49 @@ class Stream:
             with contextlib.suppress(OSError):
                 # The plain socket's shutdown: that of TLS would change the object under the reader.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class Chunks:
+    """Takes the chunked transfer coding (RFC 9112, 7.1) off a body that comes in pieces; trailers are ignored."""
+
+    def __init__(self) -> None:
+        """Before the first byte."""
+        self.ended = False
+        """The last chunk, which is empty, has come."""
+        self._rest = bytearray()
+        self._left = 0
+        """Bytes of the chunk that are due, with the two behind it; 0: the next one's size is."""
+
+    def payload(self, data: bytes) -> bytes:
+        """What these bytes hold of the body; HTTPException when they are not in this coding."""
+        rest, parts = self._rest, bytearray()
+        rest += data
+        while not self.ended:
+            if self._left == 0:
+                end = rest.find(b"\r\n")
+                if end < 0:
+                    self._checked(len(rest) < SIZE_BYTES)
+                    break
+                size = bytes(rest[:end]).partition(b";")[0].strip()
+                self._checked(0 < len(size) <= SIZE_DIGITS and not size.strip(b"0123456789abcdefABCDEF"))
+                del rest[: end + 2]
+                self._left = int(size, 16) + 2
+                self.ended = self._left == 2
+            else:
+                body = min(self._left - 2, len(rest)) if self._left > 2 else 0
+                parts += rest[:body]
+                del rest[:body]
+                self._left -= body
+                if self._left > 2 or len(rest) < self._left:
+                    break
+                self._checked(rest.startswith(b"\r\n"))
+                del rest[:2]
+                self._left = 0
+        return bytes(parts)
+
+    def _checked(self, right: bool) -> None:
+        if not right:
+            raise http.client.HTTPException("the answer is not in chunks as its head says")
 
 
 class _Whole(http.client.HTTPConnection):

@@ -66,7 +66,8 @@ class Mirror(Generic[ValueT]):
 
     kind: what an object is decoded into, with just the fields that are read. project: makes the value that is kept of
     it; an object on which it (or the decoding) fails is left out and stands in `refused`. wake: set whenever something
-    changed, and may be shared by several mirrors. query: labelSelector, fieldSelector.
+    changed, and may be shared by several mirrors. gather_seconds: so long events may wait for others, so that many cost
+    less. query: labelSelector, fieldSelector.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Mirror(Generic[ValueT]):
         kind: Any = dict[str, Any],
         project: Callable[[Any], ValueT] | None = None,
         wake: threading.Event | None = None,
+        gather_seconds: float = 0.0,
         **query: str,
     ) -> None:
         """Nothing is asked before `start`; `client` itself stays the caller's."""
@@ -90,6 +92,7 @@ class Mirror(Generic[ValueT]):
         self._decoder = decoder_of(kind)
         self._project = project
         self._wake = wake
+        self._gather_seconds = gather_seconds
         self._query = query
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._lock = threading.Lock()
@@ -227,7 +230,7 @@ class Mirror(Generic[ValueT]):
             raise ClusterError(f"watch {self.path}: was closed at once, without a word")
 
     def _read(self, stream: Stream) -> None:
-        for line in stream.lines():
+        for line in stream.lines(self._gather_seconds):
             event = decoder_of(_Event).decode(line)
             if event.type == "ERROR":
                 status = decoder_of(_WatchStatus).decode(event.object)

@@ -208,7 +208,7 @@ class ExtenderSettings(Section, frozen=True):
             ge=0,
             le=5,
         ),
-    ] = 0.05
+    ] = 0.1
     stale_seconds: Annotated[
         float,
         setting(

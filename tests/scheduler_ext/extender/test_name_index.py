@@ -1,0 +1,48 @@
+"""Rows of many names at once: the same as one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_ext.extender import name_index
+from scheduler_ext.extender.name_index import NameIndex
+from scheduler_ext.extender.snapshot import NodeSnapshot
+
+NAMES = st.text(max_size=12)
+
+
+@given(st.lists(NAMES, unique=True, max_size=60), st.lists(NAMES, max_size=30), st.randoms())
+def test_every_name_gets_its_row_and_strangers_none(known: list[str], strangers: list[str], order: object) -> None:
+    asked = [*known, *strangers, *known[:3]]
+    order.shuffle(asked)  # type: ignore[attr-defined]
+    rows = {name: row for row, name in enumerate(known)}
+    index = NameIndex(known)
+    assert index.sure
+    assert index.rows(asked).tolist() == [rows.get(name, -1) for name in asked]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=40), st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_hashes_that_crowd_one_end_are_told_apart(known: list[int], others: list[int]) -> None:
+    """Numbers stand for names, and for their hashes: 0 and the largest are among them."""
+    known = list(dict.fromkeys([*known, 0, 1, 2**64 - 2, 2**64 - 1]))
+    asked = [*known, *others]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(name_index, "_hashes", lambda names: np.array(names, dtype=np.uint64))
+        found = NameIndex(known).rows(asked)  # type: ignore[arg-type]
+    assert found.tolist() == [known.index(one) if one in known else -1 for one in asked]
+
+
+def test_names_that_share_a_hash_are_looked_up_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def equal(names: Sequence[str]) -> object:
+        return np.zeros(len(names), dtype=np.uint64)
+
+    monkeypatch.setattr(name_index, "_hashes", equal)
+    index = NameIndex(["a", "b"])
+    assert not index.sure
+    snapshot = NodeSnapshot(names=("a", "b"), rows={"a": 0, "b": 1}, index=index)
+    assert snapshot.rows_of(["b", "x", "a"]).tolist() == [1, -1, 0]
