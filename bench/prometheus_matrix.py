@@ -97,7 +97,9 @@ def main() -> int:
             measured.append(Row(f"the same, held by {name}", same, "", f"= {len(pairs)}", same == len(pairs)))
             table.append(f"| {name} with the series of each row above | the same answers: {same} of {len(pairs)} |")
     with tempfile.TemporaryDirectory() as name:
-        measured += prometheus_outages.rows(Path(name))
+        outages = list(prometheus_outages.rows(Path(name)))
+    measured += outages
+    table += map(prometheus_outages.told, outages)
     PAGE.write_text(with_table(PAGE.read_text(), table))
     record("prometheus_matrix", ".venv/bin/python -m bench.prometheus_matrix", measured)
     return int(not all(row.met for row in measured))

@@ -6,6 +6,7 @@ of pulls take minutes. Part of bench.prometheus_matrix.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,14 @@ def rows(folder: Path) -> Iterator[Row]:
             for seconds in LENGTHS_SECONDS:
                 stores = folder / f"{fault}-{seconds:g}"
                 yield _row(fault, seconds, list(_outcomes(scene, proxy, server, stores, (fault, seconds))))
+
+
+def told(row: Row) -> str:
+    """A row of the page's table: how often the numbers were the same, and how often the scan was refused."""
+    what, _, _ = row.metric.partition(": the same")
+    pulls = int(re.findall(r"= (\d+)", row.goal)[0])
+    refused = f"; {pulls - row.value:g} refused with an error and its fix" if row.value < pulls else ""
+    return f"| {what} | the same numbers: {row.value:g} of {pulls}{refused} |"
 
 
 def _outcomes(

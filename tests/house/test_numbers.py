@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench.record import ROOT
+from bench import prometheus_matrix, prometheus_outages
+from bench.record import ROOT, Row
 from bench.report import (
     BESIDE_PEERS,
     COMPARE,
@@ -28,6 +29,14 @@ def test_numbers_in_pages_are_what_the_results_say() -> None:
         text = path.read_text()
         assert END in text
         assert with_numbers(text, table) == text
+
+
+def test_every_outage_that_was_measured_is_a_row_of_the_table_of_servers() -> None:
+    (measured,) = (document["rows"] for document in results() if document["name"] == "prometheus_matrix")
+    outages = [Row(**row) for row in measured if "at each question" in row["metric"]]
+    assert len(outages) == len(prometheus_outages.FAULTS) * len(prometheus_outages.LENGTHS_SECONDS)
+    lines = prometheus_matrix.PAGE.read_text().splitlines()
+    assert [row for row in map(prometheus_outages.told, outages) if row not in lines] == []
 
 
 def test_every_result_names_its_command_commit_and_date() -> None:

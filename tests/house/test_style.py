@@ -65,6 +65,13 @@ def test_every_reason_and_defect_has_a_sentence() -> None:
     assert all(text.endswith(".") for text in [*SENTENCES.values(), *DEFECT_SENTENCES.values()])
 
 
+def test_every_reason_is_given_somewhere() -> None:
+    """By its name, or by its code where tables hold it as text."""
+    told = {ROOT / "cotenant/core/model/reasons.py", ROOT / "dashboard/tables/labels.py"}
+    code = "".join(path.read_text() for path in SOURCES if path not in told)
+    assert [r.value for r in Reason if not re.search(rf'(?<!\w)Reason\.{r.name}\b|"{r.value}"', code)] == []
+
+
 def test_every_reason_stands_in_the_documentation() -> None:
     page = (ROOT / "docs" / "reasons.md").read_text()
     assert [r.value for r in Reason if f"`{r.value}`" not in page] == []

@@ -45,7 +45,7 @@ from scheduler_ext.reservations.view import PodView
 from tests.cli.charts import named, rendered, values_of
 from tests.cli.test_install_on_cluster import can
 from tests.cluster import needing
-from tests.cluster.accounts import token_of
+from tests.cluster.accounts import await_right, token_of
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -117,7 +117,7 @@ class Traces:
             Writer(self.client, manager).send(intent)
 
     def lend(self) -> None:
-        """What the manager publishes: NodeSLO, batch amounts, its Lease and its status; by the manager itself."""
+        """What the manager publishes: NodeSLO, batch amounts, its Lease and its status; by its own account."""
         data = {"colocation-config": json.dumps({"enable": True})}
         body = {"metadata": {"name": "slo-controller-config"}, "data": data}
         self.api.create(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps", body)
@@ -127,8 +127,12 @@ class Traces:
         self.api.create(path, {**metric, "spec": {}})
         status = {"updateTime": "2099-01-01T00:00:00Z", "nodeMetric": {"nodeUsage": usage, "systemUsage": usage}}
         self.api.patch(f"{path}/{self.node}/status", {"status": status})
+        file = self.plane.folder / "lending.kubeconfig"
+        token_of(self.plane, "cotenant-manager", file)
+        await_right(self.plane, file, ("list", "pods"))
         off = ",".join(name for name in NAMES if name not in ("colocation", "node-slo"))
-        run(self.plane, "--set", f"manager.features_off=[{off}]", "serve", "manager", "--once", "--write")
+        words = ("--set", f"manager.features_off=[{off}]", "serve", "manager", "--once", "--write")
+        run(self.plane, *words, kubeconfig=file)
         assert "kubernetes.io/batch-cpu" in self.api.get(f"{NODES}/{self.node}")["status"]["allocatable"]
         assert self.api.exists(f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{self.node}")
 

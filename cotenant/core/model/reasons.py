@@ -23,7 +23,6 @@ class Reason(StrEnum):
     DELETED = "deleted"
     BEST_EFFORT = "best-effort"
     IMPLAUSIBLE = "implausible"
-    FORBIDDEN = "forbidden"
     STALE = "stale"
     FAILED = "failed"
     # a value that a rule other than the percentile decided
@@ -43,7 +42,6 @@ class Reason(StrEnum):
     LIMIT_RANGE = "limit-range"
     NODE_SIZE = "node-size"
     QUOTA = "quota"
-    COLD_START = "cold-start"
     # reclaimable capacity
     METRIC_MISSING = "metric-missing"
     METRIC_EXPIRED = "metric-expired"
@@ -64,7 +62,6 @@ class Reason(StrEnum):
     ABOVE_QUOTA_MIN = "above-quota-min"
     BEHIND_IN_QUOTA = "behind-in-quota"
     QUOTA_INVALID = "quota-invalid"
-    QUOTA_UNKNOWN = "quota-unknown"
     # gangs
     GANG_INVALID = "gang-invalid"
     GANG_INCOMPLETE = "gang-incomplete"
@@ -154,7 +151,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.DELETED: "The workload is not in the cluster any more, or has had no pod for three days.",
     Reason.BEST_EFFORT: "Asks for nothing on purpose (best effort); a request would change its QoS class.",
     Reason.IMPLAUSIBLE: "A figure is larger than any node: a unit slip somewhere, so nothing is proposed.",
-    Reason.FORBIDDEN: "The source refused to show this object.",
     Reason.STALE: "The newest sample is too old.",
     Reason.FAILED: "The computation failed for this object; the log names the cause.",
     Reason.OOM_BUMP: "The container was killed for lack of memory: what it had then, with a bump, decides.",
@@ -166,14 +162,13 @@ SENTENCES: dict[Reason, str] = {
     Reason.QOS_CLASS: "Request and limit stay equal, so that the pod keeps its QoS class.",
     Reason.WHOLE_CORES: "Rounded up to whole cores: pods of the classes LSR and LSE are bound to CPUs of their own.",
     Reason.LIMIT_KEPT: "The present limit stays: a lower one frees nothing that the scheduler counts, and can throttle or kill.",
-    Reason.HPA_SOLVED: "Moved together with the autoscaler's target: it scales at the same usage per pod as before.",
+    Reason.HPA_SOLVED: "Decided together with the autoscaler's target: it scales at the same usage per pod as before.",
     Reason.ANNOTATION: "Held at a bound that an annotation of the workload sets.",
     Reason.HEAP: "Sized together with the heap of the runtime inside: the heap and what was seen beside it have to fit.",
     Reason.SPEC_LADDER: "Rounded up to the next size in the settings.",
     Reason.LIMIT_RANGE: "Held at a bound of the namespace's LimitRange.",
     Reason.NODE_SIZE: "Held at what the largest node can give a pod beside its daemons.",
     Reason.QUOTA: "Held at what the namespace's ResourceQuota has left.",
-    Reason.COLD_START: "Too young for its own forecast; the whole request counts as used.",
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
     Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",
     Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
@@ -199,7 +194,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.ABOVE_QUOTA_MIN: "The pod may not be preempted and requests more than its quota's min; it never fits, and blocks no other pod.",
     Reason.BEHIND_IN_QUOTA: "A pod ahead in the queue of the same quota waits for a resource that this pod requests, too.",
     Reason.QUOTA_INVALID: "The pod's quota cannot be used as it is written; correct the quota.",
-    Reason.QUOTA_UNKNOWN: "The pod's quota does not exist any more; nothing bounds the pod, and it is let go.",
     Reason.SHORT_RECORD: "Too short a record for a calibrated peak; Koordinator's formula stands in.",
     Reason.NO_NODE_HIGH: "No node uses more than its high threshold.",
     Reason.NO_NODE_ABNORMAL: "Nodes are above their high threshold, but not often enough in a row.",
@@ -217,14 +211,14 @@ SENTENCES: dict[Reason, str] = {
     Reason.SYSTEM_CRITICAL: "The pod's priority is system critical.",
     Reason.LOCAL_STORAGE: "The pod keeps data on its node that a move would lose.",
     Reason.VOLUME_CLAIM: "The pod has a volume claim, and the configuration leaves such pods alone.",
-    Reason.STARTED_LATELY: "The pod came to its node less than 30 minutes ago; it is not moved again so soon.",
+    Reason.STARTED_LATELY: "The pod came to its node less than descheduler.pause_seconds ago; it is not moved again so soon.",
     Reason.POD_UNMEASURED: "The node's report has no usage of this pod, so that nobody knows what a move would gain.",
     Reason.NOTHING_GAINED: "The pod uses nothing of what its node has too little of.",
     Reason.DISRUPTION_BUDGET: "A PodDisruptionBudget lets no further pod leave now.",
     Reason.NODE_MOVE_LIMIT: "As many pods leave this node in one round as maxMigratingPerNode permits.",
     Reason.WORKLOAD_MOVE_LIMIT: "As many pods of the workload, or all its replicas, are away as its limit permits.",
     Reason.NAMESPACE_MOVE_LIMIT: "As many pods of the namespace leave in one round as maxMigratingPerNamespace permits.",
-    Reason.MOVE_LIMIT: "As many pods are moved in one round as maxMigratingGlobally, or 1 % of all pods (at least 10), permits.",
+    Reason.MOVE_LIMIT: "As many pods are moved in one round as maxMigratingGlobally, or the settings' share of all pods, permits.",
     Reason.OVERLOAD_ENDS_FIRST: "The forecast ends the overload before the pod would run elsewhere.",
     Reason.MOVE_DOES_NOT_PAY: "The restart costs more than the move gains.",
     Reason.NO_NODE_FITS: "No node below its low threshold has what the pod requests, or may run it.",

@@ -65,7 +65,7 @@ def ordered(drafts: Drafts) -> Drafts:
     for slot, draft in drafts.items():
         limit = bounded.get(Slot(slot.index, slot.resource, Field.LIMIT))
         if slot.field is Field.REQUEST and limit is not None:
-            bounded[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason)
+            bounded[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason_beside)
     return bounded
 
 

@@ -30,6 +30,11 @@ class Draft:
     must_raise: bool = False
     clamps: tuple[Clamp, ...] = ()
 
+    @property
+    def reason_beside(self) -> Reason:
+        """Of the other value of the resource where it follows this one; why this one stays is no reason to change."""
+        return Reason.OK if self.reason in (Reason.WITHIN_DEAD_BAND, Reason.LEAK) else self.reason
+
     def moved(self, rule: str, amount: float, reason: Reason) -> Draft:
         """The draft at the rule's amount, rounded down to an integer; itself when nothing changes."""
         rounded_amount = max(0, int(amount))

@@ -94,7 +94,7 @@ def memory_limit(place: ContainerContext, request_draft: Draft, demand: Resource
     draft = dead_band(place, kept_while_leaking(limit_draft, demand, place.index), MEMORY)
     if not place.policy.lower_limits:
         draft = _not_below_now(place, draft, now, MEMORY, Reason.LIMIT_KEPT)
-    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason_beside)
 
 
 def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
@@ -120,7 +120,7 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
     draft = dead_band(place, draft, CPU)
     if not place.policy.lower_limits:
         draft = _not_below_now(place, draft, now, CPU, Reason.LIMIT_KEPT)
-    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason_beside)
 
 
 def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft | None:
