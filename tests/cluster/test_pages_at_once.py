@@ -19,7 +19,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import create_nodes
 from tests.cluster.shell import Shell, environment_of
 from tests.cluster.waiting import wait_for
-from tests.support.documented import PAGES, ROOT, commands
+from tests.support.documented import PAGES, ROOT, blocks, commands
 
 INSTALLED: Final = (
     ("getting-started.md", "cotenant install --apply"),
@@ -74,11 +74,47 @@ BESIDE: Final = (
     ("reservations.md", "kubectl get reservations", 0),
     ("reservations.md", "kubectl get pods -n cotenant-reservations", 0),
     ("install-read-only.md", "kubectl apply -f deploy/rbac/reader.yaml", 0),
+    ("install-read-only.md", "kubectl apply -f deploy/rbac/prometheus.yaml", 0),
     ("install-read-only.md", "kubectl auth can-i list pods", 0),
     ("install.md", "cotenant install  ", 0),
+    ("access.md", "kubectl create serviceaccount cotenant-dashboard", 0),
+    ("access.md", "kubectl create clusterrolebinding cotenant-asks", 0),
+    ("access.md", "cotenant install --print --components applier", 0),
+    ("access.md", "kubectl create rolebinding cotenant-applier -n shop", 0),
+    ("access.md", "kubectl create rolebinding cotenant-ledger", 0),
+    ("access.md", "kubectl create rolebinding shop-team", 0),
+    ("autopilot.md", "cotenant install --components autopilot", 0),
+    ("autopilot.md", "sed 's/namespace: default/namespace: shop/' deploy/examples/autopilotpolicy.yaml", 0),
+    ("autopilot.md", "cotenant autopilot status", 0),
+    ("autopilot.md", "cotenant autopilot preview -n shop  ", 0),
+    ("autopilot.md", "cotenant autopilot preview -n shop --in-window", 0),
+    ("autopilot.md", "cotenant autopilot preview -n shop -o wide", 0),
+    ("autopilot.md", "cotenant autopilot report", 0),
+    ("autopilot.md", "kubectl create rolebinding cotenant-autopilot", 0),
+    ("autopilot.md", "cotenant autopilot act", 0),
+    ("autopilot.md", "cotenant autopilot observe", 0),
+    ("autopilot.md", "cotenant autopilot pause", 0),
+    ("autopilot.md", "cotenant autopilot resume", 0),
+    ("autopilot.md", "kubectl -n koordinator-system create configmap cotenant-autopilot", 0),
+    ("descheduler.md", "cotenant serve descheduler --once --plugin HighNodeLoad", PARTIAL),
+    ("descheduler.md", "cotenant install --components descheduler --apply", 0),
+    ("devices.md", "kubectl apply -f deploy/rbac/devices.yaml", 0),
+    ("devices.md", "kubectl get resourceslices", 0),
+    ("devices.md", "kubectl get devices.scheduling.koordinator.sh", 0),
+    ("extender.md", "cotenant install --components extender --apply", 0),
+    ("queues.md", "cotenant install --components queues,webhooks --apply", 0),
+    ("upgrade.md", "cotenant install  ", 0),
+    ("upgrade.md", "cotenant install --apply", 0),
 )
 """Page, beginning of a line, its exit code."""
-AFTERWARDS: Final = (("install.md", "cotenant uninstall  ", 0), ("install.md", "cotenant uninstall --crds --yes", 0))
+MAY: Final = {"kubectl auth can-i list pods": "yes", "kubectl auth can-i list secrets": "no",
+              "kubectl auth can-i patch deployments": "no"}  # fmt: skip
+"""Beginning of a line of install-read-only.md -> what the reader's kubeconfig, made by the page's block, is told."""
+AFTERWARDS: Final = (
+    ("install-read-only.md", "kubectl delete -f deploy/rbac/reader.yaml", 0),
+    ("install.md", "cotenant uninstall  ", 0),
+    ("install.md", "cotenant uninstall --crds --yes", 0),
+)
 """Once the servers have ended."""
 EXAMPLES: Final = """
 apiVersion: v1
@@ -86,6 +122,7 @@ kind: List
 items:
 - {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 - {apiVersion: v1, kind: Namespace, metadata: {name: research}}
+- {apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}
 - apiVersion: apps/v1
   kind: Deployment
   metadata: {name: web, namespace: shop}
@@ -122,6 +159,13 @@ def line_of(page: str, beginning: str) -> str:
     lines = {command.line for command in commands(path) if f"{command.line} ".startswith(beginning)}
     assert lines, f"{page} shows no line that begins with {beginning!r}"
     return min(lines, key=len)
+
+
+def block_of(page: str, beginning: str) -> str:
+    """The whole block of a page that begins so."""
+    (path,) = (path for path in PAGES if path.name == page)
+    (text,) = (text for text in blocks(path) if text.startswith(beginning))
+    return text
 
 
 @pytest.fixture
@@ -183,5 +227,10 @@ def test_all_servers_run_at_once_on_their_default_ports_and_the_pages_commands_b
         for path in ("shop/pods/web-7d4b9c-x2x9z", "research/pods/train-0"):
             wait_for(f"a verdict on {path}", has_condition(api, f"/api/v1/namespaces/{path}"))
         typed(terminal, BESIDE)
+        page = "install-read-only.md"
+        asked = "\n".join(f"{line_of(page, line).partition('#')[0]} || true" for line in MAY)
+        done = terminal.run(f"{block_of(page, 'export READER')}\n{asked}")
+        assert done.returncode == 0, done.stderr
+        assert [word for word in done.stdout.split() if word in ("yes", "no")] == list(MAY.values()), done.stdout
         assert all(text() is not None for text in printed.values())  # each fails the test where its server has ended
     typed(terminal, AFTERWARDS)
