@@ -69,7 +69,7 @@ class QueryPart:
     """`head` + selector + `tail`, evaluated every `step_seconds`; `scale` turns values into the signal's unit.
 
     `lead`: the answer needs one evaluation before the first slot (counters are subtracted). `series` is the expected
-    number of series per container.
+    number of series per container; where the server looks several times for one value, as many times more.
     """
 
     name: str
@@ -229,7 +229,8 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
     """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too."""
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of
-    # four samples; read in full where scrapes are as rare as that.
+    # four samples; read in full where scrapes are as rare as that. What was looked up stays in the server's memory
+    # until the answer is complete: such series count twice.
     head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 600 else "[3599s:900s])"
     gauges = (
         named(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS),
@@ -248,7 +249,7 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
         *(Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST),
     )
     return (
-        QueryPart("amounts", PartKind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=4.0),
+        QueryPart("amounts", PartKind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=8.0),
         QueryPart(
             "counters",
             PartKind.COUNTERS,
@@ -257,6 +258,6 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
             head,
             tail,
             HOUR_SECONDS,
-            series=2.0,
+            series=4.0,
         ),
     )

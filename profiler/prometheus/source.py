@@ -118,9 +118,10 @@ class PrometheusSource:
         return survey.newest(self._described(survey.newest_question(metric), moments))
 
     def _surveyed(self, text: str, moments: range) -> _Described:
-        """The survey at all moments, or where that is too much at the last one."""
+        """The survey at all moments, some at a time, or where that is too much at the last one."""
+        step = survey.MOMENTS_AT_ONCE
         try:
-            return self._described(text, moments)
+            return survey.joined([self._described(text, moments[i : i + step]) for i in range(0, len(moments), step)])
         except SourceLimit:
             self._defects[Defect.QUERY_SPLIT] += 1
             return self._described(text, moments[-1:])

@@ -39,6 +39,8 @@ DEFAULT_INTERVAL_SECONDS: Final = 60
 """Assumed where no sample tells; Prometheus' own default."""
 _COUNTED_SECONDS: Final = HOUR_SECONDS - 1
 _PARTS: Final = 14
+MOMENTS_AT_ONCE: Final = 4
+"""Evaluations in one question: the server holds all series that lived between the first and the last of them."""
 LATE_SECONDS: Final = 300
 """Prometheus' look-back: an evaluation sees no sample that is older. A newest sample older than that is a late one."""
 MOST_STEPS: Final = 10_000
@@ -117,6 +119,14 @@ def moments(start_seconds: int, end_seconds: int) -> range:
     step = min(max((end_seconds - start_seconds) // _PARTS, HOUR_SECONDS), DAY_SECONDS)
     count = min((end_seconds - start_seconds) // step, _PARTS)
     return range(end_seconds - count * step, end_seconds + 1, step)
+
+
+def joined(answers: Sequence[Answer]) -> list[tuple[dict[str, str], Floats]]:
+    """One answer of those at moments that follow each other."""
+    values: dict[frozenset[tuple[str, str]], list[Floats]] = {}
+    for labels, some in (series for answer in answers for series in answer):
+        values.setdefault(frozenset(labels.items()), []).append(some)
+    return [(dict(labels), np.concatenate(parts)) for labels, parts in values.items()]
 
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
