@@ -50,7 +50,7 @@ class Trees:
         return answer
 
     def _of_model(self, model: int, columns: Array) -> Floats:
-        value = np.full(columns.shape[1], self.base[model])
+        value, kept = np.full(columns.shape[1], self.base[model]), np.empty(columns.shape[1], dtype=np.uint16)
         for features, thresholds, remaining, leaves in zip(
             self.features[model].tolist(),
             self.thresholds[model],
@@ -61,7 +61,10 @@ class Trees:
             left = np.full(columns.shape[1], _ALL, dtype=np.uint16)
             for feature, threshold, of_no in zip(features, thresholds, remaining, strict=True):
                 if of_no != _ALL:
-                    left &= np.array([of_no, _ALL], dtype=np.uint16)[(columns[feature] <= threshold).view(np.uint8)]
+                    # arithmetic on whole columns: looking up each row's bits takes three times as long
+                    np.multiply(columns[feature] <= threshold, _ALL ^ of_no, out=kept)
+                    kept |= of_no
+                    left &= kept
             value += leaves[_FIRST_LEAF[left - 1]]
         return value
 

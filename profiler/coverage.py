@@ -133,9 +133,12 @@ def _per_series(present: Flags, alive: Flags) -> tuple[Integers, Integers, Integ
 
 def _longest_run(flags: Flags) -> Integers:
     """Length of the longest stretch of True in each row, (rows,)."""
+    longest = np.zeros(len(flags), dtype=np.int64)
+    some = np.flatnonzero(flags.any(axis=1))  # few series have a gap
     slots = np.arange(1, flags.shape[1] + 1, dtype=np.int32)
-    before = np.maximum.accumulate(np.where(flags, 0, slots), axis=1, dtype=np.int32)
-    return np.asarray((slots - before).max(axis=1, initial=0), dtype=np.int64)
+    before = np.maximum.accumulate(np.where(flags[some], 0, slots), axis=1, dtype=np.int32)
+    longest[some] = (slots - before).max(axis=1, initial=0)
+    return longest
 
 
 def _alive(present: Flags, first: Integers, end: Integers) -> Flags:

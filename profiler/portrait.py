@@ -16,6 +16,7 @@ import numpy as np
 
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.core.model.usage.lanes import Lanes
 from cotenant.core.model.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
 from cotenant.core.settings.sections.profiler import PortraitSettings
@@ -62,9 +63,13 @@ def update(
     in_group = target >= 0
     values, target = (usage.values, target) if in_group.all() else (usage.values[in_group], target[in_group])
     starts = None if pod_start_seconds is None else pod_start_seconds[in_group]
-    steady, startup = _split(values, usage, starts, settings)
-    wide = _with_presence(wide, values, startup, target, usage)
-    wide = _with_steady(wide, steady, target, usage)
+    lanes = Lanes.of(np.isfinite(values), target)
+    packed = lanes.pack(values)
+    steady, startup = _split(packed, lanes, usage, starts, settings)
+    wide = _with_presence(wide, packed, lanes, usage)
+    if startup is not None:
+        wide = _with_startup(wide, startup, target)
+    wide = _with_steady(wide, steady, lanes.groups, usage)
     return replace(wide, pattern=classify(wide, settings))
 
 
@@ -123,13 +128,13 @@ def _widened(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT
 
 
 def _split(
-    values: FloatMatrix, usage: Usage[Any], starts: Floats | None, settings: PortraitSettings
+    packed: FloatMatrix, lanes: Lanes, usage: Usage[Any], starts: Floats | None, settings: PortraitSettings
 ) -> tuple[FloatMatrix, FloatMatrix | None]:
-    """(steady, start-up) samples, no infinity: (m, T) with NaN where one is start-up, and (m, slots of the start-up).
+    """(steady, start-up) samples, no infinity: (L, T) with NaN where one is start-up, and (m, slots of the start-up).
 
     A slot belongs to the start-up when the pod began inside it or was younger than `startup_minutes` at its start.
     """
-    steady = np.where(np.isfinite(values), values, np.float32(np.nan))
+    steady = np.where(np.isfinite(packed), packed, np.float32(np.nan))
     if starts is None or not settings.startup_minutes:
         return steady, None
     grid = usage.grid
@@ -137,29 +142,35 @@ def _split(
     first = np.floor(np.clip(began, -1e6, grid.size + 1)).astype(np.int64)
     length = 60 * settings.startup_minutes / grid.step_seconds
     column = first[:, None] + np.arange(np.ceil(length) + 1, dtype=np.int64)
-    young = (column >= 0) & (column < grid.size) & (column - began[:, None] < length)
+    # only slots that the pod has to itself: others of its lane may be an older pod's
+    inside = (column >= lanes.first[:, None]) & (column < lanes.end[:, None])
     startup = np.full(column.shape, np.nan, dtype=np.float32)
-    row, near = np.nonzero(young)
-    startup[row, near] = steady[row, column[row, near]]
-    steady[row, column[row, near]] = np.nan
+    row, near = np.nonzero(inside & (column - began[:, None] < length))
+    lane, slot = lanes.lane[row], column[row, near]
+    startup[row, near] = steady[lane, slot]
+    steady[lane, slot] = np.nan
     return steady, startup
 
 
-def _with_presence(
-    portraits: Portraits[RefT], values: FloatMatrix, startup: FloatMatrix | None, target: Rows, usage: Usage[Any]
-) -> Portraits[RefT]:
-    """Portraits that know when samples were there at all, and the start-up phase's maximum and count."""
+def _with_startup(portraits: Portraits[RefT], startup: FloatMatrix, target: Rows) -> Portraits[RefT]:
+    """Portraits with the start-up phase's maximum and count."""
+    size = len(portraits.refs)
+    highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
+    counts = np.isfinite(startup).sum(axis=1).astype(np.float64)
+    return replace(
+        portraits,
+        startup_max=np.fmax(portraits.startup_max, reduce_rows(np.fmax, highest, target, size, np.nan)),
+        startup_samples=portraits.startup_samples + reduce_rows(np.add, counts, target, size, 0.0),
+    )
+
+
+def _with_presence(portraits: Portraits[RefT], packed: FloatMatrix, lanes: Lanes, usage: Usage[Any]) -> Portraits[RefT]:
+    """Portraits that know when samples were there at all."""
     size, times = len(portraits.refs), usage.grid.times()
-    present = reduce_rows(np.logical_or, np.isfinite(values), target, size, False)
+    present = reduce_rows(np.logical_or, np.isfinite(packed), lanes.groups, size, False)
     some = present.any(axis=1)
     first = np.where(some, times[present.argmax(axis=1)] if times.size else 0, np.nan)
     last = np.where(some, times[::-1][present[:, ::-1].argmax(axis=1)] if times.size else 0, np.nan)
-    changes: dict[str, Any] = {}
-    if startup is not None:
-        highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
-        counts = np.isfinite(startup).sum(axis=1).astype(np.float64)
-        changes["startup_max"] = np.fmax(portraits.startup_max, reduce_rows(np.fmax, highest, target, size, np.nan))
-        changes["startup_samples"] = portraits.startup_samples + reduce_rows(np.add, counts, target, size, 0.0)
     return replace(
         portraits,
         end_seconds=usage.grid.end_seconds,
@@ -169,7 +180,6 @@ def _with_presence(
         daily_maxima=_shifted(portraits.daily_maxima, portraits.end_seconds, usage.grid.end_seconds, np.nan),
         daily_sums=_shifted(portraits.daily_sums, portraits.end_seconds, usage.grid.end_seconds, 0.0),
         daily_counts=_shifted(portraits.daily_counts, portraits.end_seconds, usage.grid.end_seconds, 0.0),
-        **changes,
     )
 
 

@@ -166,3 +166,27 @@ def test_a_portrait_without_samples_is_unknown() -> None:
     one = portrait_of(np.full(3 * 288, np.nan))
     assert one.pattern == (Pattern.UNKNOWN,)
     assert np.isnan(one.percentile(0.9)[0])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=8))
+def test_pods_that_come_and_go_leave_what_each_of_them_alone_would(lives: list[tuple[int, int, int]]) -> None:
+    size = 120
+    values = np.full((len(lives), size), np.nan)
+    for row, (_, first, count) in enumerate(lives):
+        values[row, first : first + count] = 10 * row + np.arange(count) % 7
+    starts = np.array([MONDAY + 300.0 * first for _, first, _ in lives])
+    target = np.array([container for container, _, _ in lives])
+    pooled = build(NODES, target, usage_of(values), DEFAULTS, starts)
+    each = [
+        build(NODES, target[i : i + 1], usage_of(values[i : i + 1]), DEFAULTS, starts[i : i + 1])
+        for i in range(len(lives))
+    ]
+    # Sums and counts add up over pods; maxima are the highest of theirs. Values are whole: no sum rounds.
+    for column in ("slot_sums", "slot_counts", "daily_counts", "startup_samples", "square_sums"):
+        assert (getattr(pooled, column) == sum(getattr(one, column) for one in each)).all()
+    for column in ("daily_maxima", "startup_max", "slot_maxima"):
+        highest = np.fmax.reduce([getattr(one, column) for one in each])
+        np.testing.assert_array_equal(getattr(pooled, column), highest)
+    weights = sum(one.histograms.weights for one in each)
+    np.testing.assert_allclose(pooled.histograms.weights, weights, rtol=1e-12)

@@ -66,7 +66,7 @@ def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: fl
     Memory takes the highest because a container that is short of it is killed. NaN without a sample.
     """
     if resource is Resource.CPU:
-        values = demand_of(evidence, rows, throttled_rows(evidence))[0]
+        values = demand_of(evidence, rows, throttled_rows(evidence), np.zeros_like(rows))[1]
     else:
         values, fraction = evidence.usage[SOURCE[resource]].values[rows], 1.0
     samples = values[np.isfinite(values)]

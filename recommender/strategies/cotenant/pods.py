@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.usage.lanes import Lanes
 from cotenant.core.model.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, Signal, TimeGrid
 from recommender.evidence import Evidence, Floats, Integers, row_percentile
 
@@ -57,19 +58,21 @@ def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
     if signal not in evidence.usage or not evidence.usage[signal].grid.size:
         return columns
     grid, beside = evidence.usage[signal].grid, throttled_rows(evidence)
+    blocks = HALF_HOUR_SECONDS // grid.step_seconds, grid.start_seconds % HALF_HOUR_SECONDS // grid.step_seconds
     for owners, rows in _blocks(evidence.usage_rows[signal]):
-        demand, throttled = demand_of(evidence, rows, beside)
-        values = _steady(demand)
-        means = _half_hours(values, grid)
-        met, first, place = np.unique(owners, return_index=True, return_inverse=True)
-        for container, pods in zip(met, np.split(values, first[1:]), strict=True):
-            columns.quantiles[container] = _quantiles(pods, fractions[container])
-        weeks = _weeks(means, grid, place, len(met))
+        met, place = np.unique(owners, return_inverse=True)
+        lanes, demand, throttled = demand_of(evidence, rows, beside, place, *blocks)
+        values = _steady(demand, lanes)
+        means = _half_hours(values, *blocks)
+        of_containers = np.split(values, np.searchsorted(lanes.groups, np.arange(1, len(met))))
+        for container, samples in zip(met, of_containers, strict=True):
+            columns.quantiles[container] = _quantiles(samples, fractions[container])
+        weeks = _weeks(means, grid, lanes.groups, len(met))
         columns.daily_half_hour[met], columns.weekly_hour[met] = _daily(weeks), _weekly(weeks)
-        columns.throttled_share[met] = _share(throttled, demand, place, len(met))
-        p95 = np.where(
-            np.isfinite(means).sum(axis=1) >= LEAST_HALF_HOURS, row_percentile(0.95)(means.astype(np.float32)), np.nan
-        )
+        columns.throttled_share[met] = _share(throttled, demand, lanes.groups, len(met))
+        of_pods = lanes.blocks(means, *blocks).astype(np.float32)
+        long = np.isfinite(of_pods).sum(axis=1) >= LEAST_HALF_HOURS
+        p95 = np.where(long, row_percentile(0.95)(of_pods), np.nan)
         columns.highest_p95[met], columns.median_p95[met] = _highest_and_median(p95, place, len(met))
     return columns
 
@@ -81,15 +84,22 @@ def throttled_rows(evidence: Evidence) -> Integers:
     return np.array([place.get(ref, -1) for ref in usage.refs], dtype=np.int64)
 
 
-def demand_of(evidence: Evidence, rows: Integers, beside: Integers) -> tuple[FloatMatrix, FloatMatrix]:
-    """(usage + throttled, throttled) of these CPU usage rows, (m, T); throttled time that is not known counts as 0."""
-    values = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
-    values = np.where(np.isfinite(values) & (values >= 0), np.minimum(values, ABSURD), np.float32(np.nan))
-    throttled, throttle_rows = np.zeros_like(values), beside[rows]
-    if (throttle_rows >= 0).any():
-        refused = evidence.usage[Signal.CPU_THROTTLED_MEAN].values[throttle_rows[throttle_rows >= 0]]
-        throttled[throttle_rows >= 0] = np.where(np.isfinite(refused) & (refused > 0), np.minimum(refused, ABSURD), 0)
-    return values + throttled, throttled
+def demand_of(
+    evidence: Evidence, rows: Integers, beside: Integers, groups: Integers, width: int = 1, lead: int = 0
+) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
+    """Lanes of these CPU usage rows by group, and in them usage + throttled, and throttled time, (L, T).
+
+    Throttled time that is not known counts as 0.
+    """
+    used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
+    lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)
+    packed = lanes.pack(used)
+    packed = np.where(np.isfinite(packed) & (packed >= 0), np.minimum(packed, ABSURD), np.float32(np.nan))
+    throttled = np.zeros_like(packed)
+    if (beside[rows] >= 0).any():
+        refused = lanes.pack(evidence.usage[Signal.CPU_THROTTLED_MEAN].values, beside[rows])
+        throttled = np.where(np.isfinite(refused) & (refused > 0), np.minimum(refused, ABSURD), throttled)
+    return lanes, packed + throttled, throttled
 
 
 def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
@@ -102,13 +112,14 @@ def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
             yield owners[rows], rows
 
 
-def _steady(values: FloatMatrix) -> FloatMatrix:
+def _steady(values: FloatMatrix, lanes: Lanes) -> FloatMatrix:
     """Without the first slots of pods that began inside the window: their start-up."""
-    finite = np.isfinite(values)
-    first = finite.argmax(axis=1)
-    slot = np.arange(values.shape[1])
-    young = (first > 0)[:, None] & (slot <= first[:, None] + WARM_UP_SLOTS)
-    return np.where(young, np.float32(np.nan), values)
+    young = np.flatnonzero((lanes.first > 0) & (lanes.first < lanes.end))
+    steady = values.copy()
+    for after in range(WARM_UP_SLOTS + 1):
+        slot = np.minimum(lanes.first[young] + after, lanes.end[young] - 1)
+        steady[lanes.lane[young], slot] = np.nan
+    return steady
 
 
 def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:
@@ -120,12 +131,10 @@ def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:
     return np.partition(samples, ranks)[ranks].astype(np.float64)
 
 
-def _half_hours(values: FloatMatrix, grid: TimeGrid) -> Floats:
-    """Means of the half hours of the clock, (m, K), NaN without a sample."""
-    factor = HALF_HOUR_SECONDS // grid.step_seconds
-    lead = grid.start_seconds % HALF_HOUR_SECONDS // grid.step_seconds
-    padded = np.pad(values, ((0, 0), (lead, -(lead + grid.size) % factor)), constant_values=np.nan)
-    block = padded.reshape(len(padded), -1, factor)
+def _half_hours(values: FloatMatrix, factor: int, lead: int) -> Floats:
+    """Means of the half hours of the clock, `factor` slots each, (m, K), NaN without a sample."""
+    padded = np.pad(values, ((0, 0), (lead, -(lead + values.shape[1]) % factor)), constant_values=np.nan)
+    block = padded.reshape(len(padded), padded.shape[1] // factor, factor)
     sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
     for offset in range(factor):  # passes over all half hours beat a reduction over an axis of six
         part = block[:, :, offset]
@@ -139,7 +148,7 @@ def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
     """Mean over the pods by week and half hour of the week, from Thursday 00:00 UTC on, (size, weeks, 336)."""
     lead = grid.start_seconds // HALF_HOUR_SECONDS % WEEK
     padded = np.pad(means, ((0, 0), (lead, -(lead + means.shape[1]) % WEEK)), constant_values=np.nan)
-    weeks = padded.reshape(len(means), -1, WEEK)
+    weeks = padded.reshape(len(means), padded.shape[1] // WEEK, WEEK)
     present = np.isfinite(weeks)
     weeks = np.where(present, weeks, 0.0)
     sums, counts = np.zeros((size, *weeks.shape[1:])), np.zeros((size, *weeks.shape[1:]))

@@ -76,7 +76,9 @@ def leak(evidence: Evidence, own: CotenantSettings) -> Floats:
         return unknown
     usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
     began = _beginnings(evidence)
-    owned_rows = np.flatnonzero(rows >= 0)
+    # a pod of fewer samples than so many full days hold cannot be judged, and most that are gone lived shorter
+    least = own.leak_days * FULL_DAY * usage.grid.slots_per_day
+    owned_rows = np.flatnonzero((rows >= 0) & (np.isfinite(usage.values).sum(axis=1) >= least))
     judged, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
     for start in range(0, len(owned_rows), ROWS_AT_ONCE):
         part = owned_rows[start : start + ROWS_AT_ONCE]
