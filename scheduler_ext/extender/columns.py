@@ -137,7 +137,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     CPU in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN without a
     NodeMetric and -inf for one that was never filled: comparisons then find the first not expired, the second expired.
     """
-    row = np.zeros(WIDTH)
+    row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric
     sums = _sums(state)
     row[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1] = node.capacity
@@ -160,7 +160,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     ]
     row[SnapshotColumn.PLACEHOLDERS] = sums.placeholders
     row[SnapshotColumn.ZONE] = crc32(node.labels.get(ZONE_LABEL, "").encode())
-    return row
+    return np.array(row)
 
 
 def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
@@ -179,7 +179,7 @@ def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
     return PodShare(used, prod_used, requested, used[0] if pod.reclaimer else 0.0)
 
 
-def _put_load(row: Floats, state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
+def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
     """USED, RANKED, PROD_USED and the thresholds."""
     own, metric = state.node.thresholds, state.metric or LoadMetric()
     plain = own.usage or _pair(settings.usage)
