@@ -41,7 +41,8 @@ def _between_gaps(ordered: Floats, levels: Floats) -> Array:
     last = np.maximum(np.sum(~np.isnan(ordered), axis=-1) - 1, 0)[:, None]
     position = last * levels
     below = np.floor(position).astype(np.intp)
-    low, high = (np.take_along_axis(ordered, at, axis=-1) for at in (below, np.minimum(below + 1, last)))
+    first = np.arange(len(ordered))[:, None] * ordered.shape[-1]
+    low, high = (ordered.ravel().take(first + at) for at in (below, np.minimum(below + 1, last)))
     result: Array = (low + (high - low) * (position - below)).astype(np.float32)
     return result
 

@@ -18,8 +18,9 @@ Floats = npt.NDArray[np.floating[Any]]
 def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:
     """Mean quantile loss over slots and levels: max(q (y - f), (q - 1) (y - f)) (Koenker and Bassett 1978)."""
     error = actual[..., None] - quantiles
-    # max(q e, (q - 1) e) = q e + max(-e, 0)
-    slots = (error @ levels.astype(error.dtype) - np.minimum(error, 0).sum(axis=-1)) / len(levels)
+    # max(q e, (q - 1) e) = (q - 0.5) e + 0.5 |e|, each a product with a vector
+    half = np.full(len(levels), 0.5, dtype=error.dtype)
+    slots = (error @ (levels.astype(error.dtype) - half) + np.abs(error) @ half) / len(levels)
     return _mean(slots)
 
 

@@ -9,7 +9,7 @@ and the last hours are forecast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -112,9 +112,15 @@ class _Shard:
     grid: TimeGrid
     settings: ForecastingSettings
     names: tuple[str, ...]
+    bases: dict[int, Floats] = field(default_factory=dict)
 
     def base(self, origin: int) -> Floats:
         """How much a day differed from the one before, as known at an origin (0 = now), (n,), never 0."""
+        if origin not in self.bases:
+            self.bases[origin] = self._base(origin)
+        return self.bases[origin]
+
+    def _base(self, origin: int) -> Floats:
         day = self.grid.slots_per_day
         past = self.history[:, : self.grid.size - origin * day]
         change = np.abs(past[:, day:] - past[:, : max(0, past.shape[1] - day)])

@@ -97,16 +97,10 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     day_count = min(days, -(-history.shape[1] // day))
     tail = history[:, max(0, history.shape[1] - day_count * day) :]
     padded = np.pad(tail, ((0, 0), (day_count * day - tail.shape[1], 0)), constant_values=np.nan)
-    # a day a row of memory: whole columns are added, NaN goes last
-    ordered = np.sort(padded.reshape(len(history), day_count, day).transpose(0, 2, 1), axis=2).transpose(2, 0, 1)
-    present = ~np.isnan(ordered)
-    count = present.sum(axis=0, dtype=history.dtype)
-    total, mass = np.zeros((2, len(history), day), dtype=history.dtype)
-    for rank, (values, some) in enumerate(zip(ordered, present, strict=True)):
-        weight = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
-        total += np.where(some, values, 0) * weight
-        mass += weight
-    middle = np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0)
+    ordered = np.sort(padded.reshape(len(history), day_count, day).transpose(0, 2, 1), axis=2)  # NaN goes last
+    known = ~np.isnan(ordered)
+    weights = _mid_weights(day_count).astype(history.dtype)[known.sum(axis=2)]
+    middle = np.einsum("nsd,nsd->ns", np.where(known, ordered, 0), weights)
     around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
     present = ~np.isnan(around)
     smooth: Floats = np.divide(
@@ -118,6 +112,15 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     return smooth
 
 
+def _mid_weights(most: int) -> Floats:
+    """What the values of each rank count for in the mid-mean of 0..most values, (most + 1, most); NaN of none."""
+    count, rank = np.arange(most + 1)[:, None], np.arange(most)
+    inside = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
+    weights: Floats = inside / np.maximum(inside.sum(axis=1, keepdims=True), 0.5)
+    weights[0] = np.nan
+    return weights
+
+
 def decayed(residual: Floats, half_life: float) -> Array:
     """Exponentially weighted mean of the residuals (n, slots) up to each slot; a gap keeps the one before, (n, slots).
 
@@ -127,38 +130,33 @@ def decayed(residual: Floats, half_life: float) -> Array:
         return np.empty(residual.shape, dtype=np.float32)
     decay = 0.5 ** (1 / half_life)
     present = ~np.isnan(residual)
-    level = _filtered(np.where(present, residual, 0).astype(np.float64), decay).astype(np.float32)
-    gappy = np.flatnonzero(~present.all(axis=1))
-    if gappy.size:
-        level[gappy] = _decayed_over_gaps(residual[gappy], present[gappy], decay)
-    return level
-
-
-def _decayed_over_gaps(residual: Floats, present: npt.NDArray[np.bool_], decay: float) -> Array:
-    """The filter runs over what is present, moved together; gaps then take what came before them."""
-    close = np.take_along_axis(residual, np.argsort(~present, axis=1, kind="stable"), axis=1)
-    level = _filtered(np.nan_to_num(close.astype(np.float64)), decay)
     count = present.cumsum(axis=1)
-    before = np.where(count > 0, np.take_along_axis(level, np.maximum(count - 1, 0), axis=1), np.nan)
-    return before.astype(np.float32)
+    # the filter runs over what is present, moved together; gaps then take what came before them
+    together = np.zeros(residual.shape, dtype=np.float32)
+    together[np.arange(residual.shape[1]) < count[:, -1:]] = residual[present]
+    level = np.pad(_filtered(together, decay), ((0, 0), (1, 0)), constant_values=np.nan)
+    count += np.arange(len(level))[:, None] * level.shape[1]
+    return level.ravel().take(count)
 
 
-def _filtered(values: Floats, decay: float) -> Floats:
+def _filtered(values: Array, decay: float) -> Array:
     """level[t] = decay x level[t - 1] + (1 - decay) x value[t], from level[0] = value[0]; values (n, slots), slots > 0.
 
     In blocks: a level is a weighted sum of its block's values, and what remains of the last level before the block.
     """
     place = np.arange(_SLOTS_PER_BLOCK)
     age = place - place[:, None]
-    weights = np.where(age >= 0, (1 - decay) * decay ** np.maximum(age, 0), 0.0)
-    remains = decay ** (place + 1)
+    weights = np.where(age >= 0, (1 - decay) * decay ** np.maximum(age, 0), 0.0).astype(np.float32)
+    remains = (decay ** (place + 1)).astype(np.float32)
     slots = values.shape[1]
     padded = np.pad(values, ((0, 0), (0, -slots % _SLOTS_PER_BLOCK)))
-    levels: Floats = padded.reshape(len(values), -1, _SLOTS_PER_BLOCK) @ weights
-    before = values[:, :1]
+    levels: Array = padded.reshape(len(values), -1, _SLOTS_PER_BLOCK) @ weights
+    before = np.empty(levels.shape[:2], dtype=np.float32)
+    last = values[:, 0]
     for block in range(levels.shape[1]):
-        levels[:, block] += before * remains
-        before = levels[:, block, -1:]
+        before[:, block] = last
+        last = levels[:, block, -1] + last * remains[-1]
+    levels += before[:, :, None] * remains
     return levels.reshape(padded.shape)[:, :slots]
 
 

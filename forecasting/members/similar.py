@@ -67,9 +67,9 @@ class SimilarMoments:
         """
         distance = _unlike(_standardised(history), moments, int(moments[0])) + time_distance
         nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
-        slots = nearest[:, None, :] + np.arange(horizon)[:, None]
-        came = np.take_along_axis(history, slots.reshape(len(history), -1), axis=1)
-        return row_quantiles(came.reshape(slots.shape), LEVEL_ARRAY)
+        firsts = nearest + np.arange(len(history))[:, None] * history.shape[1]
+        came = history.ravel().take(firsts[:, None, :] + np.arange(horizon)[:, None])
+        return row_quantiles(came, LEVEL_ARRAY)
 
 
 def _standardised(history: FloatMatrix) -> Array:
