@@ -145,14 +145,16 @@ def _daily_maxima(values: FloatMatrix, grid: TimeGrid, since: Floats) -> FloatMa
 
 def _leak_of_rows(days: FloatMatrix, own: CotenantSettings) -> Floats:
     """Bytes a day of each pod: positive for a leak, 0 for none, NaN where there are too few days, (m,)."""
-    leak_bytes_per_day = np.full(len(days), np.nan)
-    enough = np.flatnonzero(np.isfinite(days).sum(axis=1) >= own.leak_days)
-    for row in enough:
-        maxima = days[row][np.isfinite(days[row])].astype(np.float64)
-        older, newer = np.triu_indices(len(maxima), k=1)
-        slopes = (maxima[newer] - maxima[older]) / (newer - older)
-        slope = float(np.median(slopes))
-        rising = (slopes > 0).mean() >= own.leak_agreement
-        real = rising and slope * (len(maxima) - 1) >= own.leak_rise_fraction * maxima[0] > 0
-        leak_bytes_per_day[row] = slope if real else 0.0
-    return leak_bytes_per_day
+    present = np.isfinite(days)
+    count = present.sum(axis=1)
+    # full days move together: as many apart as there are full days between them
+    together = np.take_along_axis(days, np.argsort(~present, axis=1, kind="stable"), axis=1).astype(np.float64)
+    if not (count >= own.leak_days).any():
+        return np.full(len(days), np.nan)
+    older, newer = np.triu_indices(days.shape[1], k=1)
+    slopes = (together[:, newer] - together[:, older]) / (newer - older)
+    slope, pairs = _median(slopes), np.maximum(count * (count - 1) // 2, 1)
+    rising = (slopes > 0).sum(axis=1) / pairs >= own.leak_agreement
+    least = own.leak_rise_fraction * together[:, 0]
+    real = rising & (slope * (count - 1) >= least) & (least > 0)
+    return np.where(count >= own.leak_days, np.where(real, slope, 0.0), np.nan)
