@@ -1,9 +1,9 @@
 """One gradient booster for all series of a shard: learns the residual of the mixture's quantiles from members' spread.
 
-Pure and deterministic (a seed draws the rows). Rows are half hours of rehearsed days: features and targets are
-distances from the median of the mixture, in units of a scale that each series takes from its own band and past losses,
-so that millicores and bytes, idle and busy series teach each other. It learns from rehearsed days but the newest, and
-is weighed by how it did on that one.
+Pure and deterministic (a seed draws the rows); scikit-learn is loaded when a booster is trained, never on import. Rows
+are half hours of rehearsed days: features and targets are distances from the median of the mixture, in units of a
+scale that each series takes from its own band and past losses, so that millicores and bytes, idle and busy series
+teach each other. It learns from rehearsed days but the newest, and is weighed by how it did on that one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.light_imports import without_pandas
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import FloatMatrix
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import LEVEL_ARRAY, Array, in_order
-from forecasting.trees import DEPTH, FEWEST_IN_LEAF, Trees, grow
+from forecasting.trees import Trees, of_models
 
 Floats = npt.NDArray[np.floating[Any]]
 
 SEED: Final = 0
 TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels with a model of their own; those between are linear between them, those above lie as in the mixture."""
+_ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 20, 0.15, 15, 60, 63
 _SERIES_PER_BLOCK: Final = 128
 _FARTHEST: Final = 60.0
 """Targets are held within this many scales: one outlier must not bend a tree."""
@@ -97,7 +99,7 @@ def features(moment: BoosterInput, scale: Floats) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Booster:
-    """Trees for TRAINED_LEVELS; `rows` and `series` are what they learned from."""
+    """Trained trees, a model a level of TRAINED_LEVELS; `rows` and `series` are what they learned from."""
 
     trees: Trees
     rows: int
@@ -126,10 +128,10 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
         return None
     drawn = _rows(actual, settings.booster_rows)
     columns, targets = zip(*(_sample(m, a, d) for m, a, d in zip(moments, actual, drawn, strict=True)), strict=True)
-    x, y = np.concatenate(columns), np.concatenate(targets).astype(np.float32)
-    if len(y) < 2 * FEWEST_IN_LEAF * 2**DEPTH:
+    x, y = np.concatenate(columns), np.concatenate(targets)
+    if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
         return None
-    return Booster(grow(x, y, np.array(TRAINED_LEVELS)), len(y), series)
+    return Booster(of_models(_fitted(x, y, settings.booster_threads)), len(y), series)
 
 
 def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
@@ -152,6 +154,30 @@ def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.boo
 def _blocks(series: int) -> Iterator[slice]:
     """Series whose features exist at the same time: 48 slots and fifty columns of double precision each."""
     return (slice(first, first + _SERIES_PER_BLOCK) for first in range(0, series, _SERIES_PER_BLOCK))
+
+
+def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
+    """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
+    # Loaded here: most processes never train, and some must stay light.
+    with without_pandas():
+        from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+    with threadpool_limits(limits=threads, user_api="openmp"):
+        return tuple(
+            HistGradientBoostingRegressor(
+                loss="quantile",
+                quantile=level,
+                max_iter=_ITERATIONS,
+                learning_rate=_RATE,
+                max_leaf_nodes=_LEAVES,
+                min_samples_leaf=_FEWEST_IN_LEAF,
+                max_bins=_BINS,
+                early_stopping=False,
+                random_state=SEED,
+            ).fit(x, y)
+            for level in TRAINED_LEVELS
+        )
 
 
 def _every_level(away: Floats) -> Floats:

@@ -33,7 +33,7 @@ if [ "$role" = node ]; then
     $python -c 'import enforcer.__main__, enforcer.assembly, grpc, google.protobuf, numpy, ssl, sqlite3'
     chroot "$root" /usr/sbin/tc -V && chroot "$root" /usr/sbin/nft --version
 else
-    $python -c 'import dash, kubernetes, pandas, pyarrow.dataset, pyarrow.parquet, scipy.optimize'
+    $python -c 'import dash, kubernetes, pandas, pyarrow.dataset, pyarrow.parquet, scipy.optimize, sklearn.ensemble'
     $python -c 'import statsmodels.api, uvloop, httptools, ssl, sqlite3; import cotenant.apps.cli.main'
 fi
 sh /images/sbom.sh "$root" "$role"

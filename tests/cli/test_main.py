@@ -230,11 +230,11 @@ def test_debug_lets_the_traceback_through() -> None:
 
 
 def test_a_missing_package_is_said_with_the_line_that_installs_it() -> None:
-    error = in_words(ModuleNotFoundError("No module named 'yaml.nodes'", name="yaml.nodes"))
+    error = in_words(ModuleNotFoundError("No module named 'sklearn.ensemble'", name="sklearn.ensemble"))
     assert error is not None
     assert (error.message, error.fix) == (
-        "the package PyYAML is not installed",
-        'Run pip install "cotenant[cli]".',
+        "the package scikit-learn is not installed",
+        'Run pip install "cotenant[analytics]".',
     )
     assert in_words(ModuleNotFoundError("No module named 'cotenant.nothing'", name="cotenant.nothing")) is None
     assert in_words(ValueError("x")) is None

@@ -228,7 +228,7 @@ def test_completion_knows_commands_and_subcommands() -> None:
 
 
 def test_version_imports_nothing_heavy() -> None:
-    heavy = ("numpy", "pandas", "pyarrow", "kubernetes", "dash", "statsmodels", "requests", "yaml")
+    heavy = ("numpy", "pandas", "pyarrow", "kubernetes", "dash", "sklearn", "statsmodels", "requests", "yaml")
     code = (
         "import sys, atexit\nfrom cotenant.apps.cli.main import run\n"
         f"atexit.register(lambda: print(sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr))\nrun()"

@@ -389,7 +389,7 @@ def test_node_status_shows_what_is_held_and_why(node: Kubepods, batch: Pod, tmp_
 def test_the_agent_loads_none_of_the_heavy_packages(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
     code = (
         "import sys, enforcer.__main__ as m; "
-        "heavy = {'typer', 'pydantic', 'kubernetes', 'pandas', 'statsmodels', 'dash', 'yaml', 'httpx'}; "
+        "heavy = {'typer', 'pydantic', 'kubernetes', 'pandas', 'sklearn', 'statsmodels', 'dash', 'yaml', 'httpx'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

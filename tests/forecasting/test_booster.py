@@ -14,6 +14,7 @@ from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.booster import Booster, BoosterInput, feature_names, features, scale_of, train
 from forecasting.losses import pinball
+from forecasting.trees import LEAVES, of_models
 
 DEFAULTS = msgspec.structs.replace(ForecastingSettings(), booster_rows=5000)
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
@@ -103,10 +104,42 @@ def test_levels_above_the_trained_lie_as_in_the_choice() -> None:
     assert same.mean() > 0.95
 
 
-def test_the_engine_is_imported_without_heavy_packages() -> None:
+@pytest.mark.parametrize("target", ["steps", "constant"])
+def test_trees_predict_what_the_library_that_grew_them_predicts(target: str) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor  # a second of every collection
+
+    rng = np.random.default_rng(0)
+    rows = rng.normal(0, 1, (2000, 5)).astype(np.float32)
+    values = np.zeros(2000) if target == "constant" else np.sign(rows[:, 0]) * rows[:, 1] + rng.normal(0, 0.1, 2000)
+    models = [
+        HistGradientBoostingRegressor(
+            loss="quantile", quantile=level, max_iter=8, max_leaf_nodes=LEAVES, early_stopping=False
+        ).fit(rows, values)
+        for level in (0.1, 0.9)
+    ]
+    trees = of_models(models)
+    # rows that were learned from lie next to thresholds; others anywhere
+    for asked in (rows, rng.normal(0, 3, (20_000, 5)).astype(np.float32)):
+        np.testing.assert_array_equal(trees.predict(asked), np.stack([m.predict(asked) for m in models], axis=-1))
+
+
+def test_the_engine_is_imported_without_scikit_learn() -> None:
     code = """
 import sys, forecasting.engine
-print(sorted({name.split(".")[0] for name in sys.modules} & {"statsmodels", "pandas"}))
+print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmodels", "pandas"}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"
+
+
+def test_it_is_trained_without_pandas() -> None:
+    code = """
+import sys, numpy as np
+from forecasting.booster import _fitted
+rows = np.random.default_rng(0).normal(0, 1, (200, 3)).astype(np.float32)
+models = _fitted(rows, rows[:, 0].astype(np.float64), threads=1)
+assert models[0].predict(rows[:5]).shape == (5,)
+assert "sklearn" in sys.modules and "pandas" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer", "dashboard")
 PACKAGES = ("cotenant", "autopilot", "changes", *ROOMS)
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
-HEAVY = ("pandas", "statsmodels", "dash")
+HEAVY = ("pandas", "sklearn", "statsmodels", "dash")
 
 
 def imports_of(tree: ast.Module) -> set[str]:
@@ -65,7 +65,7 @@ def test_a_room_near_the_node_starts_without_heavy_packages(room: str) -> None:
 
 @pytest.mark.slow
 def test_the_web_process_starts_without_learning_packages() -> None:
-    assert not modules_after("import dashboard.app") & {"statsmodels", "kubernetes"}
+    assert not modules_after("import dashboard.app") & {"sklearn", "statsmodels", "kubernetes"}
 
 
 def test_no_dependency_installs_a_package_with_a_name_of_ours() -> None:

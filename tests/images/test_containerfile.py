@@ -15,7 +15,7 @@ from tools.check_images import LIMIT_MEGABYTES
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "deploy" / "images"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ANALYTICS = ("pandas", "scipy", "statsmodels", "dash", "plotly", "pyarrow", "kubernetes")
+ANALYTICS = ("pandas", "scikit-learn", "scipy", "statsmodels", "dash", "plotly", "pyarrow", "kubernetes")
 
 
 def stages() -> Mapping[str, tuple[str, str]]:

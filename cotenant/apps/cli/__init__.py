@@ -5,7 +5,7 @@ How to add a command (read `version.py`, the shortest one):
 1. Write `<family>/<name>.py` with `app = new_app()` and one function under `@app.command(epilog=examples(...))`;
    several functions make a family with subcommands. Every example must parse: a test tries them all.
 2. Add one `CommandEntry` to `registry.py`: to `COMMANDS` or a group. The module is imported only when called, so
-   it may import numpy at its top; pandas, statsmodels and the like stay inside functions.
+   it may import numpy at its top; pandas, scikit-learn and the like stay inside functions.
 3. Take `ctx: typer.Context`; `session_of(ctx).load({"profiler.window_days": days}).settings` are the settings with the
    command's own flags on top (None = flag not given).
 4. Return data through `output.print_table(table, output, headers=...)` or `output.print_document(obj, output)`, with

@@ -11,7 +11,7 @@ PACKAGES: Final = {
     "base": ("numpy", "structlog", "prometheus-client", "msgspec"),
     "cli": ("typer", "rich", "PyYAML"),
     "scan": ("prometheus-api-client", "requests", "pyarrow", "fsspec"),
-    "analytics": ("pandas", "statsmodels"),
+    "analytics": ("pandas", "scikit-learn", "statsmodels"),
     "cluster": ("kubernetes", "jsonpatch"),
     "webhook": ("httptools", "uvloop", "cryptography"),
     "node": ("grpcio", "protobuf"),
@@ -20,7 +20,7 @@ PACKAGES: Final = {
 }
 """Distributions by the extra that brings them first."""
 
-_IMPORTED_AS: Final = {"PyYAML": "yaml", "grpcio": "grpc", "protobuf": "google"}
+_IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "grpc", "protobuf": "google"}
 
 
 def installed(distribution: str) -> str | None:

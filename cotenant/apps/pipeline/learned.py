@@ -25,16 +25,16 @@ from forecasting.booster import Booster
 from forecasting.learned import Learned
 from forecasting.plugins import members
 from forecasting.shard import MixtureFit
-from forecasting.trees import Trees
+from forecasting.trees import LEAVES, Trees
 
 _FOLDER: Final = "learned-forecasts"
-_FORM: Final = "2"
+_FORM: Final = "1"
 """Rises whenever what is learned, or how it is stored, changes its meaning."""
 _TREES: Final = "-trees"
 _END: Final = "end_seconds"
 """Of the learning, in the stamps of both blocks."""
 _SERIES_PARTS: Final = ("scores", "booster_scores", "lifts", "errors")
-_TREE_PARTS: Final = ("features", "bounds", "leaves")
+_TREE_PARTS: Final = ("features", "thresholds", "remaining", "leaves")
 _Block = dict[str, npt.NDArray[Any]]
 
 
@@ -84,10 +84,10 @@ def _key(settings: ForecastingSettings) -> str:
 
 
 class _Boosted(msgspec.Struct):
-    """What a stored fit holds beside its arrays: its number of series and trees, what its booster learned from."""
+    """What a stored fit holds beside its arrays: its number of series and models, what its booster learned from."""
 
     size: int
-    trees: int = 0
+    models: int = 0
     base: tuple[float, ...] = ()
     rows: int = 0
     series: int = 0
@@ -102,7 +102,7 @@ def _encoded(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
         **{part: np.concatenate([getattr(fit, part) for fit in fits]) for part in _SERIES_PARTS},
     }
     grown = [fit.booster.trees for fit in fits if fit.booster]
-    trees = {part: _rows([getattr(of, part) for of in grown]) for part in _TREE_PARTS}
+    trees = {part: _rows([getattr(of, part) for of in grown], part) for part in _TREE_PARTS}
     boosted = msgspec.json.encode([_boosted(fit) for fit in fits]).decode()
     return series, trees, {_END: str(learned.end_seconds), "fits": boosted}
 
@@ -112,22 +112,25 @@ def _boosted(fit: MixtureFit) -> _Boosted:
         return _Boosted(len(fit.scores))
     trees = fit.booster.trees
     return _Boosted(
-        len(fit.scores), len(trees.leaves), tuple(trees.base.tolist()), fit.booster.rows, fit.booster.series, fit.card
+        len(fit.scores), len(trees.base), tuple(trees.base.tolist()), fit.booster.rows, fit.booster.series, fit.card
     )
 
 
-def _rows(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Trees of all boosters, one a row."""
-    return np.concatenate([part.reshape(len(part), -1) for part in parts]) if parts else np.zeros((0, 1))
+def _rows(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    """Trees of all boosters, one a row; none of the right shape where there are no boosters."""
+    if not parts:
+        return np.zeros((0, LEAVES if name == "leaves" else LEAVES - 1))
+    return np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
 
 
 def _decoded(series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], trees: Mapping[str, Any]) -> Learned:
     """Inverse of `_encoded`; KeyError, ValueError or msgspec's errors for what it did not write."""
     boosted = msgspec.json.decode(stamp["fits"], type=list[_Boosted])
+    trees_per_model = len(trees["leaves"]) // max(1, sum(one.models for one in boosted))
     fits, first, first_tree = [], 0, 0
     for one in boosted:
-        rows, own = slice(first, first + one.size), slice(first_tree, first_tree + one.trees)
-        booster = _booster(one, {part: trees[part][own] for part in _TREE_PARTS}) if one.trees else None
+        rows, own = slice(first, first + one.size), slice(first_tree, first_tree + one.models * trees_per_model)
+        booster = _booster(one, {part: trees[part][own] for part in _TREE_PARTS}) if one.models else None
         scores, boosted_scores, lifts, errors = (series[part][rows] for part in _SERIES_PARTS)
         fits.append(MixtureFit(scores, boosted_scores, lifts, errors, booster, one.card))
         first, first_tree = rows.stop, own.stop
@@ -138,6 +141,5 @@ def _decoded(series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], t
 
 
 def _booster(of: _Boosted, trees: Mapping[str, npt.NDArray[Any]]) -> Booster:
-    base = np.array(of.base, dtype=np.float32)
-    leaves = trees["leaves"].reshape(of.trees, -1, len(base))
-    return Booster(Trees(base, trees["features"], trees["bounds"], leaves), of.rows, of.series)
+    shaped = {part: rows.reshape(of.models, -1, rows.shape[-1]) for part, rows in trees.items()}
+    return Booster(Trees(np.array(of.base), **shaped), of.rows, of.series)

@@ -1,6 +1,7 @@
 """Import libraries that take pandas along where it is installed, without it.
 
-Arrow imports it at its first array: 35 to 60 MiB of a process that never makes a DataFrame.
+Arrow imports it at its first array, and scikit-learn with its first module: 35 to 60 MiB of a process that never makes
+a DataFrame.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def test_the_serving_process_is_light() -> None:
     code = "import scheduler_ext.extender.serve.service, scheduler_ext.extender.watch.watcher, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"pandas", "statsmodels", "dash", "scipy", "pyarrow", "kubernetes", "typer"}
+    assert not loaded & {"pandas", "sklearn", "statsmodels", "dash", "scipy", "pyarrow", "kubernetes", "typer"}
 
 
 def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> None:

@@ -103,6 +103,7 @@ class ForecastingSettings(Section, frozen=True):
     booster_minimum_series: Annotated[
         int, setting("Series below which no booster is trained.", unit="series", ge=2, le=100_000)
     ] = 50
+    booster_threads: Annotated[int, setting("Threads of the booster's training.", ge=1, le=64)] = 1
     coverage_step: Annotated[
         float,
         setting("How fast a series answers to its own misses of the upper quantiles (adaptive conformal).", ge=0, le=1),
