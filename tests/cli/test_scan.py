@@ -17,6 +17,7 @@ import yaml
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.command_line import LEAN, cotenant
+from tests.support.extent import full_rows
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server
@@ -71,14 +72,30 @@ def test_a_scan_whose_questions_for_counters_fail_is_partial_and_lowers_no_memor
     assert all(row["cpu_reason"] != "history-incomplete" for row in rows)
 
 
-def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(shop: Shop, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "said", "fix"),
+    [
+        ("401", "answered 401", "Give credentials"),
+        *full_rows(
+            ("500", "answered 500", "Read the server's log"),
+            ("503-html", "answered 503", "Read the server's log"),
+            ("429", "answered 429", "in_flight=1"),
+            ("422-too-large", "answered 422", "fix:"),
+            ("hang", "did not answer in time", "fix:"),
+        ),
+    ],
+)
+def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(
+    shop: Shop, tmp_path: Path, fault: str, said: str, fix: str
+) -> None:
+    impatient = ("profiler.prometheus.outage_seconds=0", "profiler.prometheus.timeout_seconds=2")
     with FaultProxy(shop.url) as proxy:
-        proxy.fault = lambda _, query: "401" if "rate(" in query else None
-        done = scan(Shop(shop.cluster, proxy.url), tmp_path)
-    assert done.returncode == 1
-    assert "answered 401" in done.stderr
+        proxy.fault = lambda _, query: fault if "rate(" in query else None
+        done = scan(Shop(shop.cluster, proxy.url), tmp_path, *(word for one in impatient for word in ("--set", one)))
+    assert done.returncode == 1, done.stderr
+    assert said in done.stderr
     assert "holds no CPU usage" not in done.stderr
-    assert "Give credentials" in done.stderr
+    assert fix in done.stderr
 
 
 def test_a_scan_recommends_for_every_container_that_runs(shop: Shop, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus import PrometheusSource
 from profiler.prometheus.client import Client
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
-from tests.support.extent import full
+from tests.support.extent import full, full_rows
 from tests.support.faultproxy import Fault, FaultProxy
 from tests.support.prometheus import Server, free_port
 from tests.support.timer import LeapingTimer
@@ -135,7 +135,9 @@ class Outages:
         return self.name if now < self.ends.setdefault(query, now + self.seconds) else None
 
 
-@pytest.mark.parametrize(("fault", "seconds"), [("503-html", 40.0), ("429", 5.0)])
+@pytest.mark.parametrize(
+    ("fault", "seconds"), [("503-html", 40.0), ("429", 5.0), *full_rows(("503-html", 5.0), ("429", 40.0))]
+)
 def test_an_outage_at_each_question_in_turn_costs_time_and_no_data(
     served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str, seconds: float
 ) -> None:

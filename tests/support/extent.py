@@ -11,4 +11,9 @@ from _pytest.mark import ParameterSet
 
 def full(*values: object) -> list[ParameterSet]:
     """Parameters of the full form alone: what fails for one of them nearly always fails for the small form's too."""
-    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
+    return full_rows(*((value,) for value in values))
+
+
+def full_rows(*rows: tuple[object, ...]) -> list[ParameterSet]:
+    """The same where a case has several parameters."""
+    return [pytest.param(*row, marks=pytest.mark.soak) for row in rows]
