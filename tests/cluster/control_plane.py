@@ -19,6 +19,7 @@ import subprocess
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -171,10 +172,8 @@ class ControlPlane:
 
     def api(self, kubeconfig: Path | None = None, timeout: float = 60.0) -> Api:
         """A plain client for assertions, as the administrator or as whom a kubeconfig names."""
-        document = yaml.safe_load((kubeconfig or self.admin_kubeconfig).read_text())
-        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        tls = client_tls(cluster["certificate-authority"], user["client-certificate"], user["client-key"])
-        return Api(cluster["server"], tls, timeout)
+        path = kubeconfig or self.admin_kubeconfig
+        return Api(*_access(path, path.stat().st_mtime_ns), timeout)
 
     def client(self, kubeconfig: Path, **settings: Any) -> KubeClient:
         """The product's client as somebody, mostly `account(plane, NAME)`; `settings` are fields of KubeSettings."""
@@ -324,6 +323,15 @@ class ControlPlane:
             f"--config={STAGES}",
             f"--node-lease-duration-seconds={40 if self.options.heartbeats else 0}",
         ]
+
+
+@lru_cache(maxsize=64)
+def _access(kubeconfig: Path, _written_ns: int) -> tuple[str, ssl.SSLContext]:
+    """Server and credentials of a kubeconfig as it was written then: tests that wait ask for them 20 times a second."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    tls = client_tls(cluster["certificate-authority"], user["client-certificate"], user["client-key"])
+    return cluster["server"], tls
 
 
 def _says_ok(url: str) -> bool:
