@@ -224,6 +224,7 @@ def test_rows_of_jobs_show_phase_steps_and_reason() -> None:
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?", fullmatch=True)
 
 
+@pytest.mark.slow
 @given(NAMES, NAMES, st.uuids())
 def test_names_of_jobs_fit_the_server_and_differ_by_pod(namespace: str, name: str, uid: object) -> None:
     made = name_of(namespace, name, str(uid))

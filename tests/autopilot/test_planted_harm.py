@@ -218,6 +218,7 @@ def played(world: PlantedWorld, most_rounds: int) -> HarmStory:
     raise AssertionError(f"things still move after {most_rounds} rounds")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workloads", [8, *full(50)])
 def test_planted_harm_is_rolled_back_in_its_window_and_stops_everything(tmp_path: Path, workloads: int) -> None:
     with planted(tmp_path, workloads) as world:

@@ -56,6 +56,7 @@ def test_a_forecast_of_workloads_knows_only_what_was_used_before_and_the_oracle_
     assert after == pytest.approx(3 * before, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_rule_empties_nodes_of_a_cluster_that_has_too_many() -> None:
     result = rebalance_binpack.course(SMALL, rebalance_binpack.high_node_load, with_forecast=True)
     assert 0 < len(result.gone) < 6 and result.moves > 0 and result.present < 6 * 288

@@ -50,6 +50,7 @@ def test_every_way_has_a_row_and_the_same_seed_the_same_rows() -> None:
     assert not again.stderr
 
 
+@pytest.mark.slow
 def test_the_command_that_a_report_names_computes_its_numbers_again(tmp_path: Path) -> None:
     report = tmp_path / "my report.html"
     first = cotenant(

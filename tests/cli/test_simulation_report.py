@@ -110,6 +110,7 @@ def test_the_stored_replay_has_means_by_day_and_lending_by_use_beside() -> None:
     assert what_if([replace(OUTCOMES[-1])], BEGIN) is None
 
 
+@pytest.mark.slow
 def test_an_incident_is_told_in_the_terminal_and_in_the_report(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     words = "simulate --nodes 2 --pods 40 --days 2 --policy cotenant --incident memory-leak --risk 1 -q --report"

@@ -43,6 +43,7 @@ def test_days_before_the_window_are_tested_too(analysis: Analysis) -> None:
     assert (analysis.prod_peaks[Resource.MEMORY].days >= 7).all()
 
 
+@pytest.mark.slow
 def test_what_was_stored_is_gone_on_from_when_usage_and_gone_pods_are_forgotten(
     store: Store, cluster: SyntheticCluster, analysis: Analysis
 ) -> None:
@@ -57,6 +58,7 @@ def test_what_was_stored_is_gone_on_from_when_usage_and_gone_pods_are_forgotten(
     assert np.array_equal(again.values, before.values, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_day_of_pods_that_nobody_remembers_is_unknown(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), CLUSTER)
     cluster = fill(store, SyntheticSpec(nodes=2, workloads=4, days=17, seed=5), Silent())
@@ -72,6 +74,7 @@ def test_a_day_of_pods_that_nobody_remembers_is_unknown(tmp_path: Path) -> None:
     assert np.isfinite(maxima.values[:, -4:]).any()
 
 
+@pytest.mark.slow
 def test_maxima_lie_on_borders_of_six_hours_and_are_those_of_the_totals(
     cluster: SyntheticCluster, analysis: Analysis
 ) -> None:

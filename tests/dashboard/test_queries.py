@@ -134,6 +134,7 @@ def relation_of(rows: list[dict[str, Any]], stored: bool) -> Relation:
 
 
 # --- the engine agrees
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(ROWS, QUERIES, WINDOWS, st.booleans())
 def test_the_engine_selects_orders_and_counts_as_the_grammar_means(

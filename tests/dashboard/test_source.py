@@ -58,6 +58,7 @@ def test_unchanged_results_keep_the_same_snapshot(made: Results) -> None:
     assert source.snapshot() is source.snapshot()
 
 
+@pytest.mark.slow
 def test_every_recommendation_in_the_table_can_be_explained(made: Results) -> None:
     source = StoreSource(made.store, DashboardSettings())
     table = source.snapshot().tables[RECOMMENDATIONS.name].read()

@@ -38,6 +38,7 @@ def of_one(world: World, way: Sharing) -> SharingOutcome:
     return outcomes(world, way)[way]
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 99), level=st.floats(0.1, 0.6), memory=st.floats(0.2, 0.8))
 def test_no_way_of_sharing_uses_or_lends_more_than_the_nodes_have(seed: int, level: float, memory: float) -> None:
