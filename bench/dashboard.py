@@ -43,6 +43,7 @@ from profiler.synthetic import SyntheticSpec
 ROWS = 100_000
 MANY = 1_000_000
 NODE_COUNT = 5_000
+DEMO = SyntheticSpec(60, 900, 28, 7)
 NAVIGATIONS = 50
 LETTERS = "owrnpfih"
 REPEATS = 5
@@ -111,10 +112,10 @@ def cold_overview(server: Process) -> Row:
     return below(f"overview at {MANY:,} recommendations, cold, charts drawn", cold, "s", 3, f"median of {REPEATS}")
 
 
-def results(folder: Path) -> Store:
+def results(folder: Path, spec: SyntheticSpec = DEMO) -> Store:
     """The demo's results with every table repeated to 100,000 rows under other names."""
     store, settings = Store(folder.as_uri(), CLUSTER), Settings()
-    end = fill(store, SyntheticSpec(60, 900, 28, 7), Silent()).inventory.time_seconds
+    end = fill(store, spec, Silent()).inventory.time_seconds
     corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=True)
     for schema in (WORKLOADS, RECOMMENDATIONS):
         store.write_table(blown_up(store.read_table(schema), schema, "workload", ROWS))
@@ -132,9 +133,9 @@ def results(folder: Path) -> Store:
 
 
 def blown_up(table: Table, schema: Schema, name: str, rows: int) -> Table:
-    """Copies of the rows until there are so many, with a running number in the column `name`."""
+    """Copies of the rows until there are so many, with a running number in the column `name`, behind the rows."""
     columns: dict[str, Any] = {c.name: np.resize(table.columns[c.name], rows) for c in schema.columns}
-    names = [f"{text}-{k // len(table)}" for k, text in enumerate(columns[name])]
+    names = [f"{text}-{k // len(table)}" if k >= len(table) else text for k, text in enumerate(columns[name])]
     columns[name] = np.array(names, dtype=object)
     return Table(schema, columns)
 

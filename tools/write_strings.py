@@ -37,6 +37,11 @@ The words follow the [glossary](glossary.md), which a test checks.
 """
 
 
+def texts(path: Path) -> list[str]:
+    """All texts of a module, also those of one word or number."""
+    return [text for text in _of_python(ast.parse(path.read_text())) if not CODE.search(text)]
+
+
 def sentences(path: Path) -> list[str]:
     """Texts of one file that people read, each once, in the order of the code."""
     source = path.read_text()
@@ -96,7 +101,13 @@ def _literals(value: ast.expr) -> Iterable[ast.AST]:
 def _text(node: ast.Constant | ast.JoinedStr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
-    return "".join(str(part.value) if isinstance(part, ast.Constant) else "{…}" for part in node.values)
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else _filled_in(part) for part in node.values)
+
+
+def _filled_in(part: ast.expr) -> str:
+    """What stands for an expression; a format of percents writes their sign."""
+    form = part.format_spec if isinstance(part, ast.FormattedValue) else None
+    return "{…}%" if form is not None and ast.unparse(form).strip("f\"'").endswith("%") else "{…}"
 
 
 def files() -> list[Path]:

@@ -41,7 +41,7 @@ def halt_of(health: ClusterHealth, decisions: Decisions, settings: AutopilotSett
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
     if not health.nodes or away > settings.most_nodes_not_ready * health.nodes:
-        words = f"{away} of {health.nodes} nodes are not ready; at most {settings.most_nodes_not_ready:.0%}"
+        words = f"{away} of {health.nodes} nodes are not ready; at most {100 * settings.most_nodes_not_ready:.0f} %"
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "no node is known")
     return None
 

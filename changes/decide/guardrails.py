@@ -96,7 +96,9 @@ def judge_batch(
     return [
         made("batch-size", few, f"{workloads} workloads at once; at most {settings.most_workloads}"),
         made(
-            "batch-share", small, f"{share:.0%} of all requested CPU moves; at most {settings.most_requests_share:.0%}"
+            "batch-share",
+            small,
+            f"{100 * share:.0f} % of all requested CPU moves; at most {100 * settings.most_requests_share:.0f} %",
         ),
     ]
 
@@ -113,14 +115,15 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     yield made(
         "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
     )
-    yield made("data-gap", coverage >= settings.minimum_coverage, f"{coverage:.0%} of the window has samples")
+    yield made("data-gap", coverage >= settings.minimum_coverage, f"{100 * coverage:.0f} % of the window has samples")
 
 
 def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
     """A value that is set, removed or unset before counts as the whole of it."""
     most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
-    why = f"the largest change is {most:.0%}; below {settings.least_change:.0%} it is not worth the unrest"
-    return made("dead-band", most >= settings.least_change, why)
+    least = settings.least_change
+    why = f"the largest change is {100 * most:.0f} %; below {100 * least:.0f} % it is not worth the unrest"
+    return made("dead-band", most >= least, why)
 
 
 def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
@@ -185,7 +188,9 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     cuts = [(1 - amount / now, name) for name, now, amount, _ in requests if amount < least_amount(now, most)]
     if cuts:
         cut, name = max(cuts)
-        return Guardrail(rule, GuardrailOutcome.FAIL, f"{name} is cut by {cut:.0%}; at most {most:.0%} in one step")
+        return Guardrail(
+            rule, GuardrailOutcome.FAIL, f"{name} is cut by {100 * cut:.0f} %; at most {100 * most:.0f} % in one step"
+        )
     steps = [
         f"{name} {format_amount(resource, now)} → {format_amount(resource, amount)} is the first step to "
         f"{format_amount(resource, clamp.before)}"
@@ -193,7 +198,7 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
         for clamp in clamps
         if clamp.rule == rule
     ]
-    return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {most:.0%}")
+    return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {100 * most:.0f} %")
 
 
 def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:

@@ -47,7 +47,7 @@ class Compared:
         return f"{self.measure} {before} -> {self._measure_text(self.after)}"
 
     def _measure_text(self, value: float) -> str:
-        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{value:.1%}"
+        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{100 * value:.1f} %"
 
 
 def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
@@ -91,7 +91,7 @@ def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
     rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
     allowed = rises[one.measure]
     # Without a sample before, what is there afterwards counts as the rise.
-    return _against(one, (one.before or 0.0) + allowed, f"more than {allowed:.0%} up")
+    return _against(one, (one.before or 0.0) + allowed, f"more than {100 * allowed:.0f} % up")
 
 
 def _against(one: Compared, most: float, beyond: str) -> RuleResult:

@@ -78,8 +78,9 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     setTimeout(() => { button.textContent = "Copy link"; }, 1500);
   },
 
-  // Plotly draws its legend and hover texts from the figure; its own sizes follow the window only.
-  typing: (target) => target.closest && target.closest("input, textarea, select, [contenteditable=true]"),
+  // Whether keys write into what has the focus; a box that was ticked takes none but the space.
+  typing: (target) => target.closest
+    && target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable=true]"),
 });
 
 window.dash_clientside = Object.assign({}, window.dash_clientside);

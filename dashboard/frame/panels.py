@@ -173,8 +173,8 @@ def stat(
 
 
 def _bar(ratio: float, tone: str) -> Component:
-    width = {"width": f"{min(1.0, ratio):.1%}"}
-    return html.Div(html.Div(className=f"meter-fill tone-fill-{tone}", style=width), className="meter")
+    fill = html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, ratio):.1%}"})
+    return html.Div(fill, className="meter")
 
 
 def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:

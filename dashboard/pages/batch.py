@@ -192,7 +192,8 @@ def _fit_panel(fit: Fit, job: Job, room: Room, now: float) -> Component:
 
 def verdict(fit: Fit, job: Job, room: Room) -> str:
     """The answer in a sentence."""
-    size = f"a pod of {job.cores:g} cores and {job.gib:g} GiB for {job.hours:g} hours"
+    cores, hours = (f"{n:g} {noun}{'' if n == 1 else 's'}" for n, noun in ((job.cores, "core"), (job.hours, "hour")))
+    size = f"a pod of {cores} and {job.gib:g} GiB for {hours}"
     if fit.windows:
         first = fit.windows[0]
         nodes = f"{display.counted(first.nodes, 'node')} can take {size}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
-import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
-from cotenant.core.model.table import Table
 from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import coverage
@@ -24,9 +23,9 @@ from dashboard.nodes import workload_story
 from dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from dashboard.pages import portrait
 from dashboard.sources.source import FORECAST_LIST, Snapshot
-from dashboard.tables import carried, display, list_page
+from dashboard.tables import carried, display, list_page, queries
 from dashboard.tables.list_page import Listing
-from dashboard.tables.queries import Index, Relation
+from dashboard.tables.queries import Relation, RowCondition
 
 PATH: Final = "forecast"
 IN_HAND: Final = "Forecast in hand"
@@ -34,7 +33,8 @@ GOOD: Final = "How good they are"
 BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
-MEASURED: Final = ("relative_wql", "coverage_95")
+ITEM: Final = (*FORECAST_LIST.key, "relative_wql", "coverage_95")
+"""Columns of which a line about one forecast is written."""
 MOST_TIMES: Final = 10
 """Beyond so many times the error of repeating yesterday, how many does not matter."""
 WORST: Final = 5
@@ -115,14 +115,15 @@ def render(view: View, search: str) -> Component:
     body = panels.guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
+    of = in_hand(view, search)
     above = html.Div(
         [
-            html.Div(panels.guarded(lambda: band(view, search), IN_HAND), id="foreseen"),
+            html.Div(panels.guarded(lambda: band(view, search, of), IN_HAND), id="foreseen"),
             html.Div(panels.guarded(lambda: quality(view, search), GOOD), id="forecast-quality"),
         ],
         className="row wide-narrow",
     )
-    week = html.Div(panels.guarded(lambda: ahead(view, search), weekly.AHEAD), id="week")
+    week = html.Div(panels.guarded(lambda: ahead(of), weekly.AHEAD), id="week")
     return html.Div([head, above, week, html.Div(body, className="list-below")], className="page tall-page")
 
 
@@ -145,10 +146,18 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
     return Subject("cluster", "", "", cluster, Resource.CPU.value)
 
 
-def band(view: View, search: str) -> Component:
+InHand = Callable[[], ForecastDetail | None]
+"""The forecast in hand, read by the first panel that asks for it."""
+
+
+def in_hand(view: View, search: str) -> InHand:
+    """What the panels of one drawing share."""
+    return cache(lambda: view.source.foreseen(subject_of(search, view.source.snapshot())))
+
+
+def band(view: View, search: str, of: InHand) -> Component:
     """The selected forecast: the week before it and its quantiles."""
-    subject = subject_of(search, view.source.snapshot())
-    foreseen = view.source.foreseen(subject)
+    subject, foreseen = subject_of(search, view.source.snapshot()), of()
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
     if foreseen is None:
         why = "The link may be old, or its series is gone."
@@ -166,9 +175,9 @@ def band(view: View, search: str) -> Component:
     return panels.panel(title, figure, models(foreseen.row), aside=aside, note=note)
 
 
-def ahead(view: View, search: str) -> Component:
+def ahead(of: InHand) -> Component:
     """The week ahead of the selected forecast."""
-    foreseen = view.source.foreseen(subject_of(search, view.source.snapshot()))
+    foreseen = of()
     return weekly.body(foreseen.week if foreseen else None)
 
 
@@ -247,40 +256,41 @@ def quality(view: View, search: str) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.panel(GOOD, panels.failed(error.message, error.fix))
-    listed, rows = snapshot.tables[FORECAST_LIST.name], snapshot.rows(FORECAST_LIST.name, query)
-    measured = listed.take(rows, MEASURED)
-    if not len(rows):
+    listed = snapshot.tables[FORECAST_LIST.name]
+    covered = queries.columns_of(listed, query, "coverage_95")["coverage_95"]
+    if not len(covered):
         return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
-    figure = panels.figure(coverage.chart(measured.columns["coverage_95"]), "coverage-figure", COVERAGE_HEIGHT)
+    figure = panels.figure(coverage.chart(covered), "coverage-figure", COVERAGE_HEIGHT)
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
-    return panels.panel(
-        GOOD, figure, *worst(listed, rows, measured, search), how, note="Listed forecasts by q95 coverage."
-    )
+    note = "Listed forecasts by q95 coverage."
+    return panels.panel(GOOD, figure, *worst(listed, queries.condition(listed, query), search), how, note=note)
 
 
-def worst(listed: Relation, rows: Index, measured: Table, search: str) -> list[Component]:
+def worst(listed: Relation, shown: RowCondition, search: str) -> list[Component]:
     """The forecasts with the highest loss, and with the least coverage."""
-    loss, covered = (measured.columns[name] for name in MEASURED)
-    high = [i for i in np.argsort(-np.nan_to_num(loss, nan=-1.0), kind="stable")[:WORST] if loss[i] > 1]
-    low = [i for i in np.argsort(np.nan_to_num(covered, nan=2.0), kind="stable")[:WORST] if covered[i] < UNDER]
-    if not high and not low:
-        return [html.P("None is worse than repeating yesterday, and none covers too little.", className="panel-note")]
     lists = (
-        ("Worse than repeating yesterday", high, lambda i: _worse(float(loss[i]))),
-        ("Band too narrow: 95 % expected", low, lambda i: f"{display.percent(float(covered[i]))} covered"),
+        ("Worse than repeating yesterday", RowCondition("relative_wql > 1"), "relative_wql DESC", _worse),
+        ("Band too narrow: 95 % expected", RowCondition("coverage_95 < ?", (UNDER,)), "coverage_95", _covered),
     )
     sections: list[Component] = []
-    for title, places, value in lists:
-        if places:
-            worst_rows = list(listed.take(rows[places]).rows())
-            items = [_item(row, value(i), search) for row, i in zip(worst_rows, places, strict=True)]
+    for title, bad, order, value in lists:
+        rows = list(listed.take(listed.numbers(shown & bad, (order,), slice(WORST)), ITEM).rows())
+        if rows:
+            items = [_item(row, value(row), search) for row in rows]
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
+    if not sections:
+        return [html.P("None is worse than repeating yesterday, and none covers too little.", className="panel-note")]
     return [html.Div(sections, className="row halves worst-lists")]
 
 
-def _worse(loss: float) -> str:
+def _worse(row: Row) -> str:
     """How often the error of repeating yesterday; of a series that hardly moves, any error is many times that."""
+    loss = float(row["relative_wql"])
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
+
+
+def _covered(row: Row) -> str:
+    return f"{display.percent(float(row['coverage_95']))} covered"
 
 
 def _item(row: Row, value: str, search: str) -> Component:
@@ -310,10 +320,11 @@ def register(app: Dash, view: View) -> None:
         if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
             return no_update, no_update, no_update
         text = search or ""
+        of = in_hand(view, text)
         return (
-            panels.guarded(lambda: band(view, text), IN_HAND),
+            panels.guarded(lambda: band(view, text, of), IN_HAND),
             panels.guarded(lambda: quality(view, text), GOOD),
-            panels.guarded(lambda: ahead(view, text), weekly.AHEAD),
+            panels.guarded(lambda: ahead(of), weekly.AHEAD),
         )
 
 

@@ -179,7 +179,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
     pages = (
         relation.batches(queries.condition(relation, query), queries.order(full_schema, query), shown, columns)
         if large
-        else iter([queries.page(relation, query, shown, columns)])
+        else iter([snapshot.page(schema.name, query, shown, columns)])
     )
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}

@@ -144,7 +144,7 @@ def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     overview = full.overview and _overview(full.overview, tables, namespaces)
     gathering = full.gathering and replace(full.gathering, notes=())
     version = f"{full.version}@{digest:08x}" if full.version else ""
-    return replace(full, version=version, overview=overview, tables=tables, _counts=OrderedDict(), gathering=gathering)
+    return replace(full, version=version, overview=overview, tables=tables, _answers=OrderedDict(), gathering=gathering)
 
 
 def named_in(namespaces: set[str]) -> re.Pattern[str] | None:

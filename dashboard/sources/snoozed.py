@@ -112,7 +112,7 @@ def marked(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
         **snapshot.tables,
         RECOMMENDATIONS.name: _waiting(_with_columns(advice, marks.postponed), marks.cool_downs),
     }
-    return replace(snapshot, version=version, tables=tables, _counts=OrderedDict(), unmarked_version=snapshot.version)
+    return replace(snapshot, version=version, tables=tables, _answers=OrderedDict(), unmarked_version=snapshot.version)
 
 
 def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Relation:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import structlog
 
@@ -62,7 +63,10 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     s.name: s
     for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
 }
-REMEMBERED_QUERIES: Final = 64
+REMEMBERED_ANSWERS: Final = 96
+REMEMBERED_ROWS: Final = 100
+"""Of a page whose rows are kept: those that grids ask for, not exports."""
+T = TypeVar("T")
 REMEMBERED_STORIES: Final = 16
 
 
@@ -73,7 +77,7 @@ class Snapshot:
     version: str
     overview: Overview | None
     tables: Mapping[str, Relation]
-    _counts: OrderedDict[tuple[str, Query], int] = field(default_factory=OrderedDict, repr=False)
+    _answers: OrderedDict[tuple[Any, ...], Any] = field(default_factory=OrderedDict, repr=False)
     gathering: Gathering | None = None
     """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
     unmarked_version: str = ""
@@ -94,14 +98,33 @@ class Snapshot:
         return queries.select(self.tables[name], query)
 
     def count(self, name: str, query: Query) -> int:
-        """Rows of a table under a query; the last few answers are kept, as a grid asks page after page."""
-        key = (name, replace(query, sort=()))
-        number = self._counts.get(key)
-        if number is None:
-            number = self._counts[key] = queries.count(self.tables[name], query)
-            while len(self._counts) > REMEMBERED_QUERIES:
-                self._counts.popitem(last=False)
-        return number
+        """Rows of a table under a query."""
+        unsorted = replace(query, sort=())
+        return self._remembered(("count", name, unsorted), lambda: queries.count(self.tables[name], unsorted))
+
+    def facets(self, name: str, query: Query, keys: tuple[str, ...]) -> Mapping[str, Sequence[tuple[str, int]]]:
+        """`queries.facets` of a table."""
+        unsorted = replace(query, sort=())
+        return self._remembered(
+            ("facets", name, unsorted, keys), lambda: queries.facets(self.tables[name], unsorted, keys)
+        )
+
+    def page(self, name: str, query: Query, window: slice, columns: tuple[str, ...]) -> Table:
+        """`queries.page` of a table."""
+        ask = partial(queries.page, self.tables[name], query, window, columns)
+        if window.stop - window.start > REMEMBERED_ROWS:
+            return ask()
+        return self._remembered(("page", name, query, window.start, window.stop, columns), ask)
+
+    def _remembered(self, question: tuple[Any, ...], ask: Callable[[], T]) -> T:
+        """The last answers are kept: a list asks for page after page, and everybody sees the same list first."""
+        answer = self._answers.pop(question, None)
+        if answer is None:
+            answer = ask()
+        self._answers[question] = answer
+        while len(self._answers) > REMEMBERED_ANSWERS:
+            self._answers.popitem(last=False)
+        return cast(T, answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.sources.source import Snapshot
-from dashboard.tables import carried, display, filters, grid, queries, time_span
+from dashboard.tables import carried, display, filters, grid, time_span
 from dashboard.tables.filters import FilterCondition, Query
 from dashboard.tables.labels import label
 
@@ -133,7 +133,8 @@ def body(listing: Listing, view: View, search: str) -> Component:
     side = html.Aside(panels.skeleton(160, 160), id=f"facets-{name}", className="facets", **{"aria-label": "Filters"})
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
-    return html.Div([side, html.Div([head, *listing.bar(), frame], className="list-main")], className="list")
+    fold = html.Details(html.Summary("Filters of the list", className="button"), className="facets-fold")
+    return html.Div([fold, side, html.Div([head, *listing.bar(), frame], className="list-main")], className="list")
 
 
 def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -205,7 +206,7 @@ def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
         clear = dcc.Link("Clear filters", href=_href(Query()), className="button")
         return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
     link = _links(search, relation.schema)
-    counts = queries.facets(relation, query, [key for key, _ in listing.facets])
+    counts = snapshot.facets(listing.schema.name, query, tuple(key for key, _ in listing.facets))
     groups = [_facet(link, query, key, title, counts[key]) for key, title in listing.facets]
     return html.Div(groups)
 

@@ -31,8 +31,8 @@ SURE: Final = 0.7
 UNSURE: Final = 0.5
 RISKS: Final = ("low", "medium", "high")
 RISK_RULE: Final = (
-    f"high: memory below the highest seen, or a confidence below {UNSURE:.0%} or unknown; medium: memory is lowered, "
-    f"or a confidence below {SURE:.0%}; low: the rest"
+    f"high: memory below the highest seen, or a confidence below {100 * UNSURE:.0f} % or unknown; medium: memory is "
+    f"lowered, or a confidence below {100 * SURE:.0f} %; low: the rest"
 )
 
 

@@ -67,10 +67,11 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
                 "cluster budget",
                 False,
                 "OverBudget",
-                f"{name}: plans would reserve {requested / capacity:.1%} of the cluster, {share:.0%} is allowed.",
+                f"{name}: plans would reserve {100 * requested / capacity:.1f} % of the cluster, "
+                f"{100 * share:.0f} % is allowed.",
             )
     return PlanGuardResult(
-        "cluster budget", True, "WithinBudget", f"Plans hold no more than {share:.0%} of the cluster."
+        "cluster budget", True, "WithinBudget", f"Plans hold no more than {100 * share:.0f} % of the cluster."
     )
 
 

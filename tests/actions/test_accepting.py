@@ -121,12 +121,12 @@ def test_a_failed_guardrail_stops_everything_and_is_named(
 ) -> None:
     workload = deployed(control_plane, namespace)
     (review,) = actions.review([recommended(workload, 200)], overridden=("cpu-step",))
-    with pytest.raises(UsageError, match="cpu-step: app is cut by 80%"):
+    with pytest.raises(UsageError, match="cpu-step: app is cut by 80 %"):
         actions.accept([review], TERMS)
     assert request_of(control_plane, workload) == "1"
     assert [e.event for e in actions.journal.ledger.entries()] == ["stopped"] and actions.journal.standings() == {}
     (done,) = actions.accept([review], replace(TERMS, overridden=("rollout", "cpu-step")))
-    assert done.change.guardrails["cpu-step"].startswith("overridden: app is cut by 80%")
+    assert done.change.guardrails["cpu-step"].startswith("overridden: app is cut by 80 %")
     assert (request_of(control_plane, workload), done.change.next_steps) == ("200m", ())
 
 

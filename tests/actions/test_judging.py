@@ -152,7 +152,7 @@ def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acti
     judged.verify()
     found = judged.regressed()
     assert found is not None and (found["status"], found["reason"]) == ("True", "DidHarm")
-    assert "throttled CPU periods 0.0% -> 90.0%" in found["message"]
+    assert "throttled CPU periods 0.0 % -> 90.0 %" in found["message"]
     judged.actions.roll_back(judged.standing)
     assert judged.regressed() == found  # taken back: the recommendation would do the same again
     acting.settle_rollouts(scene)

@@ -126,7 +126,7 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
     assert found == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
     assert templates(control_plane, *three) == ["1", "1", "1"]
     (words,) = [one.words for one in watched.news if "/c:" in one.title]
-    assert "which went first, is regressed: throttled CPU periods 2.0% -> 40.0%, more than 10% up" in words
+    assert "which went first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, more than 10 % up" in words
     assert watched.step(50 * HOUR) == []
 
 

@@ -191,7 +191,7 @@ def filled(found: Scene) -> None:
     ]
     held = {"phase": "Held", "window": early, "reserveAt": moment(SIX - 8 * HOUR), "reservations": units, "count": 2}
     found.plan("held", owner=owner("rank"), window=early, status=held)
-    over = said("Reserved", "cpu: 71.0% of the cluster would be held by plans, 10% is allowed.")
+    over = said("Reserved", "cpu: 71.0 % of the cluster would be held by plans, 10 % is allowed.")
     found.plan("failed", owner=owner("feed"), status={"phase": "Failed", "conditions": [over]})
 
 
@@ -259,7 +259,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
         "Failed or missed (grid)", "Start − lead (line)",
     ]  # fmt: skip
     expect(page.locator("#plans-figure")).to_contain_text("held: 2 of 2 there, 1 used")
-    expect(page.locator("#plans-figure")).to_contain_text("failed: cpu: 71.0%")
+    expect(page.locator("#plans-figure")).to_contain_text("failed: cpu: 71.0 %")
     assert page.locator("img[src=x]").count() == 0
     page.locator("#plans-7d").click()
     expect(page.locator("#plan-day h2")).to_have_text("The next 7 days")

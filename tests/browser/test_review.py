@@ -162,6 +162,20 @@ def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
     assert (hands.actions, hands.presses) == (MOST_ACTIONS, 6)
 
 
+def test_the_key_of_the_review_works_while_the_ticked_box_has_the_focus(
+    scene: Scene, url: str, open_page: Open
+) -> None:
+    (ref,) = free(scene)
+    page = settled(open_page(f"{url}/recommendations"))
+    ticked = box(page, ref)
+    ticked.click()
+    expect(page.locator("#selection-count")).to_have_text("1 selected")
+    ticked.focus()
+    page.keyboard.press("r")
+    shown(page, "Proposed changes")
+    assert ref.name in page.url
+
+
 def every_workload(scene: Scene) -> list[WorkloadRef]:
     rows = scene.store.read_table(RECOMMENDATIONS).rows()
     return sorted({WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in rows})

@@ -156,7 +156,7 @@ def test_history_says_span_age_coverage_and_dirt(tmp_path: Path) -> None:
     found = storage.history(store.url, NOON + 2 * HOUR_SECONDS)
     assert found == ProbeOutcome(
         ProbeState.OK,
-        "shop: 2.0 days, newest 2.0 h ago, coverage 98% from prometheus http://p, 2 x duplicate-series",
+        "shop: 2.0 days, newest 2.0 h ago, coverage 98 % from prometheus http://p, 2 x duplicate-series",
     )
 
 

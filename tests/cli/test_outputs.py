@@ -258,7 +258,7 @@ def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(ur
     assert done.returncode == 0, done.stderr
     found = json.loads(cotenant("explain", workload, "-c", container, "--store", url, "-o", "json").stdout)[0]
     assert "back-test:\n  last 7 days" in done.stdout
-    assert f"confidence:\n  {found['trust']['confidence']:.0%}\n  {found['trust']['because'][0]}" in done.stdout
+    assert f"confidence:\n  {100 * found['trust']['confidence']:.0f} %\n  {found['trust']['because'][0]}" in done.stdout
     assert "USD a month over all pods" in done.stdout
     assert ("to apply (" in done.stdout) or ("no patch:" in done.stdout) or ("nothing to apply" in done.stdout)
     for value in found["values"]:

@@ -178,7 +178,7 @@ def test_a_page_without_anything_is_a_page() -> None:
 def test_what_is_unknown_is_called_unknown() -> None:
     said = Parsed(page(contents())).texts()
     assert "Memory limits commitmentunknown" in said  # NaN
-    assert "CPU limits commitment150%" in said
+    assert "CPU limits commitment150 %" in said
 
 
 def test_a_gap_breaks_a_line_and_an_empty_series_is_said() -> None:

@@ -168,7 +168,7 @@ def test_a_job_that_fits_at_the_median_only_is_not_called_sure() -> None:
     job = Job(cores=4, gib=1, hours=1, deadline=2)
     found = batch.fit(given_room, job, DAY)
     assert found.windows == () and found.likely is not None and found.likely.likely_nodes == 1
-    assert page.verdict(found, job, given_room).startswith("Not surely")
+    assert page.verdict(found, job, given_room).startswith("Not surely: a pod of 4 cores and 1 GiB for 1 hour fits")
 
 
 def test_a_job_that_fits_nowhere_hears_the_most_there_is() -> None:

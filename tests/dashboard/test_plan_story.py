@@ -88,10 +88,10 @@ def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
 
 
 def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
-    over = PlanCondition("Reserved", "False", "OverBudget", "cpu: 71.0% of the cluster would be held.")
+    over = PlanCondition("Reserved", "False", "OverBudget", "cpu: 71.0 % of the cluster would be held.")
     stopped = plan(PlanPhase.APPROVED, status={"conditions": (over,)})
-    assert "71.0%" in story.next_step(stopped, SIX)
-    assert "71.0%" in story.said(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
+    assert "71.0 %" in story.next_step(stopped, SIX)
+    assert "71.0 %" in story.said(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
 
 
 def test_what_is_held_says_how_much_is_there_and_used() -> None:

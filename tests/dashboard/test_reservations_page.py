@@ -61,7 +61,7 @@ def plan(name: str, first: int, after: int, pods: int, **changed: Any) -> dict[s
         "reason": "ok",
         "base_pods": 3.0,
         "occurrences": 11,
-        "words": "In the last 7 days it would have held 310 core-hours, 84% used.",
+        "words": "In the last 7 days it would have held 310 core-hours, 84 % used.",
         "path_start": DAY,
         "wanted": path(first, after, pods),
         "median": path(first, after, pods - 1),
@@ -253,7 +253,7 @@ def test_the_page_shows_the_day_the_plan_in_hand_and_why_others_are_withheld(
 ) -> None:
     text = text_of(page.render(view_on(planned(source, ROWS), made.end_seconds), ""))
     assert "plans-figure" in text and "lane-figure" in text and "pods-figure" in text
-    assert "310 core-hours, 84% used" in text and SENTENCES[Reason.NO_SKILL] in text
+    assert "310 core-hours, 84 % used" in text and SENTENCES[Reason.NO_SKILL] in text
     assert "cotenant reservations approve pay/deployment-checkout --yes" in text
     assert "Approve" in text and "Read-only: start it with `cotenant dashboard --act`" in text
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tools.write_strings import PAGE, ROOT, catalogue, page, sentences_of
+from tools.write_strings import PAGE, ROOT, catalogue, page, sentences_of, texts
 
 WORDS = {
     r"\bput off\b": "hidden, snoozed or dismissed",
@@ -41,6 +41,24 @@ def test_the_catalogue_has_every_sentence_of_the_code() -> None:
 def test_no_sentence_uses_a_word_for_which_the_glossary_has_another(word: str) -> None:
     lines = [(name, text) for name, texts in catalogue().items() for text in texts if re.search(word, text)]
     assert lines == [], f"say: {WORDS[word]}"
+
+
+PRODUCT = ("autopilot", "changes", "cotenant", "dashboard", "enforcer", "forecasting", "recommender", "scheduler_ext")
+CLOSE_PERCENT = re.compile(r"(?<![:.\d])(\d[\d.]*|\{…\})%(?![\w;}])")
+"""A number with its sign right behind it; `width:50%` of a style is none."""
+
+
+def test_a_blank_stands_before_every_percent_sign_of_pages_commands_and_docs() -> None:
+    code = [path for name in PRODUCT for path in sorted((ROOT / name).rglob("*.py"))]
+    close = [(path.name, text) for path in code for text in texts(path) if CLOSE_PERCENT.search(text)]
+    # A quantity of a profile is written as Kubernetes reads it (20%); records keep their words; strings.md is of code.
+    others = ("crds.md", "no-webhook.md", "compare.md", "strings.md")
+    prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in others]
+    close += [
+        (path.name, line) for path in prose for line in path.read_text().split("\n") if CLOSE_PERCENT.search(line)
+    ]
+    assert close == []
+    assert CLOSE_PERCENT.search("used {…}% of it") and CLOSE_PERCENT.search("coverage 90%, newest")
 
 
 def test_sentences_are_texts_f_strings_and_the_help_of_commands_but_no_docstrings() -> None:

@@ -50,14 +50,14 @@ def test_many_pods_that_move_alike_are_one_line() -> None:
 
 
 def test_rows_are_the_newest_first_and_say_what_was_passed_over() -> None:
-    rules = {"history": "pass", "cpu-step": "overridden: cut by 40%", "autoscaler": "warn: follows"}
+    rules = {"history": "pass", "cpu-step": "overridden: cut by 40 %", "autoscaler": "warn: follows"}
     old = ChangeStatus(change(guardrails=rules, cluster="prod-1"), ChangeState.VERIFIED, 10.0, 50.0, "bob", "fine")
     new = ChangeStatus(change(), ChangeState.UNKNOWN, 20.0, 20.0, "ann")
     table = changes_table([old, new])
     first, second = table.rows()
     assert (first["state"], first["verdict"], second["verdict"]) == ("unknown", "", "verified")
     assert (second["overridden"], second["actor"], second["last_actor"]) == ("cpu-step", "ann", "bob")
-    assert second["guardrails"] == "cpu-step overridden: cut by 40%; autoscaler warn: follows"
+    assert second["guardrails"] == "cpu-step overridden: cut by 40 %; autoscaler warn: follows"
     assert second["cluster"] == "prod-1" and overridden(old.change) == ["cpu-step"] and table.schema is CHANGES
 
 

@@ -31,7 +31,7 @@ def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
         "Expected peak": "4 pods beyond the baseline",
         "Peak that came": "4 pods beyond the baseline",
         "Reserved pods": "4, all available 13 min before the start; 3 used",
-        "Covered": "no: 1 pod waited without a reservation, coverage 90%",
+        "Covered": "no: 1 pod waited without a reservation, coverage 90 %",
         "Idle while reserved": "1.5 core-hours, 0.10 USD, batch ran in 0.5 of them",
         "Without it": "",
     }

@@ -148,7 +148,7 @@ def test_kills_for_lack_of_memory_do_not_hold_cpu_up() -> None:
 def test_a_change_that_is_hardly_one_is_left_alone() -> None:
     # 8 % is below 10 %.
     found = judged(recommendation(now=1000, amount=920), ClusterLimits())
-    assert failed(found) == ["dead-band"] and "the largest change is 8%" in found["dead-band"].why
+    assert failed(found) == ["dead-band"] and "the largest change is 8 %" in found["dead-band"].why
 
 
 def test_outside_a_window_only_memory_is_raised() -> None:

@@ -53,5 +53,7 @@ def run_backtest(
     progress.stage("Back-test", series.shard_count * len(at) * len(who))
     ledger = run(series.shards(), who, plan, at, progress)
     if not (ledger.of_trial["slots"] > 0).any():
-        raise NoData(f"no series of {series.title} is known for {plan.known_share:.0%} of {needed:.0f} days in a row")
+        raise NoData(
+            f"no series of {series.title} is known for {100 * plan.known_share:.0f} % of {needed:.0f} days in a row"
+        )
     return ledger

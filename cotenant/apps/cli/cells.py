@@ -45,11 +45,11 @@ def _bare(kind: Kind, value: Any) -> str:
     """370 millicores -> "0.370", 1.9 GiB in bytes -> "1.900", 0.634 -> "63": one unit, and the point in one place."""
     if value is None or kind not in UNITS:
         return human(kind, value)
-    return _percent(value).removesuffix("%") if kind is Kind.RATIO else f"{value / _SCALE[kind]:.3f}"
+    return _percent(value).removesuffix(" %") if kind is Kind.RATIO else f"{value / _SCALE[kind]:.3f}"
 
 
 def human(kind: Kind, value: Any) -> str:
-    """One cell for the eye: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63%", None -> ""."""
+    """One cell for the eye: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63 %", None -> ""."""
     return "" if value is None else _HUMAN[kind](value)
 
 
@@ -79,7 +79,7 @@ def _number(value: float) -> str:
 def _percent(value: float) -> str:
     """Whole percents; below ten two digits, because 0.5 % and 1 % are different risks."""
     percent = 100 * value
-    return f"{percent:.0f}%" if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))}%"
+    return f"{percent:.0f} %" if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))} %"
 
 
 _HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {

@@ -97,7 +97,7 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
     flag = f" ({runtime.flag})" if runtime else ""
     why = f"{human_bytes(now.live_bytes)} are live after collections"
     if heap.change > 0:
-        why = f"{now.collecting_fraction:.0%} of the time goes into collections"
+        why = f"{100 * now.collecting_fraction:.0f} % of the time goes into collections"
     yield (
         f"{heap.runtime}: the largest heap{flag} goes from {human_bytes(heap.now_bytes)} to "
         f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} beside it"

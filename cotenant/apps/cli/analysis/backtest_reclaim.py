@@ -122,5 +122,6 @@ def summary(tried: PolicyTrial) -> str:
         return f"no switch of policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
     return (
         f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, violated at "
-        f"{offer.violation:.1%} of decisions in {offer.tested_days:.1f} tested days (docs/colocation.md: which policy)"
+        f"{100 * offer.violation:.1f} % of decisions in {offer.tested_days:.1f} tested days "
+        "(docs/colocation.md: which policy)"
     )

@@ -252,7 +252,7 @@ def _backtest(recommendation: Recommendation) -> list[str]:
 
 
 def _trust(trust: Trust | None) -> list[str]:
-    return [] if trust is None else [f"{trust.confidence:.0%}", *trust.because]
+    return [] if trust is None else [f"{100 * trust.confidence:.0f} %", *trust.because]
 
 
 def _part(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -341,7 +341,8 @@ def summary(outcomes: Sequence[SharingOutcome]) -> str:
     short, their_short = (fmean(one.violation_ratio for one in way) for way in (ours, theirs))
     return (
         f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
-        f"short {short:.2%} of the time against {their_short:.2%} (a simulation: docs/simulate.md says what it assumes)"
+        f"short {100 * short:.2f} % of the time against {100 * their_short:.2f} % "
+        "(a simulation: docs/simulate.md says what it assumes)"
     )
 
 

@@ -198,14 +198,17 @@ def summary(overview: Overview) -> Iterator[str]:
     """The overview in a few lines."""
     head = overview.headline
     yield f"{overview.cluster}: {overview.nodes} nodes, {overview.workloads} workloads, {overview.pods} pods running"
-    yield f"CPU     requested {head.cpu_requests_commitment:.0%}, used {head.cpu_utilisation:.0%} of allocatable"
-    yield f"memory  requested {head.memory_requests_commitment:.0%}, used {head.memory_utilisation:.0%} of allocatable"
+    for name, requested, used in (
+        ("CPU", head.cpu_requests_commitment, head.cpu_utilisation),
+        ("memory", head.memory_requests_commitment, head.memory_utilisation),
+    ):
+        yield f"{name:<7} requested {100 * requested:.0f} %, used {100 * used:.0f} % of allocatable"
     cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
     yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
         mild = "" if peak.pronounced else " (mild)"
-        rise = f"{peak.above_mean:+.0%} over the day's mean{mild}"
+        rise = f"{100 * peak.above_mean:+.0f} % over the day's mean{mild}"
         yield f"next peak {start:%a %H:%M} UTC: {height} cores, {rise}, led by {peak.led_by}"
     else:
         yield f"next peak: unknown. {overview.peak_reason}"

@@ -149,7 +149,7 @@ def _tile(name: str, figure: str, note: str) -> str:
 
 
 def _ratio_tile(name: str, ratio: float) -> str:
-    shown = f"{ratio:.0%}" if isfinite(ratio) else "unknown"
+    shown = f"{100 * ratio:.0f} %" if isfinite(ratio) else "unknown"
     kind = "critical" if ratio > 1 else "accent"
     return (
         f'<div class="tile"><div class="name">{name}</div><div class="figure">{shown}</div>'
@@ -305,7 +305,7 @@ def _backtest(row: Row, recommendation: Recommendation | None) -> str:
         lines.append(f"{tried.evictions} times above the memory request")
     if row["confidence"] is not None:
         confidence = row["confidence"]
-        lines.append(f"confidence {confidence:.0%}")
+        lines.append(f"confidence {100 * confidence:.0f} %")
     lines.append(RESTARTS[recommendation.restart])
     return "<br>".join(text(w) for w in lines)
 
@@ -368,7 +368,7 @@ def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
     if quality is not None:
         yield "source", quality.source
         yield "pulled", f"{_time(quality.time_seconds)} UTC, {quality.queries} queries, {quality.samples} samples"
-        yield "coverage", f"{quality.coverage:.1%} of the samples that were due"
+        yield "coverage", f"{100 * quality.coverage:.1f} % of the samples that were due"
         yield "scrape interval", f"{quality.scrape_interval_seconds:g} s"
         for defect, count in quality.defects.items():
             if count:

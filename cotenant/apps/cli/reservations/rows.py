@@ -161,7 +161,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
     ]
     if preview.expected:
         one = preview.expected
-        rows.append(("back-test", f"{one.hit_ratio:.0%} used, {one.idle_core_hours:.1f} core-hours idle a day"))
+        rows.append(("back-test", f"{100 * one.hit_ratio:.0f} % used, {one.idle_core_hours:.1f} core-hours idle a day"))
     rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
     rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])

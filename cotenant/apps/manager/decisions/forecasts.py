@@ -115,7 +115,7 @@ def news(
     reasons = {
         f"the published one ends {moment(until)}": until - now_seconds < settings.forecast_refresh_hours * HOUR_SECONDS,
         "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
-        f"it moved by more than {band:.0%} of its peak": _moved(outlook, published, start, band),
+        f"it moved by more than {100 * band:.0f} % of its peak": _moved(outlook, published, start, band),
     }
     return next((why for why, true in reasons.items() if true), "")
 

@@ -195,10 +195,10 @@ def _movement(
     if any(old.keys() != new.keys() for old, new in pairs):
         return "an amount came or went"
     if any(new[r] > old[r] * (1 + band) for old, new in pairs for r in new):
-        return f"an amount rose by more than {band:.0%}"
+        return f"an amount rose by more than {100 * band:.0f} %"
     waited = age_seconds >= settings.recommendation_fall_hours * HOUR_SECONDS
     if waited and any(new[r] < old[r] * (1 - band) for old, new in pairs for r in new):
-        return f"an amount fell by more than {band:.0%}"
+        return f"an amount fell by more than {100 * band:.0f} %"
     return ""
 
 

@@ -46,7 +46,7 @@ def reports(plan: Plan) -> list[OccurrenceReport]:
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
     """Question and answer, for people."""
     lent = "" if report.lent_core_hours is None else f", batch ran in {report.lent_core_hours:.1f} of them"
-    waited = f"{_pods(report.waiting_pods)} waited without a reservation, coverage {report.coverage:.0%}"
+    waited = f"{_pods(report.waiting_pods)} waited without a reservation, coverage {100 * report.coverage:.0f} %"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
     return [
         (

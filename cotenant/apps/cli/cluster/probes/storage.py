@@ -97,6 +97,6 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
         parts.append(f"{len(holes)} unreadable days set aside")
     record = next(iter(store.read_quality()[-1:]), None)
     if record:
-        parts.append(f"coverage {record.coverage:.0%} from {record.source}")
+        parts.append(f"coverage {100 * record.coverage:.0f} % from {record.source}")
         parts += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
     return ", ".join(parts), bool(holes) or age > OLD_SECONDS
