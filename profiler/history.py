@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.store.store import Hole, Store
 from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.errors import SourceError, SourceUnreachable
+from cotenant.core.model.errors import SourceError, SourceUnfit, SourceUnreachable
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.usage.quality import Defect, QualityRecord
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -115,7 +116,9 @@ def pull(
     keep_since = now - settings.window_days * DAY_SECONDS
     start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
     snapshot = source.inventory(now, (start, now))
-    inventory = (merged if snapshot.pods else carried_over)(store.read_inventory(), snapshot, keep_since)
+    stored = store.read_inventory()
+    _require_same_cluster(stored, snapshot, source, store)
+    inventory = (merged if snapshot.pods else carried_over)(stored, snapshot, keep_since)
     store.write_inventory(inventory)
     state, sightings, hole_count = opened(state, spans), Sightings(), len(state.holes)
     starting = init_containers(inventory)
@@ -142,6 +145,23 @@ def pull(
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
         raise _unanswered(source)
     return record
+
+
+def _require_same_cluster(stored: Inventory | None, snapshot: Inventory, source: MetricSource, store: Store) -> None:
+    """SourceUnfit where the stored history is of a cluster that was created at another moment: none is added to it."""
+    born = (stored.created_seconds if stored else None), snapshot.created_seconds
+    if None in born or born[0] == born[1]:
+        return
+    raise SourceUnfit(
+        f"{source.describe()} is of another cluster than the history stored as {store.cluster}: its namespace "
+        f"kube-system was created at {_moment(born[1])}, that of the history at {_moment(born[0])}",
+        fix="Give this one a name of its own: --cluster NAME. If the cluster was built anew under its old name, move "
+        f"{store.url.rstrip('/')}/{store.cluster} away first.",
+    )
+
+
+def _moment(seconds: int | None) -> str:
+    return f"{datetime.fromtimestamp(seconds or 0, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:

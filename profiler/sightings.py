@@ -129,7 +129,13 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
         workloads[workload.ref] = replace(workload, containers=workload.containers or (old.containers if old else ()))
     events = tuple(e for e in stored.events if e.time_seconds >= keep_since)
     ordered = tuple(pods[key] for key in sorted(pods))
-    return replace(snapshot, pods=ordered, workloads=tuple(workloads[r] for r in sorted(workloads)), events=events)
+    return replace(
+        snapshot,
+        pods=ordered,
+        workloads=tuple(workloads[r] for r in sorted(workloads)),
+        events=events,
+        created_seconds=snapshot.created_seconds or stored.created_seconds,
+    )
 
 
 def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
@@ -151,6 +157,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
         quotas=snapshot.quotas or stored.quotas,
         server_version=snapshot.server_version or stored.server_version,
         controllers=snapshot.controllers or stored.controllers,
+        created_seconds=snapshot.created_seconds or stored.created_seconds,
     )
 
 

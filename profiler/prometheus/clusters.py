@@ -91,6 +91,11 @@ def latest(answer: Answer) -> float:
     return max((float(values.max()) for _, values in answer), default=0.0)
 
 
+def created_seconds(births: Answer) -> int | None:
+    """When the cluster was created, of the newest sample of its birth; None where the server does not say."""
+    return max((int(values[-1]) for _, values in births if len(values)), default=None)
+
+
 def _overlapping(answer: Answer) -> tuple[str, list[str]] | None:
     """The first label of which several values were there at one moment, and these; the values are moments."""
     for label in CLUSTER_LABELS:

@@ -128,13 +128,15 @@ class PrometheusSource:
 
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
-        everywhere = NamespaceShard(tuple(sorted(self.survey(window).population.containers)))
+        surveyed = self.survey(window)
+        everywhere = NamespaceShard(tuple(sorted(surveyed.population.containers)))
         owners = self._owners(inventory.OWNERS, window, everywhere)
         moment, state = self._newest_state(now_seconds, window, everywhere)
         built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
-        return heaps.with_heaps(built.inventory, self._heaps(moment, window, everywhere))
+        described = replace(built.inventory, created_seconds=surveyed.created_seconds)
+        return heaps.with_heaps(described, self._heaps(moment, window, everywhere))
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""

@@ -82,6 +82,8 @@ class Survey:
     notes: tuple[str, ...]
     newest_seconds: int | None = None
     """Time of the newest sample of a container's CPU, rounded up; None where none was seen."""
+    created_seconds: int | None = None
+    """When the cluster's namespace kube-system was created; None where the server does not say."""
 
     def late(self, end_seconds: int) -> bool:
         """Whether the newest sample is older than a query at this moment can see."""
@@ -186,7 +188,8 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     people = Population(namespaces, nodes, devices)
     recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
-    return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")))
+    created = clusters.created_seconds(_marked(answer, "birth"))
+    return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")), created)
 
 
 def lateness(now_seconds: int, survey: Survey, state_seconds: int) -> tuple[str, ...]:

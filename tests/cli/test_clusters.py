@@ -22,6 +22,8 @@ from tests.support.prometheus_matrix import carrying
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 SEEDS = {"lab": 3, "prod": 11}
+BORN = 1_700_000_000
+"""Moment from which on the clusters were created, as many seconds later as the seed says."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedCluste
     data = folder / "data"
     for name, seed in SEEDS.items():
         cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=1, seed=seed, end_seconds=int(time.time())))
-        create_blocks(cluster.inventory, cluster.usage, data, Dress(300, relabel=carrying(cluster=name)))
+        create_blocks(
+            cluster.inventory, cluster.usage, data, Dress(300, born_seconds=BORN + seed, relabel=carrying(cluster=name))
+        )
     common = {"profiler": {"window_days": 1}, "store": {"url": (folder / "store").as_uri()}}
     with Server(data) as server:
         common["profiler"]["prometheus"] = {"url": server.url}
@@ -72,6 +76,26 @@ def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_
         "lab": {"cluster": "lab"},
         "prod": {"cluster": "prod"},
     }
+
+
+def test_a_second_cluster_is_not_added_to_the_history_of_the_first(clusters: ScannedClusters) -> None:
+    store = (clusters.folder / "undeclared").as_uri()
+
+    def scanned(*words: str) -> subprocess.CompletedProcess[str]:
+        return clusters.run("scan", "-o", "json", "--store", store, *words, settings="plain.yaml")
+
+    first = scanned("--prometheus-label", "cluster=lab")
+    assert first.returncode == 0, first.stderr
+    second = scanned("--prometheus-label", "cluster=prod")
+    assert (second.returncode, second.stdout) == (1, "")
+    # 1,700,000,000 s are 22:13:20 of 14 November 2023; the seeds are 3 and 11
+    assert "another cluster than the history stored as default" in second.stderr
+    assert "created at 2023-11-14 22:13:31 UTC, that of the history at 2023-11-14 22:13:23 UTC" in second.stderr
+    assert json.loads(scanned("--offline").stdout) == json.loads(first.stdout)
+    named = scanned("--prometheus-label", "cluster=prod", "--cluster", "prod")
+    assert named.returncode == 0, named.stderr
+    rows = clusters.rows("get", "clusters", "--store", store)
+    assert [row["cluster"] for row in rows] == ["default", "prod"]
 
 
 def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters: ScannedClusters) -> None:
