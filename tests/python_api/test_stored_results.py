@@ -268,3 +268,7 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
     pd.testing.assert_frame_equal(
         frame[frame["cluster"] == "west"].drop(columns="cluster").reset_index(drop=True), alone
     )
+    with pytest.warns(UserWarning, match="without cluster young"):
+        paths = cotenant.forecast_paths(clusters.frame(lambda one: one.forecasts("scope=cluster")))
+    own = cotenant.forecast_paths(clusters["east"].forecasts("scope=cluster"))
+    pd.testing.assert_frame_equal(paths[paths["cluster"] == "east"].drop(columns="cluster"), own)

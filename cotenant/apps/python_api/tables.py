@@ -77,15 +77,16 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     """Take the rows of `forecast` or `ClusterStore.forecasts` apart: one row a series and half hour.
 
     Columns: scope, namespace, kind, name, resource, time (start of the half hour), and q10, q50, q90 and q95 with their
-    unit, such as `q95_millicores`. fine: of single 5-minute values instead, one row a series and 5 minutes. FrameError
-    for a DataFrame without such columns. A series without a forecast has no rows.
+    unit, such as `q95_millicores`; before them `cluster` where the rows have it. fine: of single 5-minute values
+    instead, one row a series and 5 minutes. FrameError for a DataFrame without such columns. A series without a
+    forecast has no rows.
     """
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in forecasts.columns), None)
     if unit is None or "start" not in forecasts.columns:
         raise FrameError(
             "q50_millicores", "this is no DataFrame of forecasts", fix="Take that of cotenant.forecast or .forecasts()."
         )
-    keys = ["scope", "namespace", "kind", "name", "resource"]
+    keys = [k for k in ("cluster", "scope", "namespace", "kind", "name", "resource") if k in forecasts.columns]
     parts = []
     for row in forecasts.to_dict("records"):
         paths = {f"q{q}_{unit}": _path(row, q, unit, fine) for q in PATHS}

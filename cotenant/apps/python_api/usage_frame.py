@@ -21,6 +21,7 @@ from cotenant.core.model.errors import FrameError, NoData, NotEnoughHistory
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, TimeGrid
 
 TIME: Final = "time"
+CLUSTER: Final = "cluster"
 WORKLOAD: Final = ("namespace", "kind", "workload")
 CONTAINER: Final = (*WORKLOAD, "pod", "container")
 SHORTEST_STEP_SECONDS: Final = 60
@@ -66,6 +67,7 @@ def read(
     names the column, the value, its unit and the fix; NoData for no rows, NotEnoughHistory for a single moment.
     """
     _require_frame(frame, identity, series)
+    _require_one_cluster(frame)
     _require_units(frame, (*series, *optional, *amounts))
     present = [name for name in (*series, *optional) if name in frame.columns]
     columns = {name: _numbers(frame, name) for name in present}
@@ -121,6 +123,18 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
     if not any(name in frame.columns for name in series):
         _require_units(frame, series)
         raise _missing(frame, series[0])
+
+
+def _require_one_cluster(frame: pd.DataFrame) -> None:
+    """FrameError for the frame of several clusters: namesakes in two of them are not one workload."""
+    clusters = sorted(map(str, frame[CLUSTER].dropna().unique())) if CLUSTER in frame.columns else []
+    if len(clusters) > 1:
+        raise FrameError(
+            CLUSTER,
+            f"the DataFrame holds usage of {len(clusters)} clusters: {', '.join(clusters[:5])}",
+            fix="Take one: frame[frame['cluster'] == NAME], or ask each: "
+            "clusters.frame(lambda one: cotenant.forecast(one.usage())).",
+        )
 
 
 def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
