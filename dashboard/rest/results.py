@@ -182,7 +182,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
         else iter([snapshot.page(schema.name, query, shown, columns)])
     )
     if form == "csv":
-        headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
+        headers = {"Content-Disposition": f'attachment; filename="{snapshot.file_name(schema.name, "csv")}"'}
         return _sent(to_csv(pages), large, "text/csv; charset=utf-8", headers)
     document = {
         "table": schema.name,
@@ -234,7 +234,7 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
                 by_workload.setdefault(ref, []).append(recommendation)
     texts = [_manifest(view, ref, recommendations) for ref, recommendations in by_workload.items()]
     body = "---\n".join(text for text in texts if text) or "# Nothing changes in these rows.\n"
-    headers = {"Content-Disposition": f'attachment; filename="{schema.name}.yaml"'}
+    headers = {"Content-Disposition": f'attachment; filename="{snapshot.file_name(schema.name, "yaml")}"'}
     return Response(body, media_type="application/yaml; charset=utf-8", headers=headers)
 
 

@@ -24,6 +24,7 @@ from cotenant.core.model.views import Overview
 from dashboard.access import login
 from dashboard.access.gate import OPEN, Gate
 from dashboard.rest import reference, results
+from dashboard.rest.tools import TAG, path_in_id
 from dashboard.rest.wire import json_answer
 from dashboard.server.faults import Faults
 from dashboard.tables import display
@@ -67,6 +68,10 @@ class ClusterApps:
         self._base = gate.base
         self.front = _front(dashboards, gate)
 
+    def openapi(self) -> dict[str, Any]:
+        """What all of it answers: the front's endpoints, and those of a cluster with the name that they need."""
+        return described(self._dashboards, self.front.openapi(), self._base)
+
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Pass on."""
         app, passed = self._sent(scope) if scope["type"] == "http" else (self.front, scope)
@@ -104,7 +109,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     front.include_router(login.router(gate, gate.people, base))
 
     def spec() -> dict[str, Any]:
-        return described(next(iter(dashboards.items())), front.openapi(), base)
+        return described(dashboards, front.openapi(), base)
 
     def page() -> Response:
         return HTMLResponse(_page(*_overviews(dashboards), base))
@@ -113,7 +118,9 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     front.add_api_route(f"{base}openapi.json", spec, include_in_schema=False)
     front.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(spec(), base)), include_in_schema=False)
 
-    @front.get(f"{base}{_API}clusters", summary="What each cluster could lend and save, and what is at risk there")
+    summary = "What each cluster could lend and save, and what is at risk there"
+
+    @front.get(f"{base}{_API}clusters", tags=[TAG], summary=summary)
     def clusters() -> Response:
         overviews, unread = _overviews(dashboards)
         rows = list(clusters_table(overviews).rows())
@@ -139,24 +146,29 @@ def _unnamed(request: Request, dashboards: Mapping[str, FastAPI]) -> NoData | Us
     return UsageError("this dashboard shows several clusters", fix=f"Name one: ?{PARAMETER}=, of {names}.")
 
 
-def described(one: tuple[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
+def described(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
     """OpenAPI of the front: each endpoint of a cluster's dashboard, with the query parameter that names the cluster."""
-    name, app = one
+    name, app = next(iter(dashboards.items()))
     spec, below = app.openapi(), base_of(base, name)
     parameter = {
         "name": PARAMETER,
         "in": "query",
         "required": True,
         "description": "Name of the cluster; GET clusters for all.",
-        "schema": {"type": "string"},
+        "schema": {"type": "string", "enum": [*dashboards]},
     }
     paths = dict(front["paths"])
     for path, item in spec["paths"].items():
+        common = f"{base}{path.removeprefix(below)}"
         operations = {
-            method: {**operation, "parameters": [parameter, *operation.get("parameters", ())]}
+            method: {
+                **operation,
+                "operationId": operation["operationId"].replace(path_in_id(path), path_in_id(common)),
+                "parameters": [parameter, *operation.get("parameters", ())],
+            }
             for method, operation in item.items()
         }
-        paths.setdefault(f"{base}{path.removeprefix(below)}", operations)
+        paths.setdefault(common, operations)
     return {**spec, "paths": paths}
 
 

@@ -88,6 +88,11 @@ class Snapshot:
         """Changes with the analysis alone, whatever people postpone or accept."""
         return self.unmarked_version or self.version
 
+    def file_name(self, table: str, form: str) -> str:
+        """Of a table that leaves the dashboard: rows of several clusters must not be mistaken for each other."""
+        cluster = f"{self.overview.cluster}-" if self.overview else ""
+        return f"{cluster}{table}.{form}"
+
     @classmethod
     def empty(cls) -> Snapshot:
         """Before anything was read."""

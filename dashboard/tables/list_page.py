@@ -277,7 +277,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     totals = [*listing.totals(snapshot, query)]
     if totals and view.given.people().reads is not None:
         totals.append(html.Span(OF_THESE, className="total-parts"))
-    exports = _exports(listing, view, filters.encode(listing.query(search, schema)))
+    exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))
     return html.Div([html.Div([*line, exports], className="tool-line"), html.Div([*totals], className="totals")])
 
 
@@ -337,7 +337,7 @@ def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
     return links
 
 
-def _exports(listing: Listing, view: View, encoded: str) -> Component:
+def _exports(listing: Listing, view: View, snapshot: Snapshot, encoded: str) -> Component:
     name = listing.schema.name
     base = f"{view.settings.base_path}api/v1/{name}"
     forms = ("csv", "json", "yaml") if listing.patches else ("csv", "json")
@@ -347,7 +347,7 @@ def _exports(listing: Listing, view: View, encoded: str) -> Component:
             form.upper(),
             href=f"{base}?{encoded}&format={form}",
             className="quiet-link export",
-            download=f"{name}.{form}",
+            download=snapshot.file_name(name, form),
             title=titles[form],
             id=f"export-{form}-{name}",
             **{"data-grid": name},

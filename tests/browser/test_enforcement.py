@@ -83,7 +83,7 @@ def test_the_page_is_reached_and_a_node_opened_by_keyboard_alone(open_page: Open
     expect(page.locator("#enforcement-hand figcaption")).to_contain_text("all of a dry run")
     with page.expect_download() as download:
         page.keyboard.press("e")
-    assert download.value.suggested_filename == "enforcement.csv"
+    assert download.value.suggested_filename.endswith("-enforcement.csv")
 
 
 def test_a_dry_run_is_hatched_in_the_chart_and_marked_in_the_rows(open_page: Open, acted: tuple[str, Results]) -> None:

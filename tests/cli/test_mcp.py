@@ -17,6 +17,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.support import command_line
 from tests.support import dashboard as support
+from tests.support.clusters import copies
 from tests.support.dashboard import Results
 
 COMMAND = "from cotenant.apps.cli.main import run; run()"
@@ -28,9 +29,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return support.results(tmp_path_factory.mktemp("results"), spec=support.WEEK)
 
 
-def converse(results: Results, talk: Conversation) -> Any:
-    """What a real client gets from the real command over its standard input and output."""
-    url = str(results.store.url)
+def converse(url: str, talk: Conversation) -> Any:
+    """What a real client gets from the real command over its standard input and output; url: of the store."""
     server = StdioServerParameters(
         command=sys.executable, args=["-c", COMMAND, "serve", "mcp", "--store", url], env=dict(os.environ)
     )
@@ -64,7 +64,7 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
             await client.call_tool("accept", {}),
         )
 
-    tools, overview, rows, explanation, nodes, *refused = converse(results, talk)
+    tools, overview, rows, explanation, nodes, *refused = converse(results.store.url, talk)
     # every read of results; the back-test is a page; nothing of the endpoints that change something
     assert {"overview", "explain", "recommendations", "findings", "reclaimable", "forecast", "fit"} <= tools.keys()
     assert not {"backtest", "accept", "changes", "ledger"} & tools.keys()
@@ -83,6 +83,33 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
         '{"error":"NoData","message":"no history of a node named no such?node","fix":""}',
         f"there is no tool accept; there are {', '.join(tools)}",
     ]
+
+
+@pytest.mark.slow
+def test_of_several_clusters_each_call_names_its_own(tmp_path: Path) -> None:
+    url = copies(tmp_path, "east", "west")[0].url
+
+    async def talk(client: ClientSession) -> Any:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        return (
+            tools,
+            json.loads(text(await client.call_tool("clusters"))),
+            *[json.loads(text(await client.call_tool("nodes", {"cluster": name}))) for name in ("east", "west")],
+            json.loads(text(await client.call_tool("overview", {"cluster": "west"}))),
+            await client.call_tool("nodes", {}),
+            await client.call_tool("nodes", {"cluster": "north"}),
+        )
+
+    tools, clusters, east, west, overview, nameless, unknown = converse(url, talk)
+    assert {"clusters", "overview", "explain", "recommendations", "findings", "nodes"} <= tools.keys()
+    assert tools["nodes"].input_schema["required"] == ["cluster"]
+    assert tools["nodes"].input_schema["properties"]["cluster"]["enum"] == ["east", "west"]
+    assert [row["cluster"] for row in clusters["rows"]] == ["east", "west"]
+    # `copies` gives the second overview one node more than the first, so that they are told apart by more than a name
+    assert [east["cluster"], west["cluster"], overview["cluster"]] == ["east", "west", "west"]
+    assert overview["nodes"] == clusters["rows"][0]["nodes"] + 1
+    assert text(nameless) == "nodes needs cluster (east, west)."
+    assert (unknown.is_error, "there is no cluster 'north'" in text(unknown)) == (True, True)
 
 
 def text(result: Any) -> str:

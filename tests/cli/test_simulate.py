@@ -147,7 +147,7 @@ def test_plans_are_replayed_on_services_of_the_synthetic_cluster() -> None:
     ("words", "text"),
     [
         (("--trace", "/nowhere.parquet"), "--trace /nowhere.parquet is no file"),
-        (("--store", "/nowhere"), "--store and --cluster go with --trace stored"),
+        (("--store", "/nowhere"), "--store, --cluster and --all-clusters go with --trace stored"),
         (("--incident", "flood"), "there is no incident 'flood'"),
         (("--policy", "borg"), "'borg' is none of none, static-overcommit"),
         (("--reservations", "--policy", "none"), "--policy does not go with --reservations"),

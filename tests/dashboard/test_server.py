@@ -68,7 +68,9 @@ def test_csv_and_json_hold_the_same_rows_under_the_same_filter(address: str) -> 
     assert table == [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
     deltas = [r["cpu_delta_total"] for r in rows if r["cpu_delta_total"] is not None]
     assert deltas == sorted(deltas)
-    assert exported.headers["content-disposition"] == 'attachment; filename="recommendations.csv"'
+    cluster = Answer(f"{address}/api/v1/recommendations?limit=0").json["cluster"]
+    assert cluster
+    assert exported.headers["content-disposition"] == f'attachment; filename="{cluster}-recommendations.csv"'
 
 
 def test_csv_equals_that_of_the_command_line(address: str, made: Results) -> None:

@@ -39,6 +39,8 @@ class CliSession:
     """Which of several clusters the command is of, by --cluster."""
     of_one: bool = False
     """Whether the command is of one cluster, which has to be named where the settings declare several."""
+    takes_all: bool = False
+    """Whether it has --all-clusters."""
 
     def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
         """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).
@@ -50,7 +52,7 @@ class CliSession:
 
         loaded = self.read(flags)
         if self.of_one and len(loaded.clusters) > 1 and self.cluster is None:
-            the_one(None, loaded.clusters)
+            the_one(None, loaded.clusters, or_all=self.takes_all)
         if "kube.context" in (flags or {}):
             if not loaded.reaches_cluster:
                 name = the_one(self.cluster, loaded.clusters)
@@ -129,7 +131,9 @@ def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
 def session_of(ctx: typer.Context) -> CliSession:
     """The Session of this run, of the cluster that the command's --cluster names."""
     session = ctx.ensure_object(CliSession)
-    return replace(session, cluster=ctx.meta[_CLUSTER], of_one=True) if _CLUSTER in ctx.meta else session
+    if _CLUSTER not in ctx.meta:
+        return session
+    return replace(session, cluster=ctx.meta[_CLUSTER], of_one=True, takes_all="all_clusters" in ctx.params)
 
 
 def remember_cluster(ctx: typer.Context, name: str | None) -> str | None:

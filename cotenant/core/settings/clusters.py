@@ -64,8 +64,11 @@ def _own(name: str, declared: Tree) -> Tree:
     return own
 
 
-def the_one(name: str | None, declared: Sequence[str]) -> str:
-    """The cluster that is meant: the named one, or the only one; UsageError lists them when one has to be named."""
+def the_one(name: str | None, declared: Sequence[str], *, or_all: bool = False) -> str:
+    """The cluster that is meant: the named one, or the only one; UsageError lists them when one has to be named.
+
+    or_all: whether the command takes all of them too.
+    """
     if name in declared:
         return str(name)
     names = ", ".join(declared)
@@ -74,7 +77,10 @@ def the_one(name: str | None, declared: Sequence[str]) -> str:
             f"the settings declare no cluster {name!r}", fix=f"They declare {names}. Declare it too below `clusters:`."
         )
     if len(declared) > 1:
-        raise UsageError(f"the settings declare several clusters: {names}", fix="Name one: --cluster NAME.")
+        raise UsageError(
+            f"the settings declare several clusters: {names}",
+            fix=f"Name one: --cluster NAME{', or all: --all-clusters' if or_all else ''}.",
+        )
     return declared[0]
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
+    ClusterOption,
+    StoredCluster,
+    StoreOption,
+    computed_for_each,
+    end,
+    stored_clusters_of,
+)
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table, render
 from cotenant.apps.cli.progress import bars
@@ -25,7 +34,10 @@ if TYPE_CHECKING:
     from cotenant.core.model.progress import Progress
     from cotenant.core.model.table import Table
     from cotenant.core.model.usage.backtest import Frontier
+    from cotenant.core.model.usage.policy_trial import PolicyTrial
     from cotenant.core.settings.root import Settings
+    from forecasting.backtest.contenders import Contender
+    from forecasting.backtest.plan import BacktestPlan
     from forecasting.backtest.run import BacktestScores
 
 app = new_app()
@@ -78,6 +90,7 @@ FileOption = Annotated[
     epilog=examples(
         "cotenant backtest usage.parquet --column cpu_usage_pct --limit 100",
         "cotenant backtest traces/ --column cpu_cores --limit-column cpu_request --origins 56 -o json",
+        "cotenant backtest --all-clusters -o csv  # of each cluster's stored history, with a column that names it",
         "cotenant backtest --metric memory  # the stored history, workload by workload",
         "cotenant backtest usage.parquet --baselines B1,B11,B14 -o html --output-file report.html",
         "cotenant backtest --reclaim  # in cores and violations: what each reclaim policy would have done here",
@@ -101,6 +114,7 @@ def backtest(
     pods_per_node: PodsOption = None,
     reclaim: ReclaimOption = False,
     cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
     store: StoreOption = None,
     output: OutputOption = BacktestFormat.TABLE,
     output_file: FileOption = None,
@@ -111,60 +125,121 @@ def backtest(
 
     Without TRACE the store's history is taken, and the report is kept beside its results for the dashboard.
     """
-    from cotenant.apps.backtest.forecast_backtest import contenders, plan_of, run_backtest
+    from cotenant.apps.backtest.forecast_backtest import contenders, plan_of
 
-    settings = session_of(ctx).load({"store.url": store}).settings
-    if trace is not None and (store or cluster):
-        raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
-    if trace is None and (column or limit_column or limit is not None):
-        raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
-    place = open_store(settings, cluster) if trace is None else None
+    _check(ctx)
+    form = _Form(output, output_file, not no_headers, quiet)
     if reclaim:
-        if place is None or baselines or pods_per_node:
-            raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
-        _reclaim(place, settings, output, output_file, headers=not no_headers, quiet=quiet)
+        _reclaim(stored_clusters_of(ctx, store, cluster, all_clusters), form, all_clusters=all_clusters)
         return
-    plan, who = plan_of(horizon, metric, known_share), contenders(baselines, metric, horizon)
-    with bars(quiet=quiet) as progress:
-        series = _series(trace, place, metric, (column, limit, limit_column))
-        ledger = run_backtest(series, plan, who, origins, progress)
-        drawn = _frontiers(series, pods_per_node, settings, progress) if pods_per_node else ()
-    contents = _contents(series, ledger, drawn)
-    _write(contents, output, output_file, headers=not no_headers)
-    if place is not None:
-        _keep(place, contents, ledger)
-    if not quiet:
-        _say(contents, saved=place is not None)
+    who = contenders(baselines, metric, horizon)
+    run = _Run(metric, plan_of(horizon, metric, known_share), who, origins, pods_per_node, quiet)
+    if trace is not None:
+        settings = session_of(ctx).read().settings
+        contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings)
+        _write(contents, form)
+        if not quiet:
+            _say(contents, saved=False)
+        return
+    clusters = stored_clusters_of(ctx, store, cluster, all_clusters)
+    answers, failed = computed_for_each(clusters, run.of_stored, all_clusters=all_clusters)
+    if all_clusters:
+        _put(_together({name: contents.scores for name, contents in answers.items()}), str, form)
+    else:
+        _write(next(iter(answers.values())), form)
+    for name, contents in answers.items() if not quiet else ():
+        _say(contents, saved=True, head=f"cluster {name}: " if all_clusters else "")
+    end(failed)
 
 
-def _reclaim(
-    store: Store, settings: Settings, output: BacktestFormat, file: Path | None, *, headers: bool, quiet: bool
-) -> None:
+def _check(ctx: typer.Context) -> None:
+    """UsageError for options that say nothing beside each other."""
+    given = ctx.params
+    if given["trace"] is not None and (given["store"] or given["cluster"] or given["all_clusters"]):
+        raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
+    if given["trace"] is None and (given["column"] or given["limit_column"] or given["limit"] is not None):
+        raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
+    if given["reclaim"] and (given["trace"] is not None or given["baselines"] or given["pods_per_node"]):
+        raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
+    if given["all_clusters"] and given["output"] is BacktestFormat.HTML:
+        raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How scores are written."""
+
+    output: BacktestFormat
+    file: Path | None
+    headers: bool
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What is back-tested, the same for every history."""
+
+    metric: Resource
+    plan: BacktestPlan
+    contenders: list[Contender]
+    origins: int
+    pods_per_node: int | None
+    quiet: bool
+
+    def of(self, series: Series, settings: Settings) -> tuple[BacktestContents, BacktestScores]:
+        """The report, and the scores that it rests on."""
+        from cotenant.apps.backtest.forecast_backtest import run_backtest
+
+        with bars(quiet=self.quiet) as progress:
+            ledger = run_backtest(series, self.plan, self.contenders, self.origins, progress)
+            drawn = _frontiers(series, self.pods_per_node, settings, progress) if self.pods_per_node else ()
+        return _contents(series, ledger, drawn), ledger
+
+    def of_stored(self, one: StoredCluster) -> BacktestContents:
+        """The report of a stored history, kept beside its results."""
+        from cotenant.apps.backtest.sources import StoredSeries
+
+        contents, ledger = self.of(StoredSeries.of(one.store, self.metric), one.settings)
+        _keep(one.store, contents, ledger)
+        return contents
+
+
+def _together(scores: Mapping[str, Table]) -> Table:
+    from cotenant.core.model.table import of_clusters
+
+    return of_clusters(next(iter(scores.values())).schema, scores)
+
+
+def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bool) -> None:
     """Reclaim policies instead of forecasts; the scores stay in the store for the overview."""
     from cotenant.apps.cli.analysis.backtest_reclaim import keep, summary, table, trial
     from cotenant.apps.cli.report.backtest_report import policies_page
     from cotenant.core.adapters.clock import SystemClock
 
-    with bars(quiet=quiet) as progress:
-        tried = trial(store, settings, progress, SystemClock().now_seconds())
-    scores = table(tried)
-    lead = f"Reclaim policies on {tried.nodes} nodes of cluster {store.cluster}, {tried.tested_days:.1f} tested days."
-    _put(scores, lambda: policies_page(lead, tried.computed_seconds, scores), output, file, headers=headers)
-    keep(store, tried)
-    if not quiet:
-        message(summary(tried))
+    def tried(one: StoredCluster) -> PolicyTrial:
+        with bars(quiet=form.quiet) as progress:
+            done = trial(one.store, one.settings, progress, SystemClock().now_seconds())
+        keep(one.store, done)
+        return done
+
+    trials, failed = computed_for_each(clusters, tried, all_clusters=all_clusters)
+    name, first = next(iter(trials.items()))
+    lead = f"Reclaim policies on {first.nodes} nodes of cluster {name}, {first.tested_days:.1f} tested days."
+    scores = {name: table(one) for name, one in trials.items()}
+    shown = _together(scores) if all_clusters else scores[name]
+    _put(shown, lambda: policies_page(lead, first.computed_seconds, shown), form)
+    for name, one in trials.items() if not form.quiet else ():
+        message(f"cluster {name}: {summary(one)}" if all_clusters else summary(one))
+    if not form.quiet:
         message("the scores are kept with the results: the overview offers a switch that they speak for")
+    end(failed)
 
 
-def _series(
-    trace: str | None, store: Store | None, metric: Resource, columns: tuple[str | None, float | None, str | None]
-) -> Series:
-    from cotenant.apps.backtest.sources import StoredSeries, TraceSeries
+def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> Series:
+    from cotenant.apps.backtest.sources import TraceSeries
     from cotenant.core.adapters.store.traces import open_trace
 
-    if store is not None:
-        return StoredSeries.of(store, metric)
-    opened = open_trace(trace or "")
+    opened = open_trace(trace)
     column, limit, limit_column = columns
     for name in (column, limit_column):
         if name is not None and name not in opened.columns:
@@ -201,28 +276,28 @@ def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier,
     return BacktestContents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
 
 
-def _write(contents: BacktestContents, output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
+def _write(contents: BacktestContents, form: _Form) -> None:
     from cotenant.apps.cli.report.backtest_report import page
 
-    _put(contents.scores, lambda: page(contents), output, file, headers=headers)
+    _put(contents.scores, lambda: page(contents), form)
 
 
-def _put(scores: Table, html: Callable[[], str], output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
+def _put(scores: Table, html: Callable[[], str], form: _Form) -> None:
     """To stdout or a file; StoreError when that cannot be written."""
-    if output is BacktestFormat.HTML:
+    if form.output is BacktestFormat.HTML:
         text = html()
-    elif file is None:
-        print_table(scores, Format(output.value), headers=headers)
+    elif form.file is None:
+        print_table(scores, Format(form.output.value), headers=form.headers)
         return
     else:
-        text = "".join(render(scores, Format(output.value), headers=headers))
-    if file is None:
+        text = "".join(render(scores, Format(form.output.value), headers=form.headers))
+    if form.file is None:
         sys.stdout.write(text)
         return
     try:
-        file.write_text(text, encoding="utf-8")
+        form.file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
+        raise StoreError(f"{form.file} cannot be written: {error.strerror}") from error
 
 
 def _keep(store: Store, contents: BacktestContents, ledger: BacktestScores) -> None:
@@ -235,13 +310,13 @@ def _keep(store: Store, contents: BacktestContents, ledger: BacktestScores) -> N
     store.write_document(BACKTEST, report)
 
 
-def _say(contents: BacktestContents, *, saved: bool) -> None:
+def _say(contents: BacktestContents, *, saved: bool, head: str = "") -> None:
     """The outcome in a line or two."""
     first = next(iter(contents.scores.rows()))
     if first["contender"] == contents.ours and first["vs_b14"] is not None:
         message(
-            f"loss {first['rel_wql']:.3f} x B1's (seasonal naive day, empirical residuals); {first['vs_b14']:.3f} x "
-            f"B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
+            f"{head}loss {first['rel_wql']:.3f} x B1's (seasonal naive day, empirical residuals); "
+            f"{first['vs_b14']:.3f} x B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
         )
     if saved:
-        message("the report is kept with the results: the dashboard's Forecast page links to it")
+        message(f"{head}the report is kept with the results: the dashboard's Forecast page links to it")

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_scans
 from cotenant.apps.cli.command import examples, new_app, session_of
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from mcp.server.lowlevel import Server
+
+    from dashboard.server.clusters import ClusterApps
 
 app = new_app()
 MOST_CHARACTERS: Final = 200_000
@@ -27,20 +29,27 @@ _ORIGIN: Final = "http://127.0.0.1"
     )
 )
 def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = None) -> None:
-    """Answer a language model's questions about the last scan's results, read-only, until its client hangs up."""
+    """Answer a language model's questions about the last scan's results, read-only, until its client hangs up.
+
+    Where the store holds several clusters and none is named, all are answered for, each call naming its own.
+    """
     import asyncio
     import logging
 
-    from dashboard.app import create_app
-    from dashboard.sources.source import StoreSource
+    import msgspec
 
-    settings = session_of(ctx).load({"store.url": store}).settings
-    source = StoreSource(open_store(settings, cluster), settings.dashboard)
+    from cotenant.apps.cli.cluster.dashboard import ServedCluster, application
+    from cotenant.core.settings.sections.dashboard import AccessSettings
+
+    settings = session_of(ctx).read({"store.url": store}).settings
+    alone = msgspec.structs.replace(settings, access=AccessSettings())  # no port: whoever starts it may read the store
+    stores = open_scans(settings, cluster, all_clusters=cluster is None).stores
+    api = application([ServedCluster(one, alone, {}) for one in stores])
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # its line for each call says nothing that the client lacks
-    asyncio.run(_serve(server_of(create_app(source, settings.dashboard))))
+    asyncio.run(_serve(server_of(api)))
 
 
-def server_of(api: FastAPI) -> Server[dict[str, object]]:
+def server_of(api: FastAPI | ClusterApps) -> Server[dict[str, object]]:
     """An MCP server whose tools are the API's reads; a refused call is a result with `isError`."""
     import httpx2
     from mcp import types

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from urllib.parse import urlencode
 
 import typer
 
+from cotenant.apps.cli.command import EXIT_PARTIAL
 from cotenant.apps.cli.output import message
 from cotenant.apps.cli.session import remember_cluster, session_of
-from cotenant.core.model.errors import UsageError
+from cotenant.core.model.errors import CotenantError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.apps.cli.session import CliSession
@@ -44,6 +46,7 @@ StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="fsspec URL of the store; default: settings store.url.")
 ]
 
+AnswerT = TypeVar("AnswerT")
 NAMESPACES_LISTED: Final = 20
 """How many an error names where none is close."""
 
@@ -99,6 +102,57 @@ def open_scans(settings: Settings, cluster: str | None, all_clusters: bool) -> S
         if all_clusters
         else StoredScans((open_store(settings, cluster),))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCluster:
+    """A cluster's stored history and results, and the settings in force for it."""
+
+    store: Store
+    settings: Settings
+
+
+def stored_clusters_of(
+    ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
+) -> list[StoredCluster]:
+    """The named or only cluster, or all, each with its own settings; raises as `open_store`."""
+    common = load_for_reading(ctx, store, all_clusters)
+    stores = open_scans(common, cluster, all_clusters).stores
+    session, flags = session_of(ctx), {"store.url": store}
+    return [
+        StoredCluster(one, session.of_cluster(one.cluster).read(flags).settings if all_clusters else common)
+        for one in stores
+    ]
+
+
+def computed_for_each(
+    clusters: Sequence[StoredCluster], compute: Callable[[StoredCluster], AnswerT], *, all_clusters: bool
+) -> tuple[dict[str, AnswerT], Collection[str]]:
+    """What is computed of each cluster by name, and the names of those that have nothing; stderr says why.
+
+    Of one cluster, and where none of several has anything, the error is raised.
+    """
+    answers: dict[str, AnswerT] = {}
+    failures: dict[str, CotenantError] = {}
+    for one in clusters:
+        try:
+            answers[one.store.cluster] = compute(one)
+        except CotenantError as error:
+            if not all_clusters:
+                raise
+            failures[one.store.cluster] = error
+            message(f"error: cluster {one.store.cluster}: {error.message}", style="bold red")
+    if failures:
+        message(f"partial: without {len(failures)} of {len(clusters)} clusters: {', '.join(failures)}")
+    if not answers:
+        raise next(iter(failures.values()))
+    return answers, failures
+
+
+def end(failed: Collection[str]) -> None:
+    """Exit with the code that says that a part is missing, where clusters failed."""
+    if failed:
+        raise typer.Exit(EXIT_PARTIAL)
 
 
 def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Settings:

@@ -71,7 +71,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
         if loaded.clusters and not (offline and name):
             from cotenant.core.settings.clusters import the_one
 
-            name = the_one(name, loaded.clusters)
+            name = the_one(name, loaded.clusters, or_all=True)
         return [ScanJob(loaded.settings, name, offline, loaded.reaches_cluster)]
     refuse_name(session)
     session.require_no_context(flags, "--all-clusters")

@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.apps.cli.analysis.results import ClusterOption, StoreOption, open_store
+from cotenant.apps.cli.analysis.results import (
+    AllClustersOption,
+    AnswerT,
+    ClusterOption,
+    StoreOption,
+    computed_for_each,
+    end,
+    stored_clusters_of,
+)
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, message, print_table
 from cotenant.apps.cli.progress import bars
 from cotenant.apps.cli.reservations.rows import peak_replays
 from cotenant.core.model.errors import StoreError, UsageError
-from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.table import Column, Kind, Schema, Table, of_clusters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
     from cotenant.apps.experiment.world import World
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 STORED: Final = "stored"
-UNSAID: Final = ("report", "output", "no_headers", "quiet", "store", "cluster")
+UNSAID: Final = ("report", "output", "no_headers", "quiet", "store", "cluster", "all_clusters")
 """Options that do not change what a report says."""
 WAYS: Final = ("none", "static-overcommit", "koordinator", "cotenant", "oracle")
 
@@ -109,6 +117,7 @@ ReservationsOption = Annotated[
     epilog=examples(
         "cotenant simulate",
         "cotenant simulate --trace stored --policy koordinator --policy cotenant --risk 1 --risk 5",
+        "cotenant simulate --trace stored --all-clusters  # each on its own history, with a column that names it",
         "cotenant simulate --trace traces/bitbrains_rnd.parquet --nodes 40 --pods 800 -o csv",
         "cotenant simulate --incident flash-crowd  # what the operator saw, what cotenant did, what it cost",
         "cotenant simulate --seeds 10 --report simulation.html",
@@ -136,8 +145,9 @@ def simulate(
     incident: IncidentOption = None,
     reservations: ReservationsOption = False,
     report: ReportOption = None,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
+    cluster: ClusterOption = None,  # noqa: ARG001 - `_of_places` knows it
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,  # noqa: ARG001 - `_of_places` knows it
     output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
     no_headers: NoHeadersOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
@@ -150,27 +160,59 @@ def simulate(
     from cotenant.apps.experiment.outcome import SharingScenario
     from cotenant.apps.experiment.what_if import RISKS_PERCENT
 
-    if trace != STORED and (store or cluster):
-        raise UsageError("--store and --cluster go with --trace stored", fix="Add --trace stored, or leave them out.")
-    settings = session_of(ctx).load({"store.url": store}).settings
+    _check(ctx)
     scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, _incident(incident))
-    place = open_store(settings, cluster) if trace == STORED else None
     if reservations:
-        _print_replays(ctx, scenario, place, settings)
+        _print_replays(ctx, scenario)
         return
-    risks = tuple(risk or (RISKS_PERCENT if place is not None else ()))
+    risks = tuple(risk or (RISKS_PERCENT if trace == STORED else ()))
     knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
-    with bars(quiet=quiet) as progress:
-        outcomes, story = _simulated(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
-    print_table(table(outcomes), output, headers=not no_headers)
-    if story is not None and output in (Format.TABLE, Format.WIDE):
-        sys.stdout.write(f"\n{story_text(story)}")
-    if report is not None:
-        _report(report, outcomes, story, ctx)
-    if place is not None:
-        _keep(place, outcomes)
-    if not quiet:
-        message(summary(outcomes))
+
+    def simulated(place: Store | None, settings: Settings) -> tuple[list[SharingOutcome], IncidentStory | None]:
+        with bars(quiet=quiet) as progress:
+            return _simulated(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
+
+    answers, failed = _of_places(ctx, simulated)
+    rows = _together(ctx, {name: table(outcomes) for name, (outcomes, _) in answers.items()})
+    print_table(rows, output, headers=not no_headers)
+    for name, (outcomes, story) in answers.items():
+        head = f"cluster {name}: " if all_clusters else ""
+        if story is not None and output in (Format.TABLE, Format.WIDE):
+            sys.stdout.write(f"\n{head}{story_text(story)}")
+        if report is not None:
+            _report(report, outcomes, story, ctx)
+        if not quiet:
+            message(f"{head}{summary(outcomes)}")
+    end(failed)
+
+
+def _check(ctx: typer.Context) -> None:
+    """UsageError for options that say nothing beside each other."""
+    given = ctx.params
+    if given["trace"] != STORED and (given["store"] or given["cluster"] or given["all_clusters"]):
+        raise UsageError(
+            "--store, --cluster and --all-clusters go with --trace stored",
+            fix="Add --trace stored, or leave them out.",
+        )
+    if given["all_clusters"] and given["report"]:
+        raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
+
+
+def _of_places(
+    ctx: typer.Context, ask: Callable[[Store | None, Settings], AnswerT]
+) -> tuple[dict[str, AnswerT], Collection[str]]:
+    """What comes of each stored cluster that is meant, by name, or of what no store holds; and who has nothing."""
+    given = ctx.params
+    if given["trace"] != STORED:
+        return {"": ask(None, session_of(ctx).read().settings)}, ()
+    clusters = stored_clusters_of(ctx, given["store"], given["cluster"], given["all_clusters"])
+    return computed_for_each(clusters, lambda one: ask(one.store, one.settings), all_clusters=given["all_clusters"])
+
+
+def _together(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
+    """The only table, or those of all clusters with a column that names each row's."""
+    first = next(iter(tables.values()))
+    return of_clusters(first.schema, tables) if ctx.params["all_clusters"] else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +243,26 @@ def _simulated(request: SimulationRequest, progress: Progress) -> tuple[list[Sha
         if scenario.incident is not None and ours and story is None:
             spared = _world(replace(scenario, incident=None), request.place, request.settings, progress)
             story = story_of(ours[0], world, spared, progress)
+    if request.place is not None:
+        _keep(request.place, outcomes)
     return outcomes, story
 
 
-def _print_replays(ctx: typer.Context, scenario: SharingScenario, place: Store | None, settings: Settings) -> None:
+def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
     """Plans instead of ways to share."""
     _check_plain(ctx)
     quiet = ctx.params["quiet"]
-    with bars(quiet=quiet) as progress:
-        replays = _replayed(scenario, place, settings, progress)
-    print_table(peak_replays(replays), ctx.params["output"], headers=not ctx.params["no_headers"])
-    if not quiet:
-        message(replay_summary(replays))
+
+    def replays_of(place: Store | None, settings: Settings) -> list[PeakReplay]:
+        with bars(quiet=quiet) as progress:
+            return _replayed(scenario, place, settings, progress)
+
+    answers, failed = _of_places(ctx, replays_of)
+    shown = _together(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
+    print_table(shown, ctx.params["output"], headers=not ctx.params["no_headers"])
+    for name, replays in answers.items() if not quiet else ():
+        message(f"cluster {name}: {replay_summary(replays)}" if ctx.params["all_clusters"] else replay_summary(replays))
+    end(failed)
 
 
 def _check_plain(ctx: typer.Context) -> None:

@@ -76,6 +76,11 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     yield from cluster.probes(settings.kube)
 
 
+def _lines(text: str) -> str:
+    """Lines below each other, such as those that belong into a settings file."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
 def _write(findings: list[ProbeFinding]) -> None:
     """A block of lines per finding."""
     from rich.text import Text
@@ -86,4 +91,4 @@ def _write(findings: list[ProbeFinding]) -> None:
         out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
         for word in ("tried", "found", "fix"):
             if text := getattr(finding, word):
-                out.print(Text(f"  {word:<6} {visible(text)}"), soft_wrap=True)
+                out.print(Text(f"  {word:<6} {_lines(text)}"), soft_wrap=True)

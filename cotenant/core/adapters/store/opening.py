@@ -13,7 +13,8 @@ def opened(url: str, cluster: str | None) -> Store:
     if cluster is None and len(names) > 1:
         raise UsageError(
             f"{url} holds several clusters: {', '.join(names)}",
-            fix="Name one: --cluster NAME, in Python cluster=; for all: --all-clusters, in Python open_clusters.",
+            fix="Name one: --cluster NAME, in Python cluster=. For all: --all-clusters where a command takes it, in "
+            "Python open_clusters.",
         )
     if cluster is not None and cluster not in names:
         raise NoData(

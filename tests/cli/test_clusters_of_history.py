@@ -1,0 +1,99 @@
+"""Back-tests and simulations of several stored histories at once: each cluster's own rows, with its name in front."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.apps.simulation.demo import fill
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
+from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
+from profiler.synthetic import SyntheticSpec
+from tests.support.command_line import cotenant
+
+pytestmark = pytest.mark.slow
+DAYS = {"east": 17, "west": 17, "young": 3}
+"""Of history; both commands need more than young has."""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("store").as_uri()
+    for seed, (name, days) in enumerate(DAYS.items()):
+        fill(Store(place, name), SyntheticSpec(nodes=3, workloads=6, days=days, seed=seed + 3), Silent())
+    return place
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return list(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("backtest", "--origins", "1", "--baselines", "B1"),
+        ("backtest", "--reclaim"),
+        ("simulate", "--trace", "stored", "--policy", "koordinator"),
+        ("simulate", "--trace", "stored", "--reservations"),
+    ],
+)
+def test_all_clusters_have_the_rows_of_each_and_one_without_enough_history_costs_its_own(
+    url: str, words: tuple[str, ...]
+) -> None:
+    done = cotenant(*words, "--store", url, "--all-clusters", "-o", "json")
+    assert (done.returncode, "partial: without 1 of 3 clusters: young" in done.stderr) == (4, True), done.stderr
+    assert "error: cluster young: " in done.stderr
+    together = rows(done)
+    assert {next(iter(row)) for row in together} <= {"cluster"}
+    for name in ("east", "west"):
+        alone = cotenant(*words, "--store", url, "--cluster", name, "-o", "json")
+        assert alone.returncode == 0, alone.stderr
+        own = [
+            {key: value for key, value in row.items() if key != "cluster"} for row in together if row["cluster"] == name
+        ]
+        assert own == rows(alone)
+    unnamed = cotenant(*words, "--store", url)
+    assert (unnamed.returncode, "holds several clusters: east, west, young" in unnamed.stderr) == (2, True)
+
+
+def test_what_the_pages_show_is_kept_with_each_cluster(url: str) -> None:
+    for words in (
+        ("backtest", "--origins", "1", "--baselines", "B1"),
+        ("simulate", "--trace", "stored", "--risk", "1"),
+    ):
+        assert cotenant(*words, "--store", url, "--all-clusters", "-q").returncode == 4
+    for name in ("east", "west"):
+        report = Store(url, name).read_document(BACKTEST, BacktestReport)
+        assert report is not None and name in report.title
+        assert Store(url, name).read_document(WHAT_IF, WhatIf) is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("backtest", "-o", "html"), "-o html is a report of one cluster"),
+        (("simulate", "--trace", "stored", "--report", "r.html"), "--report is of one cluster"),
+        (("simulate",), "--all-clusters go with --trace stored"),
+        (("backtest", "--cluster", "east"), "--cluster east and --all-clusters exclude each other"),
+    ],
+)
+def test_what_is_of_one_cluster_says_so(url: str, words: tuple[str, ...], text: str) -> None:
+    done = cotenant(*words, "--all-clusters", *(() if words == ("simulate",) else ("--store", url)))
+    assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+
+
+def test_settings_of_several_clusters_do_not_ask_whose_a_synthetic_one_is(tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("clusters: {east: {}, west: {}}\n")
+    variables = {"COTENANT_CONFIG": str(config)}
+    words = ("simulate", "--nodes", "2", "--pods", "10", "--days", "2", "--policy", "none", "-q")
+    done = cotenant(*words, variables=variables)
+    assert done.returncode == 0, done.stderr
+    named = cotenant("get", "pods", variables=variables)
+    assert "fix: Name one: --cluster NAME, or all: --all-clusters." in named.stderr
