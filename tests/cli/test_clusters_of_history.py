@@ -40,7 +40,6 @@ def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
         ("backtest", "--origins", "1", "--baselines", "B1"),
         ("backtest", "--reclaim"),
         ("simulate", "--trace", "stored", "--policy", "koordinator"),
-        ("simulate", "--trace", "stored", "--reservations"),
     ],
 )
 def test_all_clusters_have_the_rows_of_each_and_one_without_enough_history_costs_its_own(
