@@ -171,8 +171,9 @@ def _gangs(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """PodGroups, those of Kubernetes itself, and pods of PodGroups that have ended."""
     json = dict[str, Any]
     if name == "ended-members":
-        whose = {"labelSelector": POD_GROUP_LABEL, "fieldSelector": ENDED}
-        return Mirror(client, "/api/v1/pods", EndedPodWire, ended_member, wake, **whose)
+        return Mirror(
+            client, "/api/v1/pods", EndedPodWire, ended_member, wake, labelSelector=POD_GROUP_LABEL, fieldSelector=ENDED
+        )
     if name == "native-gangs":
         return Mirror(client, f"/apis/{NATIVE_GANG_GROUP}/podgroups", json, NativeGroup.parse, wake)
     return Mirror(client, f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, wake)
