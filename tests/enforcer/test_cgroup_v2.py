@@ -27,10 +27,16 @@ UML = shutil.which("linux.uml")
 QEMU = shutil.which("qemu-system-x86_64")
 KERNELS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cotenant" / "guest-kernel"
 WHY_NOT = "CGROUP V2 NOT TESTED: no linux.uml (Debian package user-mode-linux; `make system` installs it)"
+WIDE_REGISTERS = "put_fp_registers"
+"""In the trace of a User-Mode Linux that cannot restore this processor's registers, before its first process runs."""
+WHY_NOT_HERE = (
+    "CGROUP V2 NOT TESTED: linux.uml cannot restore the registers of this processor (seen on one with AMX); "
+    "`make test-v2-tcg` takes an emulated machine"
+)
 
 
 def booted(tests: Path, *variables: str) -> str:
-    """What the guest printed; variables, such as NAME=value, for its tests."""
+    """What the guest printed; variables, such as NAME=value, for its tests. Skips where it cannot run a process."""
     assert UML is not None
     command = [
         UML, "mem=1024M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={HERE}/guest/init.sh",
@@ -40,7 +46,10 @@ def booted(tests: Path, *variables: str) -> str:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False
     )
-    return done.stdout.decode(errors="replace")
+    printed = done.stdout.decode(errors="replace")
+    if WIDE_REGISTERS in printed and "guest-rc" not in printed:
+        pytest.skip(WHY_NOT_HERE)
+    return printed
 
 
 def emulated(tests: Path, folder: Path, *variables: str) -> str:
