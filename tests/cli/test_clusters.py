@@ -49,11 +49,11 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedCluste
     folder = tmp_path_factory.mktemp("clusters")
     data = folder / "data"
     for name, seed in SEEDS.items():
-        cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=1, seed=seed, end_seconds=int(time.time())))
+        cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=2, seed=seed, end_seconds=int(time.time())))
         create_blocks(
             cluster.inventory, cluster.usage, data, Dress(300, born_seconds=BORN + seed, relabel=carrying(cluster=name))
         )
-    common = {"profiler": {"window_days": 1}, "store": {"url": (folder / "store").as_uri()}}
+    common = {"profiler": {"window_days": 2}, "store": {"url": (folder / "store").as_uri()}}
     with Server(data) as server:
         common["profiler"]["prometheus"] = {"url": server.url}
         (folder / "plain.yaml").write_text(yaml.safe_dump(common))
