@@ -260,13 +260,17 @@ def test_names_that_deceive_are_written_out(made: Results) -> None:
 # ---- forecasts
 
 
-def test_the_cluster_is_shown_until_another_is_chosen(made: Results) -> None:
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("", "cluster demo, CPU"),
+        ("?open=workload%2Fpay%2FDeployment%2Fcheckout%2Fmemory", "pay/Deployment/checkout, memory"),
+        ("?open=node%2F%2F%2Fgone%2Fcpu", "No forecast of node gone, CPU."),
+    ],
+)
+def test_the_cluster_is_shown_until_another_is_chosen(made: Results, address: str, says: str) -> None:
     view = view_of(made)
-    assert "cluster demo, CPU" in words(forecast.band(view, ""))
-    assert "pay/Deployment/checkout, memory" in words(
-        forecast.band(view, "?open=workload%2Fpay%2FDeployment%2Fcheckout%2Fmemory")
-    )
-    assert "No forecast of node gone, CPU." in words(forecast.band(view, "?open=node%2F%2F%2Fgone%2Fcpu"))
+    assert says in words(forecast.band(view, address, forecast.in_hand(view, address)))
 
 
 def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(made: Results) -> None:
