@@ -53,3 +53,23 @@ def test_blocks_of_a_series_come_back_from_its_first_one_on() -> None:
     lanes = Lanes.of(~np.isnan(values), groups, 2)
     sums = lanes.pack(values)[:, :8].reshape(1, 4, 2).sum(axis=2)
     assert lanes.blocks(sums, 2, 0).tolist() == [[0 + 1, 2 + 3], [104 + 105, 106 + 107]]
+
+
+def test_a_series_without_samples_has_no_block() -> None:
+    # The window begins one slot inside a block of two; the second pod of the group has no sample in it.
+    groups, values = values_of([(1, 0, 4), (1, 0, 0)])
+    lanes = Lanes.of(~np.isnan(values), groups, 2, 1)
+    assert lanes.blocks(np.arange(3.0)[None], 2, 1).tolist()[0] == [0, 1, 2]
+    assert np.isnan(lanes.blocks(np.arange(3.0)[None], 2, 1)[1]).all()
+    nobody = Lanes.of(np.zeros((2, SIZE), dtype=bool), groups, 2, 1)
+    assert nobody.blocks(np.zeros((0, 13)), 2, 1).shape == (2, 0)
+
+
+@settings(deadline=None)
+@given(LIVES)
+def test_a_group_has_as_many_lanes_as_pods_at_once(lives: list[tuple[int, int, int]]) -> None:
+    groups, values = values_of(lives)
+    lanes = Lanes.of(~np.isnan(values), groups)
+    alive = ~np.isnan(values)
+    at_once = [int(alive[groups == group].sum(axis=0).max()) for group in np.unique(groups)]
+    assert len(lanes.groups) == (sum(at_once) if len(at_once) < len(groups) else len(groups))

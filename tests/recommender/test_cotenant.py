@@ -54,6 +54,22 @@ def test_throttled_time_counts_as_demand() -> None:
     assert value(starved, CPU).amount == value(free, CPU).amount
 
 
+@pytest.mark.parametrize("pods", [1, 2])
+def test_throttled_time_without_a_sample_of_usage_is_no_part_of_the_demand(pods: int) -> None:
+    # 100 m used and 100 m refused on two of four days, no sample of usage on the others: half of the demand is refused.
+    used = np.tile(np.concatenate([flat(100, 1), flat(math.nan, 1)], axis=1), (pods, 2))
+    made = value(one(Case(cpu=used, throttled=np.tile(flat(100, 4), (pods, 1)))), CPU)
+    assert made.inputs["throttled_share"] == 0.5
+
+
+def test_pods_without_a_sample_of_cpu_in_a_window_off_the_half_hours_leave_memory_judged() -> None:
+    slots = DAY + 1  # the window begins five minutes before a half hour of the clock
+    unseen, memory = np.full((2, slots), math.nan), np.full((2, slots), 300.0 * MIB)
+    made = one(Case(cpu=unseen, memory=memory, requests={CPU: 200}))
+    assert value(made, CPU).amount is None
+    assert value(made, MEMORY).amount is not None
+
+
 def test_a_nightly_half_hour_below_the_p95_is_still_covered() -> None:
     # 30 of 1440 minutes are 2.1 % of the samples: the p95 sees 50 m only; the half hour of every night is 2000 m
     cpu = flat(50, days=4)

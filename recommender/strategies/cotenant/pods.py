@@ -89,7 +89,7 @@ def demand_of(
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
     """Lanes of these CPU usage rows by group, and in them usage + throttled, and throttled time, (L, T).
 
-    Throttled time that is not known counts as 0.
+    Throttled time that is not known counts as 0, and so does that without a sample of usage.
     """
     used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)
@@ -98,7 +98,8 @@ def demand_of(
     throttled = np.zeros_like(packed)
     if (beside[rows] >= 0).any():
         refused = lanes.pack(evidence.usage[Signal.CPU_THROTTLED_MEAN].values, beside[rows])
-        throttled = np.where(np.isfinite(refused) & (refused > 0), np.minimum(refused, ABSURD), throttled)
+        counts = np.isfinite(packed) & np.isfinite(refused) & (refused > 0)
+        throttled = np.where(counts, np.minimum(refused, ABSURD), throttled)
     return lanes, packed + throttled, throttled
 
 

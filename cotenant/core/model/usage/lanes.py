@@ -6,6 +6,7 @@ What is pooled over a group does not ask which pod a sample is of, and costs as 
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,20 +46,22 @@ class Lanes:
         end = np.where(some, size - present[:, ::-1].argmax(axis=1) if size else 0, 0)
         if len(np.unique(groups)) == count:
             return cls(np.arange(count), first, end, groups.astype(np.int64), size)
-        begins, ends = (first + lead) // width, -(-(end + lead) // width)
+        begins, ends = _in_blocks(first, end, width, lead)
         lane, group_of_lane = np.zeros(count, dtype=np.int64), list[int]()
-        free: dict[int, list[int]] = {}
-        free_from: list[int] = []
+        free: list[tuple[int, int]] = []  # heap of the group's lanes: (block from which on it is free, lane)
         rows = np.flatnonzero(some)
-        for row in rows[np.lexsort((begins[rows], groups[rows]))].tolist():
-            own = free.setdefault(int(groups[row]), [])
-            place = next((one for one in own if free_from[one] <= begins[row]), None)
-            if place is None:
-                place = len(free_from)
-                own.append(place)
-                free_from.append(0)
-                group_of_lane.append(int(groups[row]))
-            lane[row], free_from[place] = place, int(ends[row])
+        rows = rows[np.lexsort((begins[rows], groups[rows]))]
+        columns = (rows, groups[rows], begins[rows], ends[rows])
+        for row, group, begin, stop in zip(*(column.tolist() for column in columns), strict=True):
+            if not group_of_lane or group_of_lane[-1] != group:
+                free = []
+            if free and free[0][0] <= begin:
+                lane[row] = free[0][1]
+                heapq.heapreplace(free, (stop, free[0][1]))
+            else:
+                lane[row] = len(group_of_lane)
+                heapq.heappush(free, (stop, len(group_of_lane)))
+                group_of_lane.append(group)
         return cls(lane, first, end, np.array(group_of_lane, dtype=np.int64), size)
 
     def pack(self, values: FloatMatrix, rows: Integers | None = None) -> FloatMatrix:
@@ -76,9 +79,16 @@ class Lanes:
 
     def blocks(self, of_lanes: npt.NDArray[Any], width: int, lead: int) -> npt.NDArray[Any]:
         """Values of blocks of slots (L, K) series by series from the first block of each on: (m, most), NaN behind."""
-        first, end = (self.first + lead) // width, -(-(self.end + lead) // width)
+        first, end = _in_blocks(self.first, self.end, width, lead)
         own = np.full((len(self.lane), int((end - first).max(initial=0))), np.nan)
         columns = zip(self.lane.tolist(), first.tolist(), end.tolist(), strict=True)
         for row, (lane, begin, stop) in zip(own, columns, strict=True):
-            row[: stop - begin] = of_lanes[lane, begin:stop] if begin < stop else ()
+            if begin < stop:
+                row[: stop - begin] = of_lanes[lane, begin:stop]
         return own
+
+
+def _in_blocks(first: Integers, end: Integers, width: int, lead: int) -> tuple[Integers, Integers]:
+    """Blocks [first, end) that hold the slots [first, end) of each series; none of one without a sample."""
+    begin = (first + lead) // width
+    return begin, np.where(first < end, -(-(end + lead) // width), begin)
