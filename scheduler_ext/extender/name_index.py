@@ -28,8 +28,8 @@ class NameIndex:
         hashes = _hashes(names)
         order = np.argsort(hashes)
         ranked = hashes[order]
-        self.sure = not bool((ranked[1:] == ranked[:-1]).any())
-        """No two names share a hash; otherwise `rows` must not be asked."""
+        shared = bool((ranked[1:] == ranked[:-1]).any())
+        self._one_by_one = {name: row for row, name in enumerate(names)} if shared else None
         bits = len(names).bit_length() + SPREAD_BITS
         self._shift = np.uint64(HASH_BITS - bits)
         self._first = np.searchsorted(ranked, np.arange(2**bits, dtype=np.uint64) << self._shift)
@@ -39,6 +39,8 @@ class NameIndex:
 
     def rows(self, names: Sequence[str]) -> Rows:
         """Row of each name, -1 where it is not known; shape (names,)."""
+        if self._one_by_one is not None:
+            return np.array([self._one_by_one.get(name, -1) for name in names], dtype=np.intp)
         hashes = _hashes(names)
         at = self._first[hashes >> self._shift]
         while len(behind := np.flatnonzero(self._ranked[at] < hashes)):

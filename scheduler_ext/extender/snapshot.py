@@ -108,9 +108,7 @@ class NodeSnapshot:
 
     def rows_of(self, names: Sequence[str]) -> Rows:
         """Row of each name, -1 where a node is not known; shape (names,)."""
-        if self.index.sure:
-            return self.index.rows(names)
-        return np.array([self.rows.get(name, -1) for name in names], dtype=np.intp)
+        return self.index.rows(names)
 
     def changed_since(self, steps: int) -> Rows | None:
         """Rows that changed after so many steps; None when the trail does not reach back so far."""
