@@ -203,7 +203,8 @@ class ExtenderSettings(Section, frozen=True):
     coalesce_seconds: Annotated[
         float,
         setting(
-            "Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time.",
+            "Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time; pods"
+            " that are placed in quick succession, within one and a half of it.",
             unit="seconds",
             ge=0,
             le=5,
