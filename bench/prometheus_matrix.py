@@ -99,7 +99,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         outages = list(prometheus_outages.rows(Path(name)))
     measured += outages
-    table += map(prometheus_outages.told, outages)
+    table += map(prometheus_outages.table_row, outages)
     PAGE.write_text(with_table(PAGE.read_text(), table))
     record("prometheus_matrix", ".venv/bin/python -m bench.prometheus_matrix", measured)
     return int(not all(row.met for row in measured))

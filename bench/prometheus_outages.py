@@ -78,12 +78,12 @@ def rows(folder: Path) -> Iterator[Row]:
                 yield _row(fault, seconds, list(_outcomes(scene, proxy, server, stores, (fault, seconds))))
 
 
-def told(row: Row) -> str:
-    """A row of the page's table: how often the numbers were the same, and how often the scan was refused."""
+def table_row(row: Row) -> str:
+    """A row of the page's table: how often the numbers were the same, and what the others came to."""
     what, _, _ = row.metric.partition(": the same")
     pulls = int(re.findall(r"= (\d+)", row.goal)[0])
-    refused = f"; {pulls - row.value:g} refused with an error and its fix" if row.value < pulls else ""
-    return f"| {what} | the same numbers: {row.value:g} of {pulls}{refused} |"
+    others = f"; {row.note.partition(',')[0]}" if row.value < pulls else ""
+    return f"| {what} | the same numbers: {row.value:g} of {pulls}{others} |"
 
 
 def _outcomes(

@@ -36,7 +36,7 @@ def test_every_outage_that_was_measured_is_a_row_of_the_table_of_servers() -> No
     outages = [Row(**row) for row in measured if "at each question" in row["metric"]]
     assert len(outages) == len(prometheus_outages.FAULTS) * len(prometheus_outages.LENGTHS_SECONDS)
     lines = prometheus_matrix.PAGE.read_text().splitlines()
-    assert [row for row in map(prometheus_outages.told, outages) if row not in lines] == []
+    assert [row for row in map(prometheus_outages.table_row, outages) if row not in lines] == []
 
 
 def test_every_result_names_its_command_commit_and_date() -> None:
