@@ -44,12 +44,11 @@ def narrowed(
         return places
     ranked = points[places]
     silent = np.isnan(ranked)
-    if some_silent := bool(silent.any()):
-        ranked[silent] = highest if zones is None else highest[places][silent]
+    if silent.any():
+        # 0: of zones in which nobody reports
+        ranked[silent] = np.nan_to_num(highest if zones is None else highest[places][silent])
     # nodes that are less than one of the scheduler's eleven steps apart take turns
     ranked += turns(rows[places], pod.identity.uid, settings.score_span / MOST)
-    if some_silent:
-        ranked[np.isnan(ranked)] = 0.0  # of zones in which nobody reports
     return places[best(ranked, None if zones is None else zones[places], settings.most_nodes)]
 
 

@@ -55,6 +55,16 @@ def test_a_node_that_reports_nothing_stays() -> None:
     assert handed_back(loaded({"one": None, "other": None})) == ["one", "other"]
 
 
+@pytest.mark.parametrize("owners", [[], SET])
+def test_nodes_take_turns_also_where_none_reports(owners: list[dict[str, Any]]) -> None:
+    world = loaded(dict.fromkeys((f"n{number}" for number in range(40)), None))
+    pods = [pod_json(f"p{number}", {"cpu": "10m"}, labels=LS, owners=owners) for number in range(20)]
+    handed = [handed_back(world, pod, most_nodes=5) for pod in pods]
+    assert {len(names) for names in handed} == {5}
+    # twenty times five names in turn are most of forty; without turns they would be the same five
+    assert len({name for names in handed for name in names}) > 20
+
+
 def test_replicas_keep_the_best_of_every_zone_and_others_do_not() -> None:
     world = loaded({"a1": "1", "a2": "5", "b1": "4", "b2": "6"}, {"a1": "a", "a2": "a", "b1": "b", "b2": "b"})
     assert handed_back(world) == ["a1"]
