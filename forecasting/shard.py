@@ -112,7 +112,8 @@ class _Shard:
     grid: TimeGrid
     settings: ForecastingSettings
     names: tuple[str, ...]
-    bases: dict[int, Floats] = field(default_factory=dict)
+    bases: dict[int, Floats] = field(default_factory=dict, init=False)
+    """What `base` gave, by origin: it is asked for each of them several times."""
 
     def base(self, origin: int) -> Floats:
         """How much a day differed from the one before, as known at an origin (0 = now), (n,), never 0."""

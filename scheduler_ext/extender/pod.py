@@ -235,6 +235,7 @@ def _weight_of(
     try:
         return _remembered(amounts, kind, tuple(factors[r] for r in RESOURCES))
     except CotenantError:
+        # again, so that the error names this pod
         _summed(spec, f"pod {wire.metadata.namespace}/{wire.metadata.name or wire.metadata.generate_name}")
         raise
 
