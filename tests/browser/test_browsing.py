@@ -35,8 +35,14 @@ HOSTILE = {
     "quote": "a\"b'c,d;e\tf",
     "slash": "../../etc/passwd",
 }
-DRAWN_BELOW = {"workload": ("namespace", "container"), "memory_observed_max": ("cpu_observed_max",)}
-"""Columns of the list of recommendations that share a cell with another."""
+DRAWN_BELOW: dict[str, dict[str, tuple[str, ...]]] = {
+    "recommendations": {"workload": ("namespace", "container"), "memory_observed_max": ("cpu_observed_max",)},
+    "findings": {"workload": ("namespace", "container")},
+    "workloads": {"workload": ("namespace",)},
+    "pods": {"pod": ("namespace",)},
+    "forecast": {"name": ("namespace",)},
+}
+"""Columns of each list that share a cell with another."""
 ROUNDS = 12
 HEAP_GROWTH_MB = 20
 ROWS = """() => [...document.querySelectorAll('.grid .ag-row')]
@@ -139,7 +145,7 @@ def test_rows_are_walked_selected_exported_and_opened_by_keyboard(open_page: Ope
         "cotenant.columnsOf(dash_ag_grid.getApi(document.querySelector('.grid').id)).map(c => c.getColId())"
     )
     # The heading of what is shown, what is drawn below a name as columns before it, and the one selected row.
-    drawn_below = DRAWN_BELOW if path == "recommendations" else {}
+    drawn_below = DRAWN_BELOW.get(path, {})
     assert exported[0] == [name for header in headers for name in (*drawn_below.get(header, ()), header)]
     assert len(exported) == 2
     before = page.url

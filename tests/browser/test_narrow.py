@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -12,9 +13,10 @@ from playwright.sync_api import TimeoutError as NotInTime
 from dashboard import pages
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
-from tests.browser.test_pages import STILL, settled
+from tests.browser.test_pages import STILL, api, settled, wait_for_column
 from tests.browser.test_stories import drawn
 from tests.support.extent import full
+from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TELEPHONE = {"width": 390, "height": 844}
@@ -124,6 +126,31 @@ def test_no_other_page_scrolls_sideways_on_a_telephone(address: str, open_page: 
     for one in (path for path in ALL_PATHS if path not in ("", "reservations")):
         page.goto(f"{address}/{one}")
         assert off_telephone(settled(page)) == [], one
+
+
+@pytest.mark.parametrize("theme", ["light", *full("dark")])
+def test_filters_of_a_list_unfold_on_a_telephone_and_filter(
+    address: str, open_page: Open, axe: str, theme: str, tmp_path: Path
+) -> None:
+    page = settled(open_page(f"{address}/findings", size=TELEPHONE, theme=theme))
+    filters, fold = page.locator("#facets-findings"), page.get_by_text("Filters of the list")
+    expect(filters).to_be_hidden()
+    fold.click()
+    warnings = filters.locator(".facet-link", has_text="warning")
+    expect(warnings).to_be_visible()
+    assert off_telephone(page) == []
+    assert serious(page, axe) == []
+    pictured(page, f"filters-narrow-{theme}", tmp_path)
+    warnings.click()
+    expect(page).to_have_url(re.compile("severity=warning"))
+    expect(filters.locator(".facet-link.chosen")).to_contain_text("warning")
+    answer = api(page, f"{address}/api/v1/findings?severity=warning")
+    assert 0 < answer["total"] < answer["of"]
+    expect(page.locator("#count-findings")).to_have_text(f"{answer['total']} of {answer['of']} findings")
+    wait_for_column(page, "severity", "t === 'warning'")
+    assert off_telephone(page) == []
+    fold.click()
+    expect(filters).to_be_hidden()
 
 
 def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open) -> None:
