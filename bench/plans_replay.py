@@ -1,4 +1,4 @@
-"""Forecast-driven plans replayed on real traces: what they would have held, against the baselines of equal coverage.
+"""Forecast-driven plans replayed on real traces: what they would reserve, against the baselines of equal coverage.
 
 Each series is a workload of pods of half a core, scaled to 20 pods on average over its first 14 days. What runs anyway
 is the median of the 14 days before each midnight; peak core-minutes are all above it. Forecasts are made every hour

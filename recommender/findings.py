@@ -7,6 +7,7 @@ a guess. Every finding holds the figures it rests on; a name tells its figure's 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -367,10 +368,14 @@ def _place(subject: ContainerRef | WorkloadRef | NodeRef) -> dict[str, str]:
 
 
 def _figure(name: str, value: float | int | str) -> str:
-    """("cpu_max_millicores", 3) -> "cpu max 3m"."""
+    """("cpu_max_millicores", 3) -> "CPU max 3m"; a value that names a resource is written so too."""
+    return re.sub(r"\bcpu\b", "CPU", _plain_figure(name, value))
+
+
+def _plain_figure(name: str, value: float | int | str) -> str:
     for unit in (CPU.unit, MEMORY.unit):
         if name.endswith(f"_{unit}") and not isinstance(value, str):
-            shown = format_millicores(round(value)) if unit == CPU.unit else human_bytes(value)
+            shown = format_millicores(round(value)) if unit == CPU.unit else human_bytes(value).replace(".0 ", " ")
             return f"{name.removesuffix(f'_{unit}').replace('_', ' ')} {shown}"
     if name.endswith("_percent"):
         return f"{name.removesuffix('_percent').replace('_', ' ')} {value:g} %"

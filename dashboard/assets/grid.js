@@ -299,6 +299,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   }
 
   function wire(api, name) {
+    window.cotenant.freshList();
     pinFitting(api, name);
     api.addEventListener("gridSizeChanged", () => pinFitting(api, name));
     api.addEventListener("columnMoved", (event) => { if (event.finished) columnsToUrl(api, name); });
@@ -306,7 +307,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
       if (box) box.textContent = count ? count + " selected · " : "";
       if (name === "recommendations") window.cotenant.picked(api, () => pickedRows(api, name), event.source);
-      if (name === "findings") window.dash_clientside.set_props("ticked-findings", { data: { rows: pickedRows(api, name) } });
+      if (name === "findings") window.cotenant.choose("ticked-findings", { rows: pickedRows(api, name) });
     });
     api.addEventListener("rowClicked", (event) => {
       if (event.event && event.event.target.closest("[col-id=ag-Grid-SelectionColumn]")) return;

@@ -19,12 +19,33 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   // --- the selection in the list ---
   let everything = false; // all that the filters show, also what was never loaded
+  let newest = 0; // counts selections: the server draws the bar, and until it has the newest its links are of one before
+
+  ct.choose = (store, data) => { newest += 1; set(store, { data: { ...data, choice: newest } }); };
+  ct.freshList = () => { newest = 0; };
+  const line = () => document.querySelector(".selection-line[data-choice]");
+  const drawn = () => !newest || !line() || Number(line().dataset.choice) === newest;
+  let pending = null; // what a person did before the bar was drawn; a page that is left, or ten seconds, forget it
+  const whenDrawn = (act) => { if (drawn()) act(); else pending = { act, href: location.href, until: Date.now() + 10000 }; };
+  new MutationObserver(() => {
+    if (!pending || (!drawn() && location.href === pending.href && Date.now() < pending.until)) return;
+    const { act, href, until } = pending;
+    pending = null;
+    if (location.href === href && Date.now() < until) act();
+  }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["data-choice"] });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest(".selection-line a");
+    if (!link || drawn()) return;
+    event.preventDefault();
+    event.stopPropagation();
+    whenDrawn(() => { const now = by(link.id); if (now) now.click(); });
+  }, true);
 
   ct.picked = (api, rows, source) => {
     if (source === "api" || source === "rowDataChanged") return; // by us
     everything = false;
     by("frame-recommendations").classList.remove("all-picked");
-    set("selection", { data: { rows: rows() } });
+    ct.choose("selection", { rows: rows() });
   };
   ct.pickMore = (api) => { if (everything) api.forEachNode((node) => { if (node.data) node.setSelected(true, false, "api"); }); };
   ct.unpick = (api) => {
@@ -33,17 +54,17 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const frame = by("frame-recommendations"), box = by("picked-recommendations");
     if (frame) frame.classList.remove("all-picked");
     if (box) box.textContent = "";
-    set("selection", { data: {} });
+    ct.choose("selection", {});
   };
   function pickAll(api) {
     everything = true;
     by("frame-recommendations").classList.add("all-picked");
     ct.pickMore(api);
-    set("selection", { data: { all: true } });
+    ct.choose("selection", { all: true });
   }
 
   // r: what the page offers to review, else the row in hand.
-  ct.review = () => {
+  ct.review = () => whenDrawn(() => {
     for (const id of ["review-selected", "review-shares", "review-open", "to-review"]) {
       const link = by(id);
       if (link && link.tagName === "A") { link.click(); return; }
@@ -53,7 +74,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     if (by("selection-why") && /Read-only|may not review/.test(by("selection-why").textContent)) return;
     const ref = [node.data.namespace, node.data.kind, node.data.workload].map(encodeURIComponent).join("/");
     ct.go(ct.base() + REVIEW + "?" + new URLSearchParams({ ids: ref }));
-  };
+  });
 
   // --- the steps ---
   const waiting = () => { const frame = by("review-frame"); return !frame || frame.classList.contains("waiting"); };

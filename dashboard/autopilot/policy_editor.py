@@ -12,6 +12,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.autopilot import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
 from cotenant.core.settings.document import one_document
 from dashboard.autopilot.acting import ACTED
@@ -20,7 +21,7 @@ from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
 from dashboard.frame.table_cells import Drawn, cells, reason_chips, titles
 from dashboard.frame.view import View, in_cluster
-from dashboard.tables import display
+from dashboard.tables import display, select_bar
 
 NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""
@@ -30,6 +31,8 @@ VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", Queue
 DRAWN: Final[Drawn] = {
     "place": lambda place: f"{place:,}" if place else display.MISSING,
     "decision": lambda verdict: panels.chip(verdict, VERDICTS[QueueVerdict(verdict)]),
+    "cpu": lambda change: _change(change, Resource.CPU),
+    "memory": lambda change: _change(change, Resource.MEMORY),
 }
 """Columns of a queue that are drawn otherwise than by their kind."""
 TEMPLATE: Final[dict[str, Any]] = {
@@ -105,6 +108,10 @@ def queue_parts(result: AutopilotRound) -> list[Component]:
     waits = [str(row["reason"]) for row in rows if row["reason"]]
     table = panels.facts(titles(QUEUE), [cells(QUEUE, row, DRAWN) for row in rows[:MOST_ROWS]], "Tonight's queue")
     return [*notes, html.P(lead, className="verdict"), reason_chips(waits), table]
+
+
+def _change(amount: float | None, resource: Resource) -> Any:
+    return display.MISSING if amount is None else select_bar.signed_amount(amount, resource)
 
 
 def as_yaml(body: Mapping[str, Any]) -> str:

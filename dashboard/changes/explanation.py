@@ -125,7 +125,7 @@ def _proposed(value: Value) -> str:
     if value.action is Action.WITHHELD or value.amount is None:
         return "no statement"
     shown, exact = display.amount(value.amount, value.resource), format_amount(value.resource, value.amount)
-    same = shown.removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
+    same = shown.removesuffix(" core").removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
     return shown if same else f"{shown} ({exact})"
 
 

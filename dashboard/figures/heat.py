@@ -72,6 +72,6 @@ def _summary(values: np.ndarray, worded: Callable[[float], str]) -> str:
         return "No usage has been seen yet."
     high, low = (np.unravel_index(f(values), values.shape) for f in (np.nanargmax, np.nanargmin))
     return (
-        f"Busiest hour: {DAYS[high[0]]} {high[1]}:00 UTC at {worded(float(values[high]))}; "
-        f"quietest: {DAYS[low[0]]} {low[1]}:00 UTC at {worded(float(values[low]))}."
+        f"Busiest hour: {DAYS[high[0]]} {high[1]:02}:00 UTC at {worded(float(values[high]))}; "
+        f"quietest: {DAYS[low[0]]} {low[1]:02}:00 UTC at {worded(float(values[low]))}."
     )

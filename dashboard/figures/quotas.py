@@ -106,11 +106,11 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
         some = sorted((r for r in rows if r.quota in leaves and getattr(r, name) > 0), key=lambda r: -getattr(r, name))
         if some:
             amounts = ", ".join(f"{r.quota} {amount_words(resource, getattr(r, name))}" for r in some[:NAMED])
-            parts.append(f"{len(some)} {verb}: {amounts}")
+            parts.append(f"{len(some)} {verb}{'s' if len(some) == 1 else ''}: {amounts}")
     over = [row.quota for row in rows if row.used > row.runtime]
     parts += [f"{', '.join(over[:NAMED])} above what they may use"] if over else []
     waiting = sum(row.waiting_pods for row in rows if row.quota in leaves)
-    parts += [f"{display.counted(waiting, 'pod')} wait"] if waiting else []
+    parts += [f"{display.counted(waiting, 'pod')} wait{'s' if waiting == 1 else ''}"] if waiting else []
     hidden = len(rows) - MOST_BARS
     return "; ".join(parts) + (f"; {hidden} more in the table." if hidden > 0 else ".")
 

@@ -14,6 +14,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 from dashboard.figures import room as chart
 from dashboard.frame import panels
@@ -237,6 +238,9 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
 
 
 def _wait(seconds: float) -> str:
+    """Starts are half hours apart: hours with one place."""
+    if seconds >= 2 * HOUR_SECONDS:
+        return f"{round(seconds / HOUR_SECONDS, 1):g} h"
     return "none" if seconds < 60 else display.duration(math.floor(seconds))
 
 

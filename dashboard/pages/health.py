@@ -63,7 +63,7 @@ def _first_row(now: Status) -> Component:
 
 def _jobs(now: Status) -> Component:
     rows = [(job.name, _age(job), job.words) for job in now.jobs]
-    return panels.panel("Jobs", panels.facts(("What", "Last success", "Left behind"), rows, "Jobs"))
+    return panels.panel("Jobs", panels.facts(("What", "Last success", "Result"), rows, "Jobs"))
 
 
 def _age(job: UpkeepJob) -> Any:

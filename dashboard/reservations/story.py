@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -212,7 +213,7 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
         return f"{room} is reserved when the plan has a window to come."
     if not status.reserve_at_seconds:
         return f"{room} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
-    start, lead = display.clock(window.start_seconds), display.duration(status.lead_seconds)
+    start, lead = display.clock(window.start_seconds), _lead(plan)
     if status.reserve_at_seconds <= now_seconds:
         return f"{room} is reserved now: start {start} UTC − lead {lead} has passed."
     when = f"{display.moment(status.reserve_at_seconds)} (start {start} − lead {lead})"
@@ -308,7 +309,12 @@ def _room_there(plan: Plan) -> TimelineEvent:
 
 
 def _lead_words(plan: Plan) -> str:
-    return f"start − lead of {display.duration(plan.status.lead_seconds)}" if plan.status.lead_seconds else ""
+    return f"start − lead of {_lead(plan)}" if plan.status.lead_seconds else ""
+
+
+def _lead(plan: Plan) -> str:
+    """Rounded up to minutes, as the clock rounds down: the start less the lead is the minute that is shown."""
+    return display.duration(60 * math.ceil(plan.status.lead_seconds / 60))
 
 
 def seen(plans: Sequence[Plan], now_seconds: float) -> str:

@@ -83,7 +83,12 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
     first = first_of(len(refs), most)
     sums = html.Div([*totals, *first, *every, *clear], className="selection-sums", role="status")
-    return html.Div([sums, html.Div([*why, *buttons], className="selection-acts")], className="selection-line")
+    return line([sums, html.Div([*why, *buttons], className="selection-acts")], chosen)
+
+
+def line(parts: list[Any], chosen: Selection) -> Component:
+    """The line of a bar with the number of its choice: the browser leads to a review from the newest alone."""
+    return html.Div(parts, className="selection-line", **{"data-choice": str(chosen.choice)})
 
 
 def why_not(view: View, right: Right) -> str:

@@ -42,6 +42,8 @@ class Selection:
 
     rows: tuple[str, ...] = ()
     everything: bool = False
+    choice: int = 0
+    """The browser's number of this choice: what is drawn for it carries the number."""
 
     def __bool__(self) -> bool:
         return self.everything or bool(self.rows)
@@ -54,7 +56,8 @@ def selection(data: object) -> Selection:
     rows = data.get("rows")
     row_names = tuple(str(row) for row in rows[:MOST_ROWS]) if isinstance(rows, list) else ()
     everything = data.get("all") is True
-    return Selection(() if everything else row_names, everything)
+    choice = data.get("choice")
+    return Selection(() if everything else row_names, everything, choice if isinstance(choice, int) else 0)
 
 
 def chosen_rows(query: Query, chosen: Selection) -> Query | None:

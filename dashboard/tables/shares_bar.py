@@ -78,7 +78,7 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
         select_bar.way("Review shares", "review-shares", href, why, primary=True),
     ]
     parts = [html.Div(sums, className="selection-sums", role="status"), html.Div(acts, className="selection-acts")]
-    return html.Div(html.Div(parts, className="selection-line"), className="selection-bar")
+    return html.Div(select_bar.line(parts, ticked), className="selection-bar")
 
 
 def _proposing(query: Query) -> Query:

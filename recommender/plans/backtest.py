@@ -1,4 +1,4 @@
-"""What a plan would have done: "would have held 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
+"""What a plan would have done: "would have reserved 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
 need: pods beyond what runs anyway; held: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN need
 = not known and not counted. Baselines: nothing, a static headroom, the same time last week as a cron would hold it.
@@ -50,7 +50,7 @@ class PlanAccount:
     def words(self, cores_per_pod: float) -> str:
         """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
         return (
-            f"would have held {self.held * cores_per_pod:,.0f} core-hours, {100 * self.hit_ratio:.0f} % used; "
+            f"would have reserved {self.held * cores_per_pod:,.0f} core-hours, {100 * self.hit_ratio:.0f} % used; "
             f"{self.missed_peaks} of {self.peaks} peaks missed, "
             f"{100 * self.coverage:.1f} % of the needed core-time covered"
         )

@@ -115,11 +115,13 @@ def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceAr
     yield from (f"the configuration's {warning}" for warning in arguments.warnings)
     blind = [node.name for node in plan.nodes if node.reason is Reason.FORECAST_MISSING]
     if blind:
-        yield f"{len(blind)} of {len(plan.nodes)} nodes have no forecast and are left alone: {_names(blind)}"
+        has, is_ = ("has", "is") if len(blind) == 1 else ("have", "are")
+        yield f"{len(blind)} of {len(plan.nodes)} nodes {has} no forecast and {is_} left alone: {_names(blind)}"
     unjudged = [n.name for n in plan.nodes if n.reason not in (Reason.OK, Reason.FORECAST_MISSING)]
     if unjudged:
+        has, is_ = ("has", "is") if len(unjudged) == 1 else ("have", "are")
         share = f"{len(unjudged)} of {len(plan.nodes)}"
-        yield f"{share} nodes have no fresh NodeMetric and are not judged: {_names(unjudged)}"
+        yield f"{share} nodes {has} no fresh NodeMetric and {is_} not judged: {_names(unjudged)}"
 
 
 def _names(nodes: Sequence[str]) -> str:

@@ -226,7 +226,7 @@ def test_a_plan_is_approved_by_keys_alone(
     expect(page.locator("#plan-approve-now")).to_be_focused()
     hand.keys("Enter")
     expect(page.locator("#plan-done")).to_contain_text(
-        "will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min)"
+        "will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 20 min)"
     )
     expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web for the next occurrence.")
     record_property("actions by keyboard", hand.actions)

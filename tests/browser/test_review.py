@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from cotenant.core.model.changes.change import ChangeState
 from cotenant.core.model.changes.people import Grant, Person, Role
@@ -25,6 +25,7 @@ from tests.browser.test_pages import THEMES, settled
 from tests.cluster.control_plane import ControlPlane
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
+from tests.support.extent import full
 from tests.support.hands import Hands
 from tests.support.pictures import pictured
 from tests.support.redraws import redraw_always
@@ -174,6 +175,32 @@ def test_the_key_of_the_review_works_while_the_ticked_box_has_the_focus(
     page.keyboard.press("r")
     shown(page, "Proposed changes")
     assert ref.name in page.url
+
+
+@pytest.mark.parametrize("by_key", [True, *full(False)])
+def test_the_review_waits_until_the_newest_tick_is_drawn(scene: Scene, url: str, open_page: Open, by_key: bool) -> None:
+    refs = free(scene, 2)
+    page = settled(open_page(f"{url}/recommendations"))
+    box(page, refs[0]).click()
+    expect(page.locator("#selection-count")).to_have_text("1 selected")
+    late: list[Route] = []
+    page.route(
+        "**/_dash-update-component",
+        lambda route: late.append(route) if of_the_bar(route.request) else route.continue_(),
+    )
+    with page.expect_request(of_the_bar):
+        box(page, refs[1]).click()
+    page.keyboard.press("r") if by_key else page.locator("#review-selected").click()
+    expect(page.locator("#selection-count")).to_have_text("1 selected")
+    for route in late:
+        route.continue_()
+    shown(page, "Proposed changes")
+    assert set(reviewing.asked(page.evaluate("location.search")).workloads) == set(refs)
+
+
+def of_the_bar(request: Request) -> bool:
+    """Whether the browser asks for the bar above the list."""
+    return re.search(r'"output":\s*"selection-bar\.children"', request.post_data or "") is not None
 
 
 def every_workload(scene: Scene) -> list[WorkloadRef]:

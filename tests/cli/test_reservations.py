@@ -35,7 +35,7 @@ def run(*words: str) -> Result:
 
 PROPOSED = Proposal(
     WorkloadRef("shop", "Deployment", "web"), "ok", 4, 0.95, Span(1_803_578_400, 1_803_585_600), {"cpu": "500m"}, 2.0,
-    coverage=0.97, skill=0.4, words="would have held", expected=Expected(0.84, 0.1, 7, 0.6),
+    coverage=0.97, skill=0.4, words="would have reserved", expected=Expected(0.84, 0.1, 7, 0.6),
 )  # fmt: skip
 REFUSED = Proposal(WorkloadRef("pay", "Deployment", "api"), "no-skill", 1, per_pod={"cpu": "1"}, skill=-0.2)
 

@@ -135,6 +135,14 @@ def test_a_pod_needs_its_room_in_every_half_hour_until_it_ends() -> None:
     assert (found.starts, found.late) == (5, False)
 
 
+def test_the_wait_until_a_start_at_half_past_is_not_cut_to_hours() -> None:
+    given_room = room([[4, 4, 1, 4, 4, 4], [0, 0, 0, 0, 2, 2]])
+    found = batch.fit(given_room, Job(cores=2, gib=1, hours=1, deadline=3), DAY)
+    # Starts at DAY and two hours later, seen an hour and a half before DAY.
+    drawn = text_of(page.windows(found.windows, DAY - 3 * HALF_HOUR))
+    assert '"90 min"' in drawn and '"3.5 h"' in drawn
+
+
 def test_what_batch_pods_use_already_is_not_free() -> None:
     found = batch.fit(room([[3.0] * 4], used=1500.0), Job(cores=2, gib=1, hours=1, deadline=2), DAY)
     assert found.windows[0].pods == 1

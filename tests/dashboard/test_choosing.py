@@ -64,6 +64,8 @@ def test_named_rows_and_everything_that_matches_are_the_same_kind_of_selection(s
 def test_what_the_browser_keeps_is_read_whatever_it_is() -> None:
     assert choosing.selection({"rows": ["a", "b"]}) == Selection(("a", "b"))
     assert choosing.selection({"rows": ["a"], "all": True}) == Selection(everything=True)
+    assert choosing.selection({"rows": ["a"], "choice": 3}) == Selection(("a",), choice=3)
+    assert choosing.selection({"rows": ["a"], "choice": "3"}) == Selection(("a",))
     assert not choosing.selection(None) and not choosing.selection({"rows": "abc"}) and not choosing.selection([1])
     assert len(choosing.selection({"rows": ["a"] * 5000}).rows) == choosing.MOST_ROWS
 

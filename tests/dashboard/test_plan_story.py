@@ -64,9 +64,9 @@ def units(used: int, free: int, pending: int = 0) -> tuple[PlanReservation, ...]
 
 def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
     words = story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
-    # Six less 1,150 s is 17:40:50; an hour before six that is 2,450 s ahead.
+    # Six less 1,150 s, in minutes 20, is 17:40:50; an hour before six that is 2,450 s ahead.
     assert (
-        words == "Capacity for 4 pods will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min), in 40 min."
+        words == "Capacity for 4 pods will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 20 min), in 40 min."
     )
     late = story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
     assert "is reserved now" in late

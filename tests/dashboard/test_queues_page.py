@@ -68,8 +68,8 @@ def test_bars_show_limit_runtime_use_and_guarantee_of_each_quota() -> None:
     assert over == figures.base.RED and within == figures.base.TEAL
     assert figure.layout.yaxis.ticktext[1] == "\u00a0" * 4 + "research"
     assert chart.summary == (
-        "cpu: 3 quotas use 46 cores of the 60 cores they may use now; 1 borrow: research 16 cores; "
-        "1 lend: shop 30 cores; research above what they may use; 3 pods wait."
+        "cpu: 3 quotas use 46 cores of the 60 cores they may use now; 1 borrows: research 16 cores; "
+        "1 lends: shop 30 cores; research above what they may use; 3 pods wait."
     )
 
 
@@ -109,7 +109,7 @@ def test_the_page_shows_tree_reasons_and_gangs() -> None:
         "company",
         "research",
         "shop",
-        "borrow: research 16 cores",
+        "borrows: research 16 cores",
         "WaitsForQuota 1",
         "NoRoom 1",
         "quota-full 1",

@@ -95,7 +95,7 @@ def test_the_page_shows_moves_refusals_rules_and_jobs() -> None:
     text = drawn(FixedMoves(entries=(entry,)))
     for words in ("1 move for 3 nodes", "shop/a-1", "shop/b-1", SENTENCES[Reason.LOCAL_STORAGE], "high 1",
                   "unknown 1", "Configured: low cpu 40 %, memory 40 %; high cpu 70 %, memory 80 %",
-                  "What could not be read", "1 of 3 nodes have no fresh NodeMetric", "Approve it", "move-approved",
+                  "What could not be read", "1 of 3 nodes has no fresh NodeMetric", "Approve it", "move-approved",
                   "overload now (sale)"):  # fmt: skip
         assert words in text, words
     for words in ("Pending 1", "Running 1", "Succeeded 1", "Failed 1", "ReservationCreated", "ReservationScheduled",

@@ -61,7 +61,7 @@ def plan(name: str, first: int, after: int, pods: int, **changed: Any) -> dict[s
         "reason": "ok",
         "base_pods": 3.0,
         "occurrences": 11,
-        "words": "In the last 7 days it would have held 310 core-hours, 84 % used.",
+        "words": "In the last 7 days it would have reserved 310 core-hours, 84 % used.",
         "path_start": DAY,
         "wanted": path(first, after, pods),
         "median": path(first, after, pods - 1),

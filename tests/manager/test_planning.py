@@ -296,7 +296,7 @@ def proposal(scene: Plans, count: int = 4, start: float = SIX) -> Proposal:
         per_pod={"cpu": "500m", "memory": "1Gi"},
         coverage=0.97,
         skill=0.4,
-        words="In the last 7 days it would have held 28 core-hours, 84 % used.",
+        words="In the last 7 days it would have reserved 28 core-hours, 84 % used.",
         expected=Expected(0.84, 0.1, 7, 0.6),
         start_seconds=int(start - 3 * HOUR),
         wanted=wanted,

@@ -297,7 +297,7 @@ def test_the_most_severe_comes_first_and_every_row_is_unique_and_readable() -> N
     table = Table.from_rows(FINDINGS, rows(found))
     made = list(table.rows())
     assert len({tuple(r[k] for k in FINDINGS.key) for r in made}) == len(made) == len(found)
-    assert "cpu of a pod 9; memory of a pod 0 B; largest allocatable cpu 4" in made[0]["evidence"]
+    assert "CPU of a pod 9; memory of a pod 0 B; largest allocatable CPU 4" in made[0]["evidence"]
     assert all(r["evidence"] for r in made)
 
 
