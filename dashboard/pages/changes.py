@@ -245,7 +245,7 @@ def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
 
 
 def _back(standing: ChangeStatus) -> str:
-    lines = dict.fromkeys(f"{m.pointer} {m.new} -> {m.now}" for m in moves(standing.change))
+    lines = dict.fromkeys(f"{m.pointer} {m.new} → {m.now}" for m in moves(standing.change))
     return "; ".join(lines)
 
 

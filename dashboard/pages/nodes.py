@@ -157,7 +157,10 @@ def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent
 
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     stats = [_used(row, r) for r in Resource]
-    for band, detail in (("batch", "from what prod pods do not use"), ("mid", "from what prod will not use for long")):
+    for band, detail in (
+        ("batch", "from what prod pods do not use"),
+        ("mid", "from what prod pods request and will not use soon"),
+    ):
         cpu, memory = (panels.amount(row[f"{band}_{r}"], r) for r in Resource)
         stats.append(panels.stat(f"{band.capitalize()} reclaimable now", [cpu, " · ", memory], detail))
     stats.append(_peak(row, snapshot))

@@ -75,7 +75,7 @@ def test_a_script_reviews_accepts_reads_and_takes_back(scene: Scene) -> None:
         assert scene.resources(ref) == before
         (change,) = accepted(me, scene)
         assert (change["state"], change["actor"], change["batch"]) == ("applied", "jane", "k1")
-        assert change["cluster"] == "embedded" and " -> " in change["moved"] and scene.resources(ref) != before
+        assert change["cluster"] == "embedded" and " → " in change["moved"] and scene.resources(ref) != before
         again = posted(me, "changes", {"workloads": [str(ref)]}, **{"Idempotency-Key": "k1"})
         assert again.status_code == 200 and [c["change"] for c in again.json()["changes"]] == [change["change"]]
         whole = me.get(f"{V1}/changes/{change['change']}").json()

@@ -32,21 +32,21 @@ def test_each_resource_is_named_with_its_container_before_and_after() -> None:
             {"requests": {"cpu": "1", "memory": "900Mi"}, "limits": {"memory": "2Gi"}},
         )
     )
-    assert moved(one) == "app memory request 1Gi -> 900Mi; app memory limit not set -> 2Gi"
+    assert moved(one) == "app memory request 1Gi → 900Mi; app memory limit not set → 2Gi"
     assert [m.target for m in moves(one)] == [str(WEB)] * 2
 
 
 def test_what_is_taken_away_and_what_is_no_resource_are_told_too() -> None:
     gone = change(write({"limits": {"cpu": "2"}}, {}))
-    assert moved(gone) == "app cpu limit 2 -> not set"
+    assert moved(gone) == "app cpu limit 2 → not set"
     scaler = Address("autoscaling/v2", "horizontalpodautoscalers", "web", "pay")
     pointer = "/spec/metrics/0/resource/target/averageUtilization"
-    assert moved(change(Write(scaler, "u", (), {pointer: 60}, {pointer: 75}))) == "averageUtilization 60 -> 75"
+    assert moved(change(Write(scaler, "u", (), {pointer: 60}, {pointer: 75}))) == "averageUtilization 60 → 75"
 
 
 def test_many_pods_that_move_alike_are_one_line() -> None:
     pair = ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "500m"}})
-    assert moved(change(write(*pair), write(*pair))) == "app cpu request 1 -> 500m"
+    assert moved(change(write(*pair), write(*pair))) == "app cpu request 1 → 500m"
 
 
 def test_rows_are_the_newest_first_and_say_what_was_passed_over() -> None:
@@ -81,11 +81,11 @@ def test_exactly_what_differs_is_told(before: Any, after: Any) -> None:
         return ((held or {}).get(part) or {}).get(name, "not set")
 
     wanted = {
-        f"app {name} {part[:-1]} {amount(before, part, name)} -> {amount(after, part, name)}"
+        f"app {name} {part[:-1]} {amount(before, part, name)} → {amount(after, part, name)}"
         for part in ("requests", "limits")
         for name in ("cpu", "memory")
         if amount(before, part, name) != amount(after, part, name)
     }
     found = moves(change(write(before, after)))
-    told = {f"{m.pointer} {m.now} -> {m.new}" for m in found if m.pointer != "resources"}
+    told = {f"{m.pointer} {m.now} → {m.new}" for m in found if m.pointer != "resources"}
     assert told == wanted or not (wanted or (before or {}) or (after or {}))

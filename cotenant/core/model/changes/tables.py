@@ -33,7 +33,7 @@ CHANGES: Final = Schema(
             "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back.",
         ),
         Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
-        Column("moved", "Before -> after", Kind.TEXT, "Each field that moves, before and after."),
+        Column("moved", "Before → after", Kind.TEXT, "Each field that moves, before and after."),
         Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody overrode."),
         Column("verdict", "Verified", Kind.TEXT, "verified, regressed, soaking; empty where nothing is verified."),
         Column("since", "Since", Kind.TIME, "When it got where it is."),
@@ -88,8 +88,8 @@ def moves(change: Change) -> list[FieldMove]:
 
 
 def moved(change: Change) -> str:
-    """The same in one line: `app cpu request 1 -> 800m; app memory request 1Gi -> 900Mi`; of many pods the first."""
-    lines = list(dict.fromkeys(f"{m.pointer} {m.now} -> {m.new}" for m in moves(change)))
+    """The same in one line: `app cpu request 1 → 800m; app memory request 1Gi → 900Mi`; of many pods the first."""
+    lines = list(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
     return "; ".join(lines)
 
 
