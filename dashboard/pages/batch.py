@@ -223,7 +223,7 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
         html.Tr(
             [
                 html.Th(panels.moment(w.start_seconds), scope="row"),
-                html.Td(_wait(w.start_seconds - now)),
+                html.Td(_wait(w.start_seconds - now), className="whole"),
                 html.Td(panels.moment(w.end_seconds)),
                 html.Td(f"{w.nodes:,}"),
                 html.Td(f"{w.pods:,}"),

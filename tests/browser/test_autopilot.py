@@ -50,6 +50,8 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             page.get_by_role("button", name="Save this policy").press("Enter")
             expect(page.locator("#policy-saved")).to_contain_text("Saved shop/nightly")
             assert scene.policy()["spec"]["resources"] == ["memory"]
+            # The page is drawn anew; a button that is replaced between focus and Enter takes no key.
+            expect(page.get_by_role("table", name="Queue", exact=True)).to_contain_text("nothing allowed")
 
             page.get_by_role("button", name="Let it act: shop/nightly").press("Enter")
             confirm = page.locator("#autopilot-confirm")
