@@ -149,19 +149,19 @@ def pull(
 
 def _require_same_cluster(stored: Inventory | None, snapshot: Inventory, source: MetricSource, store: Store) -> None:
     """SourceUnfit where the stored history is of a cluster that was created at another moment: none is added to it."""
-    born = (stored.created_seconds if stored else None), snapshot.created_seconds
-    if None in born or born[0] == born[1]:
+    before, now = (stored.created_seconds if stored else None), snapshot.created_seconds
+    if before is None or now is None or before == now:
         return
     raise SourceUnfit(
         f"{source.describe()} is of another cluster than the history stored as {store.cluster}: its namespace "
-        f"kube-system was created at {_moment(born[1])}, that of the history at {_moment(born[0])}",
+        f"kube-system was created at {_moment(now)}, that of the history at {_moment(before)}",
         fix="Give this one a name of its own: --cluster NAME. If the cluster was built anew under its old name, move "
         f"{store.url.rstrip('/')}/{store.cluster} away first.",
     )
 
 
-def _moment(seconds: int | None) -> str:
-    return f"{datetime.fromtimestamp(seconds or 0, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _moment(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:

@@ -45,9 +45,9 @@ def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) 
     """Expressions by mark. containers: the selector of the containers' CPU metric."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
-        births = " or ".join(
-            selector((named(BIRTH), equal(label, _SYSTEM), *own)) for label in ("namespace", "exported_namespace")
-        )
+        # Without honor_labels `namespace` is the exporter's own, of all its series.
+        plain = selector((named(BIRTH), equal("namespace", _SYSTEM), equal("exported_namespace", ""), *own))
+        births = f"{plain} or {selector((named(BIRTH), equal('exported_namespace', _SYSTEM), *own))}"
         expressions |= {"births": f'count(count_values("born", {births}))', "birth": births}
     return expressions
 

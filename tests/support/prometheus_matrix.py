@@ -135,11 +135,11 @@ def renamed(labels: Labels, target: Labels) -> Labels:
 
 
 def state_by_pod(name: str, labels: Labels) -> Labels | None:
-    """kube-state-metrics found by its pod without honor_labels."""
+    """kube-state-metrics found by its pod, in kube-system where many install it, without honor_labels."""
     if not _of_state(name):
         return labels
     scrape = {"job": labels["job"], "instance": labels["instance"]}
-    target = {"namespace": "monitoring", "pod": "ksm-0", "container": "kube-state-metrics", "node": "elsewhere"}
+    target = {"namespace": "kube-system", "pod": "ksm-0", "container": "kube-state-metrics", "node": "elsewhere"}
     return scrape | renamed({k: v for k, v in labels.items() if k not in scrape}, target)
 
 

@@ -46,7 +46,7 @@ class Dress:
     the slower of the interval and 240 s. `families`: only these metrics (None = all but `container_oom_events_total`).
     `every`: only one of so many scrapes of the kubelets (intervals above 300 s). `span`, `state_span`: [start, end) of
     the scrapes of the kubelets and of kube-state-metrics, None = all. `state_scrapers`: as `scrapers`, of
-    kube-state-metrics. `born_seconds`: when the namespaces were made. `relabel`: what Prometheus does to the labels.
+    kube-state-metrics. `born_seconds`: when kube-system was made. `relabel`: what Prometheus does to the labels.
     """
 
     interval_seconds: int = 60

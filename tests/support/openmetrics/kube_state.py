@@ -252,8 +252,11 @@ def _created(writer: Writer, name: str) -> Iterator[int]:
 
 
 def _births(writer: Writer, name: str) -> Iterator[int]:
-    for namespace in sorted({"kube-system", *(pod.namespace for pod in writer.cluster.inventory.pods)}):
-        yield writer.constant(name, {"namespace": namespace}, _whole(writer), float(writer.dress.born_seconds))
+    """kube-system is as old as the cluster, and each of the others an hour younger than the one before."""
+    others = sorted({pod.namespace for pod in writer.cluster.inventory.pods} - {"kube-system"})
+    for hour, namespace in enumerate(("kube-system", *others)):
+        born = float(writer.dress.born_seconds + hour * HOUR_SECONDS)
+        yield writer.constant(name, {"namespace": namespace}, _whole(writer), born)
 
 
 def _limit_ranges(writer: Writer, name: str) -> Iterator[int]:
