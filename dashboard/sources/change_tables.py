@@ -24,6 +24,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from dashboard.frame import panels
 from dashboard.frame.view import View
+from dashboard.sources.answers import Answers
 from dashboard.sources.source import Snapshot
 from dashboard.tables import display
 from dashboard.tables.queries import Relation
@@ -62,14 +63,14 @@ class Changing:
         standings = standings_of(self._view)
         version = version_of(standings)
         relation = self._relation(CHANGES.name, version, lambda: changes_table(standings))
-        return replace(behind, version=version, tables={CHANGES.name: relation}, _answers=OrderedDict())
+        return replace(behind, version=version, tables={CHANGES.name: relation}, _answers=Answers())
 
     def entries(self) -> Snapshot:
         """The same with the ledger's rows, which only exports and scripts ask for."""
         behind, ledger_rows = self._view.source.snapshot(), required(self._view).entries(self._view.given.people())
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
         relation = Relation.of(entries_table(ledger_rows))
-        return replace(behind, version=version, tables={ENTRIES.name: relation}, _answers=OrderedDict())
+        return replace(behind, version=version, tables={ENTRIES.name: relation}, _answers=Answers())
 
     def _relation(self, name: str, version: str, make: Any) -> Relation:
         with self._lock:

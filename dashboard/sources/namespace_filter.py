@@ -30,6 +30,7 @@ from cotenant.core.model.usage.what_if import WhatIf
 from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from dashboard.sources.answers import Answers
 from dashboard.sources.source import ResultSource, Snapshot, Upkeep
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
@@ -144,7 +145,7 @@ def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     overview = full.overview and _overview(full.overview, tables, namespaces)
     gathering = full.gathering and replace(full.gathering, notes=())
     version = f"{full.version}@{digest:08x}" if full.version else ""
-    return replace(full, version=version, overview=overview, tables=tables, _answers=OrderedDict(), gathering=gathering)
+    return replace(full, version=version, overview=overview, tables=tables, _answers=Answers(), gathering=gathering)
 
 
 def named_in(namespaces: set[str]) -> re.Pattern[str] | None:

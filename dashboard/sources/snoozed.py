@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,6 +23,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.table import Column, Kind
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import RECOMMENDATIONS
+from dashboard.sources.answers import Answers
 from dashboard.sources.source import ResultSource, Snapshot
 from dashboard.tables import display
 from dashboard.tables.filters import EMPTY
@@ -112,7 +112,7 @@ def marked(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
         **snapshot.tables,
         RECOMMENDATIONS.name: _waiting(_with_columns(advice, marks.postponed), marks.cool_downs),
     }
-    return replace(snapshot, version=version, tables=tables, _answers=OrderedDict(), unmarked_version=snapshot.version)
+    return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)
 
 
 def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Relation:

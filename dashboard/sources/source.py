@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Final, Protocol
 
 import structlog
 
@@ -51,6 +50,7 @@ from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.nodes import batch
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from dashboard.sources.answers import Answers
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
 from dashboard.tables.queries import row_of
@@ -63,10 +63,6 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     s.name: s
     for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
 }
-REMEMBERED_ANSWERS: Final = 96
-REMEMBERED_ROWS: Final = 100
-"""Of a page whose rows are kept: those that grids ask for, not exports."""
-T = TypeVar("T")
 REMEMBERED_STORIES: Final = 16
 
 
@@ -77,7 +73,7 @@ class Snapshot:
     version: str
     overview: Overview | None
     tables: Mapping[str, Relation]
-    _answers: OrderedDict[tuple[Any, ...], Any] = field(default_factory=OrderedDict, repr=False)
+    _answers: Answers = field(default_factory=Answers, repr=False)
     gathering: Gathering | None = None
     """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
     unmarked_version: str = ""
@@ -105,31 +101,32 @@ class Snapshot:
     def count(self, name: str, query: Query) -> int:
         """Rows of a table under a query."""
         unsorted = replace(query, sort=())
-        return self._remembered(("count", name, unsorted), lambda: queries.count(self.tables[name], unsorted))
+        return self._answers.of(
+            ("count", name, unsorted), lambda: queries.count(self.tables[name], unsorted), lambda _: 1
+        )
 
     def facets(self, name: str, query: Query, keys: tuple[str, ...]) -> Mapping[str, Sequence[tuple[str, int]]]:
         """`queries.facets` of a table."""
         unsorted = replace(query, sort=())
-        return self._remembered(
-            ("facets", name, unsorted, keys), lambda: queries.facets(self.tables[name], unsorted, keys)
+        return self._answers.of(
+            ("facets", name, unsorted, keys),
+            lambda: queries.facets(self.tables[name], unsorted, keys),
+            lambda counts: sum(map(len, counts.values())),
         )
 
     def page(self, name: str, query: Query, window: slice, columns: tuple[str, ...]) -> Table:
         """`queries.page` of a table."""
-        ask = partial(queries.page, self.tables[name], query, window, columns)
-        if window.stop - window.start > REMEMBERED_ROWS:
-            return ask()
-        return self._remembered(("page", name, query, window.start, window.stop, columns), ask)
+        return self._answers.of(
+            ("page", name, query, window.start, window.stop, columns),
+            lambda: queries.page(self.tables[name], query, window, columns),
+            _cells,
+        )
 
-    def _remembered(self, question: tuple[Any, ...], ask: Callable[[], T]) -> T:
-        """The last answers are kept: a list asks for page after page, and everybody sees the same list first."""
-        answer = self._answers.pop(question, None)
-        if answer is None:
-            answer = ask()
-        self._answers[question] = answer
-        while len(self._answers) > REMEMBERED_ANSWERS:
-            self._answers.popitem(last=False)
-        return cast(T, answer)
+
+def _cells(page: Table) -> int:
+    """How many texts and numbers there are, those of lists one by one."""
+    lists = [page.columns[column.name] for column in page.schema.columns if column.kind is Kind.LIST]
+    return len(page) * (len(page.columns) - len(lists)) + sum(len(cell) for cells in lists for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
