@@ -21,7 +21,7 @@ from cotenant.core.model.changes.people import IdentitySource, Person
 from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import visible, visible_lines
 from dashboard.changes import explanation, review_steps
 from dashboard.changes import review as reviewing
 from dashboard.changes.review import FieldChange, Out, ReviewTerms
@@ -208,7 +208,7 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
 
 def _file(path: str, text: str, *, is_open: bool) -> Component:
     copy = dmc.CopyButton(value=text, children="Copy", copiedChildren="Copied", size="xs", variant="default")
-    body = html.Pre(html.Code(review_steps.visible_lines(text)), className="command", tabIndex=0)
+    body = html.Pre(html.Code(visible_lines(text)), className="command", tabIndex=0)
     return html.Details([html.Summary(html.Strong(visible(path))), copy, body], open=is_open, className="container")
 
 

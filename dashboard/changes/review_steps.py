@@ -18,7 +18,7 @@ from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Field, Recommendation, Restart
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import visible, visible_lines
 from dashboard.changes import explanation
 from dashboard.changes import review as reviewing
 from dashboard.changes.review import FieldChange, Out, ReviewTerms
@@ -159,11 +159,6 @@ def _tone(line: str) -> str:
     if line.startswith(("---", "+++", "@@")):
         return "diff-head"
     return "diff-new" if line.startswith("+") else "diff-old" if line.startswith("-") else ""
-
-
-def visible_lines(text: str) -> str:
-    """The text with what is invisible written out, line by line."""
-    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def _leave_out(look: WorkloadReview) -> Component:

@@ -128,6 +128,8 @@ def test_paths_of_nothing_are_an_empty_frame_and_of_other_frames_refused(store: 
     assert list(empty.columns[-2:]) == ["q90_millicores", "q95_millicores"]
     with pytest.raises(cotenant.FrameError, match="no DataFrame of forecasts"):
         cotenant.forecast_paths(store.findings())
+    with pytest.raises(cotenant.FrameError, match="no DataFrame of forecasts"):
+        cotenant.forecast_paths(store.forecasts("workload=nobody").drop(columns="namespace"))
 
 
 def test_portraits_hold_the_ladder_and_the_week_of_each_workload(stored: Results, store: cotenant.ClusterStore) -> None:

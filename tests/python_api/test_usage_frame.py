@@ -91,6 +91,8 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
         (pd.concat([frame(), frame()[[CPU]]], axis=1), f"column '{CPU}' stands twice", "Drop one"),
         (pd.concat([frame(cluster="east"), frame(workload="b", cluster="west")]), "of 2 clusters: east, west",
          "clusters.frame(lambda one: "),
+        (pd.concat([frame(cluster="east"), frame(workload="b")]), "of 2 clusters: (none), east",
+         "clusters.frame(lambda one: "),
         ([1, 2], "usage is a list, not a pandas DataFrame", "Give a DataFrame"),
     ],
 )  # fmt: skip

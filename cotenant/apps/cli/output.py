@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ def console(stream: IO[str]) -> Console:
 
 def message(text: str, *, style: str = "") -> None:
     """One line for people, on stderr; the text is made safe."""
-    safe = "\n".join(visible(line) for line in text.split("\n"))
+    safe = visible_lines(text)
     if sys.stderr.isatty():
         console(sys.stderr).print(safe, style=style or None, soft_wrap=True)
     else:

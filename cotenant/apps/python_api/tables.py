@@ -82,11 +82,11 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     forecast has no rows.
     """
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in forecasts.columns), None)
-    if unit is None or "start" not in forecasts.columns:
+    if unit is None or not {"start", *FORECASTS.key} <= set(forecasts.columns):
         raise FrameError(
             "q50_millicores", "this is no DataFrame of forecasts", fix="Take that of cotenant.forecast or .forecasts()."
         )
-    keys = [k for k in ("cluster", "scope", "namespace", "kind", "name", "resource") if k in forecasts.columns]
+    keys = [*(["cluster"] if "cluster" in forecasts.columns else []), *FORECASTS.key]
     parts = []
     for row in forecasts.to_dict("records"):
         paths = {f"q{q}_{unit}": _path(row, q, unit, fine) for q in PATHS}

@@ -127,8 +127,9 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
 
 def _require_one_cluster(frame: pd.DataFrame) -> None:
     """FrameError for the frame of several clusters: namesakes in two of them are not one workload."""
-    clusters = sorted(map(str, frame[CLUSTER].dropna().unique())) if CLUSTER in frame.columns else []
-    if len(clusters) > 1:
+    cells = frame[CLUSTER].unique() if CLUSTER in frame.columns else ()
+    if len(cells) > 1:
+        clusters = sorted("(none)" if pd.isna(cell) else str(cell) for cell in cells)
         raise FrameError(
             CLUSTER,
             f"the DataFrame holds usage of {len(clusters)} clusters: {', '.join(clusters[:5])}",

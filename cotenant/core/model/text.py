@@ -22,6 +22,11 @@ def visible(text: str) -> str:
     return "".join(_escaped(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
 
 
+def visible_lines(text: str) -> str:
+    """The same of a text whose lines stay below each other, such as those for a settings file."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
 def csv_text(text: str) -> str:
     """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)

@@ -17,7 +17,7 @@ from cotenant.apps.cli.analysis.results import (
     StoredCluster,
     StoreOption,
     computed_for_each,
-    end,
+    exit_if_partial,
     stored_clusters_of,
 )
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -30,10 +30,9 @@ from cotenant.core.model.usage.backtest import ORIGINS, Horizon
 if TYPE_CHECKING:
     from cotenant.apps.backtest.sources import Series
     from cotenant.apps.cli.report.backtest_report import BacktestContents
-    from cotenant.core.adapters.store import Store
     from cotenant.core.model.progress import Progress
     from cotenant.core.model.table import Table
-    from cotenant.core.model.usage.backtest import Frontier
+    from cotenant.core.model.usage.backtest import BacktestReport, Frontier
     from cotenant.core.model.usage.policy_trial import PolicyTrial
     from cotenant.core.settings.root import Settings
     from forecasting.backtest.contenders import Contender
@@ -141,27 +140,36 @@ def backtest(
         if not quiet:
             _say(contents, saved=False)
         return
-    clusters = stored_clusters_of(ctx, store, cluster, all_clusters)
-    answers, failed = computed_for_each(clusters, run.of_stored, all_clusters=all_clusters)
+    _backtest_stored(stored_clusters_of(ctx, store, cluster, all_clusters), run, form, all_clusters=all_clusters)
+
+
+def _backtest_stored(clusters: Sequence[StoredCluster], run: _Run, form: _Form, *, all_clusters: bool) -> None:
+    """Stored histories: the scores are written first, so that a store that takes no report costs no score."""
+    from cotenant.core.model.usage.backtest import BACKTEST
+
+    answers, failures = computed_for_each(clusters, run.of_stored, "back-tested", all_clusters=all_clusters)
     if all_clusters:
-        _put(_together({name: contents.scores for name, contents in answers.items()}), str, form)
+        _put(_together({name: contents.scores for name, (contents, _) in answers.items()}), str, form)
     else:
-        _write(next(iter(answers.values())), form)
-    for name, contents in answers.items() if not quiet else ():
-        _say(contents, saved=True, head=f"cluster {name}: " if all_clusters else "")
-    end(failed)
+        _write(next(iter(answers.values()))[0], form)
+    for store in (one.store for one in clusters if one.store.cluster in answers):
+        contents, report = answers[store.cluster]
+        store.write_document(BACKTEST, report)
+        if not form.quiet:
+            _say(contents, saved=True, head=f"cluster {store.cluster}: " if all_clusters else "")
+    exit_if_partial(failures)
 
 
 def _check(ctx: typer.Context) -> None:
     """UsageError for options that say nothing beside each other."""
-    given = ctx.params
-    if given["trace"] is not None and (given["store"] or given["cluster"] or given["all_clusters"]):
+    options = ctx.params
+    if options["trace"] is not None and (options["store"] or options["cluster"] or options["all_clusters"]):
         raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
-    if given["trace"] is None and (given["column"] or given["limit_column"] or given["limit"] is not None):
+    if options["trace"] is None and (options["column"] or options["limit_column"] or options["limit"] is not None):
         raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
-    if given["reclaim"] and (given["trace"] is not None or given["baselines"] or given["pods_per_node"]):
+    if options["reclaim"] and (options["trace"] is not None or options["baselines"] or options["pods_per_node"]):
         raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
-    if given["all_clusters"] and given["output"] is BacktestFormat.HTML:
+    if options["all_clusters"] and options["output"] is BacktestFormat.HTML:
         raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
 
 
@@ -195,13 +203,12 @@ class _Run:
             drawn = _frontiers(series, self.pods_per_node, settings, progress) if self.pods_per_node else ()
         return _contents(series, ledger, drawn), ledger
 
-    def of_stored(self, one: StoredCluster) -> BacktestContents:
-        """The report of a stored history, kept beside its results."""
+    def of_stored(self, one: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
+        """The scores of a stored history, and the report of them for the dashboard."""
         from cotenant.apps.backtest.sources import StoredSeries
 
         contents, ledger = self.of(StoredSeries.of(one.store, self.metric), one.settings)
-        _keep(one.store, contents, ledger)
-        return contents
+        return contents, _report(contents, ledger)
 
 
 def _together(scores: Mapping[str, Table]) -> Table:
@@ -218,21 +225,22 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
 
     def tried(one: StoredCluster) -> PolicyTrial:
         with bars(quiet=form.quiet) as progress:
-            done = trial(one.store, one.settings, progress, SystemClock().now_seconds())
-        keep(one.store, done)
-        return done
+            return trial(one.store, one.settings, progress, SystemClock().now_seconds())
 
-    trials, failed = computed_for_each(clusters, tried, all_clusters=all_clusters)
+    trials, failures = computed_for_each(clusters, tried, "back-tested", all_clusters=all_clusters)
     name, first = next(iter(trials.items()))
     lead = f"Reclaim policies on {first.nodes} nodes of cluster {name}, {first.tested_days:.1f} tested days."
     scores = {name: table(one) for name, one in trials.items()}
     shown = _together(scores) if all_clusters else scores[name]
     _put(shown, lambda: policies_page(lead, first.computed_seconds, shown), form)
-    for name, one in trials.items() if not form.quiet else ():
-        message(f"cluster {name}: {summary(one)}" if all_clusters else summary(one))
+    for store in (one.store for one in clusters if one.store.cluster in trials):
+        done = trials[store.cluster]
+        keep(store, done)
+        if not form.quiet:
+            message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
     if not form.quiet:
         message("the scores are kept with the results: the overview offers a switch that they speak for")
-    end(failed)
+    exit_if_partial(failures)
 
 
 def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> Series:
@@ -300,14 +308,13 @@ def _put(scores: Table, html: Callable[[], str], form: _Form) -> None:
         raise StoreError(f"{form.file} cannot be written: {error.strerror}") from error
 
 
-def _keep(store: Store, contents: BacktestContents, ledger: BacktestScores) -> None:
-    """The page beside the results, for the dashboard."""
+def _report(contents: BacktestContents, ledger: BacktestScores) -> BacktestReport:
+    """The page for the dashboard."""
     from cotenant.apps.cli.report.backtest_report import page
-    from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
+    from cotenant.core.model.usage.backtest import BacktestReport
 
     summary = f"{len(ledger.names)} workloads, {len(ledger.origins)} origins"
-    report = BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
-    store.write_document(BACKTEST, report)
+    return BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
 
 
 def _say(contents: BacktestContents, *, saved: bool, head: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from urllib.parse import urlencode
@@ -126,12 +126,13 @@ def stored_clusters_of(
 
 
 def computed_for_each(
-    clusters: Sequence[StoredCluster], compute: Callable[[StoredCluster], AnswerT], *, all_clusters: bool
-) -> tuple[dict[str, AnswerT], Collection[str]]:
-    """What is computed of each cluster by name, and the names of those that have nothing; stderr says why.
-
-    Of one cluster, and where none of several has anything, the error is raised.
-    """
+    clusters: Sequence[StoredCluster],
+    compute: Callable[[StoredCluster], AnswerT],
+    participle: str,
+    *,
+    all_clusters: bool,
+) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
+    """What is computed of each cluster by name, and the errors of the others, which stderr has; of one it is raised."""
     answers: dict[str, AnswerT] = {}
     failures: dict[str, CotenantError] = {}
     for one in clusters:
@@ -141,17 +142,25 @@ def computed_for_each(
             if not all_clusters:
                 raise
             failures[one.store.cluster] = error
-            message(f"error: cluster {one.store.cluster}: {error.message}", style="bold red")
-    if failures:
-        message(f"partial: without {len(failures)} of {len(clusters)} clusters: {', '.join(failures)}")
-    if not answers:
-        raise next(iter(failures.values()))
+    report_failures(failures, len(clusters), participle)
     return answers, failures
 
 
-def end(failed: Collection[str]) -> None:
-    """Exit with the code that says that a part is missing, where clusters failed."""
-    if failed:
+def report_failures(failures: Mapping[str, CotenantError], count: int, participle: str) -> None:
+    """On stderr: which of `count` clusters could not be scanned, say, and why; the end when no cluster is left."""
+    for name, error in failures.items():
+        message(f"error: cluster {name}: {error.message}", style="bold red")
+        if error.fix:
+            message(f"fix: {error.fix}")
+    if failures:
+        message(f"partial: {len(failures)} of {count} clusters could not be {participle}: {', '.join(failures)}")
+    if len(failures) == count:
+        raise typer.Exit(next(iter(failures.values())).exit_code)
+
+
+def exit_if_partial(failures: Mapping[str, CotenantError]) -> None:
+    """Exit with the code that says that clusters are missing."""
+    if failures:
         raise typer.Exit(EXIT_PARTIAL)
 
 

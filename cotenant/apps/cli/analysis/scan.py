@@ -20,6 +20,7 @@ from cotenant.apps.cli.analysis.results import (
     StoreOption,
     chosen,
     open_store,
+    report_failures,
     url_of,
 )
 from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
@@ -133,7 +134,7 @@ def scan(
         _check_analysis(settings)
     with bars(quiet=quiet) as progress:
         places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
-    _say_failures(failures, len(jobs))
+    report_failures(failures, len(jobs), "scanned")
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if not notify_dry_run:
         scan_clusters.write_all(every, output, output_dir, headers=not no_headers)
@@ -141,18 +142,6 @@ def scan(
     for results in () if quiet else every.by_cluster:
         _summary(results, f"cluster {results.store.cluster}: " if all_clusters else "")
     _end(every, failures, threshold)
-
-
-def _say_failures(failures: Mapping[str, CotenantError], count: int) -> None:
-    """On stderr: which clusters are missing, and why; the end when no cluster is left."""
-    for name, error in failures.items():
-        message(f"error: cluster {name}: {error.message}", style="bold red")
-        if error.fix:
-            message(f"fix: {error.fix}")
-    if failures:
-        message(f"partial: {len(failures)} of {count} clusters could not be scanned: {', '.join(failures)}")
-    if len(failures) == count:
-        raise typer.Exit(next(iter(failures.values())).exit_code)
 
 
 def _notify(shown: ScanRows, namespaces: list[str] | None, notify_url: str | None, *, dry_run: bool) -> None:

@@ -17,7 +17,7 @@ from cotenant.apps.cli.analysis.results import (
     ClusterOption,
     StoreOption,
     computed_for_each,
-    end,
+    exit_if_partial,
     stored_clusters_of,
 )
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -28,13 +28,14 @@ from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table, of_clusters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cotenant.apps.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
     from cotenant.apps.experiment.world import World
     from cotenant.apps.simulation.nodes.incident_story import IncidentStory
     from cotenant.apps.simulation.peaks.peak_replay import PeakReplay
     from cotenant.core.adapters.store import Store
+    from cotenant.core.model.errors import CotenantError
     from cotenant.core.model.progress import Progress
     from cotenant.core.settings.root import Settings
 
@@ -145,9 +146,9 @@ def simulate(
     incident: IncidentOption = None,
     reservations: ReservationsOption = False,
     report: ReportOption = None,
-    cluster: ClusterOption = None,  # noqa: ARG001 - `_of_places` knows it
+    cluster: ClusterOption = None,  # noqa: ARG001 - `_of_places` reads it
     all_clusters: AllClustersOption = False,
-    store: StoreOption = None,  # noqa: ARG001 - `_of_places` knows it
+    store: StoreOption = None,  # noqa: ARG001 - `_of_places` reads it
     output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
     no_headers: NoHeadersOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
@@ -168,45 +169,54 @@ def simulate(
     risks = tuple(risk or (RISKS_PERCENT if trace == STORED else ()))
     knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
 
-    def simulated(place: Store | None, settings: Settings) -> tuple[list[SharingOutcome], IncidentStory | None]:
+    def simulated(place: Store | None, settings: Settings) -> Simulation:
         with bars(quiet=quiet) as progress:
             return _simulated(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
 
-    answers, failed = _of_places(ctx, simulated)
-    rows = _together(ctx, {name: table(outcomes) for name, (outcomes, _) in answers.items()})
+    answers, failures = _of_places(ctx, simulated)
+    rows = _together(ctx, {name: table(simulation.outcomes) for name, simulation in answers.items()})
     print_table(rows, output, headers=not no_headers)
-    for name, (outcomes, story) in answers.items():
-        head = f"cluster {name}: " if all_clusters else ""
-        if story is not None and output in (Format.TABLE, Format.WIDE):
-            sys.stdout.write(f"\n{head}{story_text(story)}")
-        if report is not None:
-            _report(report, outcomes, story, ctx)
-        if not quiet:
-            message(f"{head}{summary(outcomes)}")
-    end(failed)
+    for name, simulation in answers.items():  # after the rows: a report or store that cannot be written costs none
+        _finish(ctx, simulation, f"cluster {name}: " if all_clusters else "")
+    exit_if_partial(failures)
+
+
+def _finish(ctx: typer.Context, simulation: Simulation, head: str) -> None:
+    """The story for people, the report, what the dashboard shows, and the summary."""
+    options, outcomes, story = ctx.params, simulation.outcomes, simulation.story
+    if story is not None and options["output"] in (Format.TABLE, Format.WIDE):
+        sys.stdout.write(f"\n{head}{story_text(story)}")
+    if options["report"] is not None:
+        _report(Path(options["report"]), outcomes, story, ctx)
+    if simulation.place is not None:
+        _keep(simulation.place, outcomes)
+    if not options["quiet"]:
+        message(f"{head}{summary(outcomes)}")
 
 
 def _check(ctx: typer.Context) -> None:
     """UsageError for options that say nothing beside each other."""
-    given = ctx.params
-    if given["trace"] != STORED and (given["store"] or given["cluster"] or given["all_clusters"]):
+    options = ctx.params
+    if options["trace"] != STORED and (options["store"] or options["cluster"] or options["all_clusters"]):
         raise UsageError(
             "--store, --cluster and --all-clusters go with --trace stored",
             fix="Add --trace stored, or leave them out.",
         )
-    if given["all_clusters"] and given["report"]:
+    if options["all_clusters"] and options["report"]:
         raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
 
 
 def _of_places(
     ctx: typer.Context, ask: Callable[[Store | None, Settings], AnswerT]
-) -> tuple[dict[str, AnswerT], Collection[str]]:
+) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
     """What comes of each stored cluster that is meant, by name, or of what no store holds; and who has nothing."""
-    given = ctx.params
-    if given["trace"] != STORED:
-        return {"": ask(None, session_of(ctx).read().settings)}, ()
-    clusters = stored_clusters_of(ctx, given["store"], given["cluster"], given["all_clusters"])
-    return computed_for_each(clusters, lambda one: ask(one.store, one.settings), all_clusters=given["all_clusters"])
+    options = ctx.params
+    if options["trace"] != STORED:
+        return {"": ask(None, session_of(ctx).read().settings)}, {}
+    clusters = stored_clusters_of(ctx, options["store"], options["cluster"], options["all_clusters"])
+    return computed_for_each(
+        clusters, lambda one: ask(one.store, one.settings), "simulated", all_clusters=options["all_clusters"]
+    )
 
 
 def _together(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
@@ -226,8 +236,16 @@ class SimulationRequest:
     settings: Settings
 
 
-def _simulated(request: SimulationRequest, progress: Progress) -> tuple[list[SharingOutcome], IncidentStory | None]:
-    """Every outcome, and the story of the incident where there is one, of the first seed."""
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Every outcome, and the story of the incident where there is one, of the first seed; place: as requested."""
+
+    place: Store | None
+    outcomes: list[SharingOutcome]
+    story: IncidentStory | None
+
+
+def _simulated(request: SimulationRequest, progress: Progress) -> Simulation:
     from cotenant.apps.experiment.comparison import installed, swept
     from cotenant.apps.experiment.interference import Interference
     from cotenant.apps.experiment.outcome import Sharing
@@ -243,9 +261,7 @@ def _simulated(request: SimulationRequest, progress: Progress) -> tuple[list[Sha
         if scenario.incident is not None and ours and story is None:
             spared = _world(replace(scenario, incident=None), request.place, request.settings, progress)
             story = story_of(ours[0], world, spared, progress)
-    if request.place is not None:
-        _keep(request.place, outcomes)
-    return outcomes, story
+    return Simulation(request.place, outcomes, story)
 
 
 def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
@@ -257,12 +273,12 @@ def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
         with bars(quiet=quiet) as progress:
             return _replayed(scenario, place, settings, progress)
 
-    answers, failed = _of_places(ctx, replays_of)
+    answers, failures = _of_places(ctx, replays_of)
     shown = _together(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
     print_table(shown, ctx.params["output"], headers=not ctx.params["no_headers"])
     for name, replays in answers.items() if not quiet else ():
         message(f"cluster {name}: {replay_summary(replays)}" if ctx.params["all_clusters"] else replay_summary(replays))
-    end(failed)
+    exit_if_partial(failures)
 
 
 def _check_plain(ctx: typer.Context) -> None:

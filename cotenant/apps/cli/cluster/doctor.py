@@ -14,7 +14,7 @@ from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import DocumentFormat, DocumentOption, console, print_document
 from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import visible_lines
 from cotenant.core.settings.load import Loaded
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.store import store_url
@@ -76,11 +76,6 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     yield from cluster.probes(settings.kube)
 
 
-def _lines(text: str) -> str:
-    """Lines below each other, such as those that belong into a settings file."""
-    return "\n".join(visible(line) for line in text.split("\n"))
-
-
 def _write(findings: list[ProbeFinding]) -> None:
     """A block of lines per finding."""
     from rich.text import Text
@@ -91,4 +86,4 @@ def _write(findings: list[ProbeFinding]) -> None:
         out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
         for word in ("tried", "found", "fix"):
             if text := getattr(finding, word):
-                out.print(Text(f"  {word:<6} {_lines(text)}"), soft_wrap=True)
+                out.print(Text(f"  {word:<6} {visible_lines(text)}"), soft_wrap=True)
