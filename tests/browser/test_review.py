@@ -191,7 +191,7 @@ def test_the_review_waits_until_the_newest_tick_is_drawn(scene: Scene, url: str,
     with page.expect_request(of_the_bar):
         box(page, refs[1]).click()
     page.keyboard.press("r") if by_key else page.locator("#review-selected").click()
-    expect(page.locator("#selection-count")).to_have_text("1 selected")
+    page.unroute("**/_dash-update-component")  # what is asked from now on is answered at once
     for route in late:
         route.continue_()
     shown(page, "Proposed changes")
