@@ -179,7 +179,7 @@ def test_the_week_of_a_workload_names_amounts() -> None:
     values[24 + 15], values[6 * 24 + 4], values[0] = 9000.0, 50.0, np.nan
     made = heat.amounts(values.tolist(), Resource.CPU)
     assert plotted(made).data[0].z[0][0] is None
-    assert "Tue 15:00 UTC at 9 cores" in made.summary and "Sun 4:00 UTC at 50 m" in made.summary
+    assert "Tue 15:00 UTC at 9 cores" in made.summary and "Sun 04:00 UTC at 50 m" in made.summary
 
 
 def test_coverage_counts_forecasts_and_says_how_many_are_too_sure() -> None:
