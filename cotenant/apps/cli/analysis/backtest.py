@@ -132,7 +132,7 @@ def backtest(
         _reclaim(stored_clusters_of(ctx, store, cluster, all_clusters), form, all_clusters=all_clusters)
         return
     who = contenders(baselines, metric, horizon)
-    run = _Run(metric, plan_of(horizon, metric, known_share), who, origins, pods_per_node, quiet)
+    run = _BacktestRun(metric, plan_of(horizon, metric, known_share), who, origins, pods_per_node, quiet)
     if trace is not None:
         settings = session_of(ctx).read().settings
         contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings)
@@ -143,7 +143,7 @@ def backtest(
     _backtest_stored(stored_clusters_of(ctx, store, cluster, all_clusters), run, form, all_clusters=all_clusters)
 
 
-def _backtest_stored(clusters: Sequence[StoredCluster], run: _Run, form: _Form, *, all_clusters: bool) -> None:
+def _backtest_stored(clusters: Sequence[StoredCluster], run: _BacktestRun, form: _Form, *, all_clusters: bool) -> None:
     """Stored histories: the scores are written first, so that a store that takes no report costs no score."""
     from cotenant.core.model.usage.backtest import BACKTEST
 
@@ -184,7 +184,7 @@ class _Form:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _BacktestRun:
     """What is back-tested, the same for every history."""
 
     metric: Resource
