@@ -3,7 +3,7 @@
     COTENANT_TRACES=... .venv/bin/python -m bench.peak_prior
 
 A score is (peak that came - base) / spread at a decision (forecasting.node_peaks.peak_risk), standardised by the median
-and the 90th percentile of its population's scores: z = (score - median) / (q90 - median). A tail is the rates at which
+and the 90th percentile of its population's scores: z = (score - median) / (p90 - median). A tail is the rates at which
 a mixture of all populations exceeds z, each population with the same weight.
 
 Traces (their files are described in the folder's README) and licences, which allow derived figures:

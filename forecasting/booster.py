@@ -68,10 +68,10 @@ def scale_of(path: Array, base: Floats) -> Floats:
 
 def feature_names(members: Sequence[str]) -> tuple[str, ...]:
     """Names of the columns of `features`, in their order; members: names in the order of the forecasts."""
-    of_members = [f"{kind} of {name}" for kind in ("median", "q10", "q90") for name in members]
+    of_members = [f"{kind} of {name}" for kind in ("median", "p10", "p90") for name in members]
     recent = [f"mean of the last {slots} slots" for slots in _RECENT_SLOTS]
     own = ["deviation of the last day", "mean", "deviation of the last 2 h", "slots ahead"]
-    return (*of_members, *recent, *own, "q10 of the mixture", "q90 of the mixture", "q95 of the mixture", "log scale")
+    return (*of_members, *recent, *own, "p10 of the mixture", "p90 of the mixture", "p95 of the mixture", "log scale")
 
 
 def features(moment: BoosterInput, scale: Floats) -> Array:
@@ -108,7 +108,7 @@ class Booster:
     def quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
         """Quantiles (n, H, L) of the slots ahead: the mixture's median plus the learned residual, in units of `scale`.
 
-        scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its q90.
+        scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its p90.
         """
         parts = [self._quantiles(moment.rows(some), scale[some]) for some in _blocks(len(scale))]
         return np.concatenate(parts) if parts else np.empty(moment.path.shape, dtype=np.float32)

@@ -90,6 +90,7 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
             **_place(f.subject),
             "proposal": f.proposal,
             "saving_month": f.monthly_saving,
+            **{f"{r}_freed": f.freed.get(r) for r in Resource},
             "evidence": "; ".join(_figure(name, value) for name, value in f.evidence.items()),
         }
         for f in findings
@@ -116,7 +117,8 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
                 "memory_requested_bytes": requested[MEMORY],
                 "days": round(float(evidence.from_portrait(CPU, portrait.span_days)[running].min()), 1),
             }
-            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures)
+            freed = requested if workload.described else {}
+            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures, freed=freed)
 
 
 def idle_nodes(
@@ -152,7 +154,8 @@ def idle_nodes(
                 "share_of_time_with_other_pods": round(share, 3),
                 "days": round(float(seen_days[row]), 1),
             }
-            yield ClusterFinding(FindingKind.IDLE_NODE, NodeRef(node.name), Severity.WARNING, figures)
+            freed = {r: node.allocatable.get(r, 0) for r in Resource}
+            yield ClusterFinding(FindingKind.IDLE_NODE, NodeRef(node.name), Severity.WARNING, figures, freed=freed)
 
 
 def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from cotenant.core.model.cluster import Inventory, Node, Workload
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.finding import ClusterFinding
+from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.settings.sections.recommender import PriceSettings
 from recommender.evidence import Floats
@@ -60,6 +62,22 @@ def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Seque
         Resource.MEMORY: freed[Resource.MEMORY] / GIB * gib,
     }
     return {resource: amounts * pods * HOURS_PER_MONTH for resource, amounts in hourly.items()}
+
+
+def priced(findings: Sequence[ClusterFinding], inventory: Inventory, own: PriceSettings) -> list[ClusterFinding]:
+    """The same findings in their order, with what those of idle workloads and nodes would free as money a month."""
+    freeing = {number: one for number, one in enumerate(findings) if one.freed}
+    subjects = {one.subject for one in freeing.values()}
+    workloads = [workload for workload in inventory.workloads if workload.ref in subjects]
+    hourly: dict[ContainerRef | WorkloadRef | NodeRef, Price] = {
+        workload.ref: price for workload, price in zip(workloads, prices(workloads, inventory, own), strict=True)
+    }
+    hourly |= {NodeRef(node.name): node_price(node, own) for node in inventory.nodes}
+    freed = {r: np.array([one.freed[r] for one in freeing.values()], dtype=np.float64) for r in Resource}
+    savings = monthly_savings(freed, np.ones(len(freeing)), [hourly[one.subject] for one in freeing.values()])
+    money = sum(savings.values(), np.zeros(len(freeing)))
+    worth = {number: float(sum_) for number, sum_ in zip(freeing, money, strict=True)}
+    return [replace(one, monthly_saving=worth.get(n, one.monthly_saving)) for n, one in enumerate(findings)]
 
 
 def _by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:

@@ -145,10 +145,16 @@
     if (it.textContent !== text) it.textContent = text;
   }
 
+  // Of a range the lower end comes without its unit: both are of the same.
+  function inSmallUnits({ low, value, unit }) {
+    const text = ct.amount(Number(value), unit);
+    const from = low === undefined ? text : ct.amount(Number(low), unit);
+    return from === text ? text : from.split(" ")[0] + " to " + text;
+  }
+
   ct.texts = () => {
     document.querySelectorAll("time.moment").forEach((it) => write(it, local() ? form(it) : null));
-    document.querySelectorAll(".amount").forEach((it) =>
-      write(it, milli() ? ct.amount(Number(it.dataset.value), it.dataset.unit) : null));
+    document.querySelectorAll(".amount").forEach((it) => write(it, milli() ? inSmallUnits(it.dataset) : null));
   };
 
   ct.redrawCharts = () => document.querySelectorAll(".js-plotly-plot").forEach((graph) => {

@@ -1,4 +1,4 @@
-"""How well forecasts were calibrated: the distribution of measured q95 coverage over many series. Pure."""
+"""How well forecasts were calibrated: the distribution of measured p95 coverage over many series. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WANTED: Final = 0.95
 
 
 def chart(coverage: Floats) -> Chart:
-    """Series by the share of values that stayed at or below their forecast q95; 95 % is right. NaN is left out."""
+    """Series by the share of values that stayed at or below their forecast p95; 95 % is right. NaN is left out."""
     measured = coverage[~np.isnan(coverage)]
     low = min(0.5, float(measured.min())) if len(measured) else 0.5
     counts, edges = np.histogram(measured, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))
@@ -29,7 +29,7 @@ def chart(coverage: Floats) -> Chart:
         "width": 100 * width * 0.92,
         "marker": {"color": colours, "line": {"width": 0}},
         "customdata": np.column_stack([100 * edges[:-1], 100 * edges[1:]]).tolist(),
-        "hovertemplate": "%{y} forecasts: %{customdata[0]:.0f}–%{customdata[1]:.0f} % below q95<extra></extra>",
+        "hovertemplate": "%{y} forecasts: %{customdata[0]:.0f}–%{customdata[1]:.0f} % below p95<extra></extra>",
     }
     layout = base.layout(
         margin={"l": 40, "r": 12, "t": 22, "b": 30},
@@ -49,6 +49,6 @@ def _summary(measured: Floats, count: int) -> str:
     under = int((measured < 0.9).sum())
     return (
         f"Of {display.counted(len(measured), 'measured forecast')}, half kept at least "
-        f"{display.percent(float(np.median(measured)))} of the values at or below q95 (95 % is right); "
+        f"{display.percent(float(np.median(measured)))} of the values at or below p95 (95 % is right); "
         f"{under:,} below 90 %."
     )

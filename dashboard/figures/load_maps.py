@@ -35,7 +35,7 @@ def now_and_after(rows: Sequence[Row], resource: str) -> Chart:
 
 
 def at_peak(rows: Sequence[Row], resource: str) -> Chart:
-    """The same at the highest forecast (q95) of the next 24 hours."""
+    """The same at the highest forecast (p95) of the next 24 hours."""
     return _chart(rows, resource, PEAK, f"{TITLES[resource]} at the highest forecast of the next 24 hours")
 
 

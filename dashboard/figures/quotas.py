@@ -93,6 +93,13 @@ def amount_words(resource: str, amount: int) -> str:
     return display.amount(amount, Resource(resource)) if resource in set(Resource) else human_amount(resource, amount)
 
 
+def _between_words(resource: str, low: int, high: int) -> str:
+    """A range as `amount_words` writes its ends."""
+    if resource in set(Resource):
+        return display.between(low, high, Resource(resource))
+    return f"{amount_words(resource, low)} to {amount_words(resource, high)}"
+
+
 def summary(rows: Sequence[QuotaRow], resource: str) -> str:
     """What the bars say: totals of the quotas below the root, who borrows, who lends, who is over."""
     if not rows:
@@ -147,10 +154,10 @@ def _history_words(past: QuotaHistory) -> str:
     used, runtime, request = (_floats(past, name) for name in ("used", "runtime", "request"))
     if not np.isfinite(used).any():
         return f"No sample of what {past.quota} used of {past.resource}."
-    least, most = (amount_words(past.resource, int(f(used))) for f in (np.nanmin, np.nanmax))
+    ends = _between_words(past.resource, int(np.nanmin(used)), int(np.nanmax(used)))
     starved = int(np.count_nonzero(request > runtime)) * past.step_seconds / 3600
     return (
-        f"{past.quota} used {least} to {most} of {past.resource} in the last 24 hours; in {starved:.1f} of them it "
+        f"{past.quota} used {ends} of {past.resource} in the last 24 hours; in {starved:.1f} of them it "
         "requested more than it might use."
     )
 

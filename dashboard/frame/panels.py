@@ -100,6 +100,12 @@ def amount(value: float | None, resource: Resource) -> Children:
     return html.Span(text, className="amount", **{"data-unit": resource.unit, "data-value": f"{value:.10g}"})
 
 
+def between(low: float, high: float, resource: Resource) -> Component:
+    """A range of amounts with its unit said once, that the unit switch may write in millicores or MiB."""
+    data = {"data-unit": resource.unit, "data-low": f"{low:.10g}", "data-value": f"{high:.10g}"}
+    return html.Span(display.between(low, high, resource), className="amount", **data)
+
+
 def moment(seconds: float) -> Component:
     """A moment in UTC, that the time-zone switch may show in the browser's own zone."""
     return html.Time(display.moment(seconds), dateTime=to_wire(seconds), className="moment")

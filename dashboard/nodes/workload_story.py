@@ -194,5 +194,5 @@ def measured(row: Row | None) -> str:
     note = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
     if error is None or covered is None:
         return f"Model {row['model']}; its error could not be measured yet.{note}"
-    coverage = f"q95 covered {display.percent(covered)} of the values"
+    coverage = f"p95 covered {display.percent(covered)} of the values"
     return f"Model {row['model']}; error {error:.2f} x that of repeating yesterday, {coverage}.{note}"

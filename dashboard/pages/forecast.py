@@ -40,7 +40,7 @@ MOST_TIMES: Final = 10
 WORST: Final = 5
 KEY_PARTS: Final = 5
 UNDER: Final = 0.9
-"""Coverage of q95 below which a forecast counts as too sure of itself."""
+"""Coverage of p95 below which a forecast counts as too sure of itself."""
 HOW: Final = (
     "Each of the last days is forecast from what stood before it, by every model: the seasonal naive of the day and "
     "of the week, the quantiles of each time of day, and the recent level.",
@@ -48,7 +48,7 @@ HOW: Final = (
     "as a few days of its own, so that little history does not overrule what holds for most. Two close models are "
     "averaged.",
     "rel. WQL is the loss of what would have been chosen, on days that choice had not seen, over that of the seasonal "
-    "naive of the day: below 1 is better. q95 coverage is the share of values at or below the 0.95 quantile: 95 % is "
+    "naive of the day: below 1 is better. p95 coverage is the share of values at or below the 0.95 quantile: 95 % is "
     "right.",
     "With too little history to test anything, the quantiles of the portrait stand in, and the reason says so.",
 )
@@ -239,7 +239,7 @@ def _way(view: View, subject: Subject, search: str) -> Component | None:
 def told(row: Row, resource: MeasuredResource) -> str:
     """A forecast's peak, model, measured error and reason in words."""
     peak = (
-        f"24 h peak {display.amount(row['peak'], resource)} (q95), {display.amount(row['peak_median'], resource)} (q50)"
+        f"24 h peak {display.amount(row['peak'], resource)} (p95), {display.amount(row['peak_median'], resource)} (p50)"
     )
     window = (
         f", window {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
@@ -262,7 +262,7 @@ def quality(view: View, search: str) -> Component:
         return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
     figure = panels.figure(coverage.chart(covered), "coverage-figure", COVERAGE_HEIGHT)
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
-    note = "Listed forecasts by q95 coverage."
+    note = "Listed forecasts by p95 coverage."
     return panels.panel(GOOD, figure, *worst(listed, queries.condition(listed, query), search), how, note=note)
 
 

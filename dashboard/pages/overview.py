@@ -143,8 +143,8 @@ def _lent_ahead(room: Room | None) -> list[Any]:
     sure = np.array([]) if room is None else batch.totals(room, Resource.CPU)[batch.SURE]
     if not np.isfinite(sure).any():
         return []
-    low, high = (panels.amount(float(bound(sure)), Resource.CPU) for bound in (np.nanmin, np.nanmax))
-    return [", ", low, " to ", high, " over the next 24 hours (95 % sure)"]
+    ends = panels.between(float(np.nanmin(sure)), float(np.nanmax(sure)), Resource.CPU)
+    return [", ", ends, " over the next 24 hours (95 % sure)"]
 
 
 def _ready(page: OverviewPage) -> ReadyNow:

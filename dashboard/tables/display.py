@@ -52,7 +52,12 @@ def amount(value: float | None, resource: MeasuredResource) -> str:
 
 
 def between(low: float, high: float, resource: Resource) -> str:
-    """A range whose unit, the higher end's, is said once: "0 to 4.8 cores", "20 to 250 m", "0.5 to 1.5 GiB"."""
+    """A range whose unit, the higher end's, is said once: "0 to 4.8 cores", "20 to 250 m", "0.5 to 1.5 GiB".
+
+    Ends that read alike are one amount.
+    """
+    if amount(low, resource) == amount(high, resource):
+        return amount(high, resource)
     if resource is Resource.MEMORY:
         unit, name = _binary(high)
     else:

@@ -1,7 +1,7 @@
 """Headroom ahead of a predicted peak: what the node's use is expected to rise by soon is kept free already now. Pure.
 
-    rise   = max(0, highest q95 of the half hours that the next `ahead_seconds` touch - q95 of the present half hour)
-    online = max(online now, min(online now + rise, that highest q95))
+    rise   = max(0, highest p95 of the half hours that the next `ahead_seconds` touch - p95 of the present half hour)
+    online = max(online now, min(online now + rise, that highest p95))
 
 The forecast is of the whole node, best effort included; so its level says little of the online part, its rise does, and
 a rise of best effort's own only makes this more careful. A target made of it is never above the reactive one, whatever

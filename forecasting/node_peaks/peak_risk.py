@@ -8,7 +8,7 @@ limits, for what is not held back is lent.
 A few weeks say little about jumps that come once in a thousand decisions, and never more than the highest score they
 held. So the share of scores above a threshold t is a mixture: of the cluster's own scores with the weight d / (d +
 prior days), d the days of its decisions, and of the tail of public traces (`peak_tails`) with the rest. Tails are
-compared in units of the cluster's own scores, z = (t - median) / (q90 - median). Past decisions overlap and whole
+compared in units of the cluster's own scores, z = (t - median) / (p90 - median). Past decisions overlap and whole
 classes move together, so d days of them are worth less than their number: the risk is lowered by the same weight. Of
 fewer than ten nodes a day counts for a tenth a node.
 

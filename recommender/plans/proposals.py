@@ -119,7 +119,7 @@ def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[s
     need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
     chosen, step = tested(size, past, settings).tau, past.step_seconds
     contestants = [
-        (f"forecast q{tau:g}", account(need, reserved, step), tau == chosen)
+        (f"forecast p{100 * tau:g}", account(need, reserved, step), tau == chosen)
         for tau, reserved in zip(TAUS, _reserved_pods(size, past, TAUS, settings), strict=True)
     ]
     cron = pods(past.a_week_before, size.base, size.capacity)

@@ -19,7 +19,7 @@ UNKNOWN: Final = HIGHEST / 2
 
 
 def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettings) -> Floats:
-    """Weighted mean, (n,). columns: (WIDTH, n); load: load-aware points (n,); peaks: highest q95 ahead (2, n)."""
+    """Weighted mean, (n,). columns: (WIDTH, n); load: load-aware points (n,); peaks: highest p95 ahead (2, n)."""
     views = {
         "load": (settings.load, load),
         "peak": (settings.peak, room_at_peak(columns, peaks)),

@@ -349,7 +349,7 @@ class ForecastWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A node's forecast: q95 of each step's mean, NaN where there is none.
+    """A node's forecast: p95 of each step's mean, NaN where there is none.
 
     known_until: Unix time up to which it saw usage; pods placed later are not in it.
     """
@@ -361,7 +361,7 @@ class Outlook:
     high: tuple[tuple[float, ...], tuple[float, ...]]
 
     def at(self, seconds: float) -> Pair:
-        """q95 of the step that a moment lies in, (millicores, bytes); NaN where there is none."""
+        """p95 of the step that a moment lies in, (millicores, bytes); NaN where there is none."""
         step = math.floor((seconds - self.start_seconds) / self.step_seconds)
         cpu, memory = (
             series[step] if 0 <= step < len(series) and seconds < self.valid_until else math.nan for series in self.high
@@ -369,7 +369,7 @@ class Outlook:
         return cpu, memory
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
-        """Highest q95 of each slot [first + k] * slot_seconds of Unix time, shape (2, count); NaN beyond its end."""
+        """Highest p95 of each slot [first + k] * slot_seconds of Unix time, shape (2, count); NaN beyond its end."""
         highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)

@@ -1,6 +1,6 @@
 """Refusal by forecast: a node is no place for a pod whose life would meet a peak that the two do not fit under. Pure.
 
-Within the pod's expected life, six hours at most: the highest q95 of the node's forecast, plus what the node's pods are
+Within the pod's expected life, six hours at most: the highest p95 of the node's forecast, plus what the node's pods are
 expected to use beyond what the forecast holds (`turnover`), plus the pod's own prediction, against the node's plain
 thresholds (for pods of reclaimed capacity their own, where the node has some). The forecast is of the whole node, batch
 included, so what ran then is not added again. A node without a forecast is judged by the moment alone; the
@@ -32,7 +32,7 @@ def window(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: 
 
 
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
-    """Highest q95 of each node in the window: (2, n), CPU in millicores and memory in bytes; NaN without a forecast.
+    """Highest p95 of each node in the window: (2, n), CPU in millicores and memory in bytes; NaN without a forecast.
 
     part: half hours of `window`; the maximum ignores single half hours that are missing.
     """

@@ -53,7 +53,7 @@ def _no_forecast() -> Floats:
 class NodeSnapshot:
     """The cluster at one moment.
 
-    rows, index: row of a name, and of many. columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on,
+    rows, index: row of a name, and of many. columns: (WIDTH, nodes); ahead: p95 of each half hour from `first_slot` on,
     (2, SLOTS, nodes), NaN unknown.
     heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.

@@ -42,7 +42,7 @@ class MoveRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RebalancedNode:
-    """One node. Pairs are shares of capacity (CPU, memory); peak: highest q95 of the next 24 hours, NaN unknown.
+    """One node. Pairs are shares of capacity (CPU, memory); peak: highest p95 of the next 24 hours, NaN unknown.
 
     reason: OK, or why the node is not judged.
     """

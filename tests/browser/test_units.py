@@ -69,6 +69,8 @@ def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, addre
     assert turned["x"]["title"]["text"] == "hour, GMT+9"
     reclaimable = page.locator(".stats.four .stat-value .amount").first
     expect(reclaimable).to_have_text(f"{round(overview.cpu.batch_now):,} m")
+    ahead = page.locator("#overview-verdict .amount", has_text=" to ")
+    expect(ahead).to_have_text(re.compile(r"^[\d,]+ to [\d,]+ m$"))
     assert overview.peak is not None
     start = datetime.fromtimestamp(overview.peak.start_seconds + 3600 * TOKYO_HOURS, UTC)
     expect(page.locator(".stats.four time").first).to_have_text(start.strftime("%H:%M GMT+9"))

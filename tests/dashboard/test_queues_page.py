@@ -90,8 +90,7 @@ def test_the_last_day_says_how_long_it_was_starved() -> None:
     used, waited = figures.history(PAST), figures.waiting(PAST)
     json.dumps((used.figure, waited.figure), allow_nan=False)
     assert used.summary == (
-        "research used 30 cores to 30 cores of cpu in the last 24 hours; in 1.0 of them it requested more than it "
-        "might use."
+        "research used 30 cores of cpu in the last 24 hours; in 1.0 of them it requested more than it might use."
     )
     assert waited.summary == "Pods waited for research in 1.0 of 24 hours, at most 3 at once."
     assert list(go.Figure(used.figure).data[1].y[:2]) == [None, 30.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ WORDS = {
     r"^Go on\b": "Resume",
     r"\bchain whole\b": "audit log intact",
     r"\bUsually run\b": "baseline pods",
+    r"\bq\d\d\b": "p95 and the like: the names q95, q95_millicores are of columns and fields",
 }
 """Words that sentences do not use -> what they say instead (docs/glossary.md)."""
 
@@ -59,6 +61,30 @@ def test_a_blank_stands_before_every_percent_sign_of_pages_commands_and_docs() -
     ]
     assert close == []
     assert CLOSE_PERCENT.search("used {…}% of it") and CLOSE_PERCENT.search("coverage 90%, newest")
+
+
+QUANTILE = re.compile(r"(?<![`\w])q(\d\d|\{…\})(?![`\w*])")
+"""q95 for people; in backticks it is the name of a field."""
+
+
+def headings(path: Path) -> list[str]:
+    """Titles of the columns that a module declares."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return [ast.literal_eval(call.args[1]) for call in calls if ast.unparse(call.func) == "Column" and
+            len(call.args) > 1 and isinstance(call.args[1], ast.Constant)]  # fmt: skip
+
+
+def test_quantiles_are_called_p95_by_tables_pages_commands_and_docs() -> None:
+    """The catalogue has sentences alone: headings of one word and prose are looked at here."""
+    code = [path for name in PRODUCT for path in sorted((ROOT / name).rglob("*.py"))]
+    titles = [(path.name, text) for path in code for text in texts(path) if " " in text and QUANTILE.search(text)]
+    titles += [(path.name, title) for path in code for title in headings(path) if QUANTILE.search(title)]
+    # The columns of the Python API are named as they are called; records of what was measured keep their words.
+    prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in ("python-api.md", "strings.md")]
+    written = [(path.name, line) for path in prose for line in path.read_text().split("\n") if QUANTILE.search(line)]
+    assert titles + written == []
+    assert "24 h peak (p95)" in headings(ROOT / "cotenant" / "core" / "model" / "views.py")
+    assert QUANTILE.search("q{…} held") and QUANTILE.search("24 h peak (q95)") and not QUANTILE.search("`q50*` are")
 
 
 def test_sentences_are_texts_f_strings_and_the_help_of_commands_but_no_docstrings() -> None:

@@ -52,6 +52,7 @@ def test_a_workload_that_never_used_more_than_the_threshold_is_idle_with_its_fig
     # two pods ask for 500m and 1 GiB each; the highest 5 minutes of one were 3m of 5m allowed
     assert found.evidence["cpu_requested_millicores"] == 1000
     assert found.evidence["memory_requested_bytes"] == 2 * GIB
+    assert found.freed == {CPU: 1000, MEMORY: 2 * GIB}
     assert found.evidence["cpu_max_of_a_pod_millicores"] == 3
     assert found.evidence["threshold_millicores"] == 5
 
@@ -305,7 +306,8 @@ def test_a_nodes_row_has_the_node_where_a_workloads_has_its_name() -> None:
     (row,) = rows([ClusterFinding(FindingKind.IDLE_NODE, NodeRef("n1"), Severity.WARNING, {"days": 7.25})])
     assert row == {
         "finding": "idle-node", "severity": "warning", "namespace": "", "kind": "Node", "workload": "n1",
-        "container": "", "proposal": "", "saving_month": None, "evidence": "days 7.25",
+        "container": "", "proposal": "", "saving_month": None, "cpu_freed": None, "memory_freed": None,
+        "evidence": "days 7.25",
     }  # fmt: skip
 
 

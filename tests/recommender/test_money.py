@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from cotenant.core.model.cluster import Inventory, Node, Pod, Workload
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import NodeRef, WorkloadRef
+from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.settings.sections.recommender import PriceSettings
-from recommender.money import Price, monthly_savings, node_price, prices
+from recommender.money import Price, monthly_savings, node_price, priced, prices
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SHOP, BATCH = WorkloadRef("a", "Deployment", "shop"), WorkloadRef("a", "Deployment", "batch")
@@ -59,3 +61,22 @@ def test_a_workload_costs_the_mean_of_the_nodes_it_runs_on() -> None:
     assert of_shop == pytest.approx((0.025, 0.003, 1.25))  # means of 0.01 and 0.04, 0.001 and 0.005, 0.5 and 2
     assert of_batch == Price(0.04, 0.005, 2.0)  # runs nowhere
     assert prices([shop], inventory, PriceSettings()) == [Price(0.031611, 0.004237, 0.95)]
+
+
+def test_what_is_idle_is_worth_what_would_be_free_without_it_at_the_price_of_its_nodes() -> None:
+    pods = (Pod("a", "shop-1", SHOP, "cheap", 0),)
+    workloads = (Workload(BATCH, 1, ()), Workload(SHOP, 2, ()))
+    inventory = Inventory("c", 10, (node("cheap", pool="spot"), node("dear")), workloads, pods)
+    freed = {CPU: 2000, MEMORY: 4 * GIB}
+    idle, leak = FindingKind.IDLE_WORKLOAD, FindingKind.LEAK
+    findings = [
+        ClusterFinding(leak, SHOP, Severity.WARNING, monthly_saving=3.0),
+        ClusterFinding(idle, SHOP, Severity.WARNING, freed=freed),
+        ClusterFinding(idle, BATCH, Severity.WARNING, freed=freed),
+        ClusterFinding(FindingKind.IDLE_NODE, NodeRef("cheap"), Severity.WARNING, freed=freed),
+        ClusterFinding(idle, BATCH, Severity.WARNING),
+    ]
+    money = [one.monthly_saving for one in priced(findings, inventory, SPOT)]
+    # (2 cores x 0.01 + 4 GiB x 0.001) x 730 h = 17.52 on the cheap node; (2 x 0.04 + 4 x 0.005) x 730 = 73 elsewhere.
+    assert money == [3.0, pytest.approx(17.52), pytest.approx(73.0), pytest.approx(17.52), None]
+    assert priced([], inventory, SPOT) == []

@@ -26,9 +26,9 @@ _NUMBERS: Final = (
     ("winkler", "Winkler", "Winkler score of the 80 % interval / mean use.", 1),
 )
 _RATIOS: Final = (
-    *((f"coverage_{100 * q:.0f}", f"q{100 * q:.0f} held", f"Share of slots at or below q{100 * q:.0f}.", q < 0.95)
+    *((f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of slots at or below p{100 * q:.0f}.", q < 0.95)
       for q in SHOWN_LEVELS),
-    ("worst_95", "Worst tenth", "q95 coverage of the tenth of the series where it is lowest.", False),
+    ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series where it is lowest.", False),
     ("capture", "Capture", "Mean use in the forecast 2-h peak window / in the actual one, days with a peak.", False),
     ("hit", "Hit +-1 h", "Forecast peak windows that start within an hour of the actual one.", False),
     ("equal_peaks", "Equal peaks", "Days with several peaks of one height, where hit means little.", True),
@@ -39,7 +39,7 @@ _RATIOS: Final = (
     ("abstain_recall", "No-peak recall", "Days answered with no peak, of those that had none.", True),
     ("window_precision", "Windows right", "Forecast windows above half height that start within an hour of one.", True),
     ("window_recall", "Windows found", "Actual windows above half height that one was forecast for.", True),
-    ("peak_held_95", "Peak q95 held", "Actual 24-h peaks at or below the peak head's q95.", True),
+    ("peak_held_95", "Peak p95 held", "Actual 24-h peaks at or below the peak head's p95.", True),
 )  # fmt: skip
 
 SCHEMA: Final = Schema(

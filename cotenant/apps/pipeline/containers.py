@@ -34,6 +34,7 @@ from recommender.enrich import enrich
 from recommender.evidence import Evidence, assemble
 from recommender.findings import in_order, of_cluster, of_containers
 from recommender.incomplete import founded_findings, without_decreases
+from recommender.money import priced
 
 SERIES_AT_ONCE: Final = 256
 """Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
@@ -54,6 +55,7 @@ class ContainerResults:
         own = settings.recommender.findings
         above = of_cluster(history.inventory, history.node_usage, history.window, own)
         every = [*above, *gpus.findings(history, settings), *self.findings]
+        every = priced(every, history.inventory, settings.recommender.prices)
         place = {workload.ref: number for number, workload in enumerate(history.inventory.workloads)}
         recommendations = sorted(self.recommendations, key=lambda one: place[one.container.workload])
         findings = founded_findings(in_order(every), history.unread_seconds)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.resource import Resource
 
 
 class FindingKind(StrEnum):
@@ -57,8 +58,9 @@ FINDING_SENTENCES: dict[FindingKind, str] = {
 class ClusterFinding:
     """One finding; `evidence` holds named figures in the units their names say.
 
-    proposal: what to request instead, "" = nothing is proposed; monthly_saving: what that is worth over all replicas,
-    in the price sheet's currency, None = not known.
+    proposal: what to request instead, "" = nothing is proposed; freed: requests of all replicas (what is allocatable of
+    a node), in millicores and bytes, that would be given back without the subject, empty = it is not called idle;
+    monthly_saving: what proposal or freed are worth, in the price sheet's currency, None = not known.
     """
 
     kind: FindingKind
@@ -67,3 +69,4 @@ class ClusterFinding:
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     proposal: str = ""
     monthly_saving: float | None = None
+    freed: Mapping[Resource, int] = field(default_factory=dict)

@@ -30,9 +30,7 @@ WORKLOADS: Final = Schema(
         ),
         Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
         Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
-        Column(
-            "cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the whole workload's usage (decaying histogram)."
-        ),
+        Column("cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the workload's usage (decaying histogram)."),
         Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
         Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
         Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
@@ -44,7 +42,7 @@ WORKLOADS: Final = Schema(
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
         Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
         Column(
-            "peak_cpu", "Peak CPU (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
+            "peak_cpu", "Peak CPU (p95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
         ),
         Column("model", "Model", Kind.TEXT, "Forecast member chosen by back-test.", wide=True),
         Column(
@@ -151,7 +149,7 @@ NODES: Final = Schema(
         Column("batch_memory", "Batch memory", Kind.BYTES, "Reclaimable for batch pods."),
         Column("mid_memory", "Mid memory", Kind.BYTES, "Reclaimable for mid pods."),
         Column(
-            "cpu_peak", "CPU peak (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
+            "cpu_peak", "CPU peak (p95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
         ),
         Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
     ),
@@ -189,12 +187,12 @@ FORECASTS: Final = Schema(
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
         Column(
             "peak",
-            "24 h peak (q95)",
+            "24 h peak (p95)",
             Kind.INTEGER,
             "95 % quantile of the highest 5-minute value of the next 24 hours.",
             essential=True,
         ),
-        Column("peak_median", "24 h peak (q50)", Kind.INTEGER, "Median of the same.", wide=True),
+        Column("peak_median", "24 h peak (p50)", Kind.INTEGER, "Median of the same.", wide=True),
         Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),
         Column("peak_end", "until", Kind.TIME, "End of that window."),
         Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
@@ -207,7 +205,7 @@ FORECASTS: Final = Schema(
         ),
         Column(
             "coverage_95",
-            "q95 coverage",
+            "p95 coverage",
             Kind.RATIO,
             "Measured share of values at or below the 0.95 quantile; 0.95 is right.",
         ),
@@ -285,6 +283,8 @@ FINDINGS: Final = Schema(
         Column("container", "Container", Kind.TEXT, "Container, when it is about one."),
         Column("proposal", "Proposal", Kind.TEXT, "What to request instead, when something is proposed."),
         Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU given back without it: requests, or of a node all."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory; empty unless it is called idle."),
         Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
     ),
     ("finding", "namespace", "kind", "workload", "container"),

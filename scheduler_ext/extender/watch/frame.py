@@ -80,7 +80,7 @@ class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):
 class Frame(msgspec.Struct, frozen=True):
     """One step from a snapshot to the next; None: as before.
 
-    rows: int32 row numbers; values: float64 (rows, WIDTH); ahead: float64 (rows, 2, SLOTS) of q95 from `first_slot`
+    rows: int32 row numbers; values: float64 (rows, WIDTH); ahead: float64 (rows, 2, SLOTS) of p95 from `first_slot`
     (Unix time / SLOT_SECONDS) on, b"" when no forecast changed. reservations: what changed of them, as JSON, None where
     one is gone. sent_seconds: monotonic time at which it left. fresh: the first of a watcher, which knows nothing of
     what was before.

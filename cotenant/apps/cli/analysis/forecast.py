@@ -197,5 +197,5 @@ def _say(row: dict[str, Any]) -> None:
         loss, coverage = row["relative_wql"], row["coverage_95"]
         message(
             f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
-            f"q95 covered {100 * coverage:.0f} % of half hours"
+            f"p95 covered {100 * coverage:.0f} % of half hours"
         )

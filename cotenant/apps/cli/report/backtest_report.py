@@ -84,11 +84,11 @@ def _charts(contents: BacktestContents) -> str:
     }
     levels = lines(coverage, ("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
     ideal = ((0, DRAWN_LEVEL), (23, DRAWN_LEVEL))
-    by_hour = lines(hours, ("hour, UTC", "share at or below q95"), "Coverage of q95 by hour", ideal=ideal)
+    by_hour = lines(hours, ("hour, UTC", "share at or below p95"), "Coverage of p95 by hour", ideal=ideal)
     return (
         '<section aria-label="Coverage"><h2>Coverage</h2><div class="panels"><div class="panel">'
         f"<h3>Every level: on the dashed line is right</h3>{levels}</div>"
-        f'<div class="panel"><h3>q95 by hour of the day</h3>{by_hour}</div></div></section>'
+        f'<div class="panel"><h3>p95 by hour of the day</h3>{by_hour}</div></div></section>'
     )
 
 

@@ -1,6 +1,6 @@
 """UsageForecast CRs (cotenant.dev/v1alpha1): one per node, the one channel by which other processes read a forecast.
 
-Each holds the next 48 half hours (q50 and q95, millicores and bytes) and the 24-hour peak. It is written again at most
+Each holds the next 48 half hours (p50 and p95, millicores and bytes) and the 24-hour peak. It is written again at most
 once per `forecast_interval_seconds`, and only when the forecast moved out of the dead-band around the published one or
 the published one reaches less far ahead than `forecast_refresh_hours`. A node that goes takes its CR along (the
 ownerReference); a forecast that is not renewed ends at validUntil and is nobody's promise afterwards. Pure.

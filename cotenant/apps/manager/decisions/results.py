@@ -82,7 +82,7 @@ class WorkloadAdvice(msgspec.Struct, frozen=True):
 
 
 class SeriesOutlook(msgspec.Struct, frozen=True):
-    """One resource's next 24 hours in its unit: q50 and q95 of each half hour's mean, q95 of the highest 5 minutes."""
+    """One resource's next 24 hours in its unit: p50 and p95 of each half hour's mean, p95 of the highest 5 minutes."""
 
     median: list[int]
     high: list[int]
