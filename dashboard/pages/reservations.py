@@ -36,7 +36,7 @@ def render(view: View, search: str) -> Component:
         ],
         className="row wide-narrow",
     )
-    new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said")]
+    new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said"), html.Div(id="plan-new-acted")]
     parts = [head, *new, *plan_page.follower(view), above, html.Div(body, className="list-below")]
     return html.Div(parts, className="page tall-page")
 

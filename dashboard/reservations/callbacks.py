@@ -27,11 +27,11 @@ FAST_MILLISECONDS: Final = 2_000
 """Between two looks at the plans while one of them moves."""
 SLOW_MILLISECONDS: Final = 10_000
 AFTER_SECONDS: Final = 60.0
-"""After somebody acted, something is taken to move for so long."""
+"""After somebody acted, something is taken to move for so long, and what was done is news."""
 NEXT: Final = 3
 SKIPPABLE: Final = 6
-Answer = tuple[Any, Any, Any]
-"""Children of the work area, of what is said beside it, and the moment at which something was done."""
+Answer = tuple[Any, Any, Any, Any]
+"""Children of the work area, of the error and of the message above it, and the moment at which something was done."""
 
 
 def named(text: Any) -> PlanRef:
@@ -48,9 +48,9 @@ def answered(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef
         message, ref = act(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
         tell(f"{error.message} {error.fix}".strip())
-        return no_update, plan_actions.refused(error.message, error.fix), no_update
+        return no_update, plan_actions.refused(error.message, error.fix), None, no_update
     tell(message)
-    return plan_actions.acted(message, ref, view.settings.base_path), None, view.now_seconds()
+    return None, None, plan_actions.acted(message, ref, view.settings.base_path), view.now_seconds()
 
 
 def opened(view: View, what: str, ref: PlanRef) -> Component:
@@ -85,6 +85,23 @@ def register(app: Dash, view: View) -> None:
     _register_edit(app, view)
     _register_new(app, view)
     _register_make(app, view)
+    for place in ("plan-acted", "plan-new-acted"):
+        _register_outlived(app, view, place)
+
+
+def _register_outlived(app: Dash, view: View, place: str) -> None:
+    """A message says what was true when somebody acted; soon the plan's standing, drawn again and again, says it."""
+
+    @app.callback(
+        Output(place, "children", allow_duplicate=True),
+        Input("plans-tick", "n_intervals"),
+        State(place, "children"),
+        State("plans-acted", "data"),
+        prevent_initial_call=True,
+    )
+    def _outlived(_ticks: int | None, shown: Any, acted_seconds: float | None) -> Any:
+        over = bool(shown) and view.now_seconds() - (acted_seconds or 0.0) >= AFTER_SECONDS
+        return None if over else no_update
 
 
 def _register_open(app: Dash, view: View) -> None:
@@ -102,26 +119,28 @@ def _register_open(app: Dash, view: View) -> None:
     @app.callback(
         Output("plan-work", "children"),
         Output("plan-work-said", "children"),
+        Output("plan-acted", "children"),
         Input(plan_actions.ASKED, "data"),
         State("plan-ref", "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _open(request: Mapping[str, Any] | None, ref: str) -> tuple[Any, Any]:
+    def _open(request: Mapping[str, Any] | None, ref: str) -> tuple[Any, Any, Any]:
         if not request:
-            return no_update, no_update
+            return no_update, no_update, no_update
         try:
-            return opened(view, str(request["act"]), named(ref)), None
+            return opened(view, str(request["act"]), named(ref)), None, None
         except CotenantError as error:
             tell(f"{error.message} {error.fix}".strip())
-            return None, panels.trouble(error)
+            return None, panels.trouble(error), None
 
 
 def _act() -> list[Output]:
-    """What every act writes: the work area, what is said beside it, the moment."""
+    """What every act writes: the work area, its error, its message, the moment."""
     return [
         Output("plan-work", "children", allow_duplicate=True),
         Output("plan-work-said", "children", allow_duplicate=True),
+        Output("plan-acted", "children", allow_duplicate=True),
         Output("plans-acted", "data", allow_duplicate=True),
     ]
 
@@ -268,6 +287,7 @@ def _register_make(app: Dash, view: View) -> None:
     @app.callback(
         Output("plan-new-form", "children", allow_duplicate=True),
         Output("plan-new-said", "children"),
+        Output("plan-new-acted", "children"),
         Output("plans-acted", "data", allow_duplicate=True),
         Input("new-now", "n_clicks"),
         State({"new-term": ALL}, "value"),
@@ -308,4 +328,4 @@ def _shown(view: View, look: Callable[[PlanService, Person], Component]) -> Comp
 
 
 def _nothing() -> Answer:
-    return no_update, no_update, no_update
+    return no_update, no_update, no_update, no_update

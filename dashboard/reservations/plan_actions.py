@@ -60,6 +60,7 @@ def plan_panel(view: View, plan: Plan | None) -> list[Component]:
         dcc.Store(id="plan-ref", data=ref),
         html.Div(inside, id="plan-standing"),
         html.Div(buttons(view, plan) if plan else [], id="plan-acts"),
+        html.Div(id="plan-acted"),
         html.Div(id="plan-work-said"),
         html.Div(id="plan-work", className="plan-work"),
     ]
@@ -179,7 +180,7 @@ def _then(preview: Preview) -> str:
     if preview.unplaced_then is None:
         return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
     fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
-    return f"{fits}, by the forecast (q95) of what nodes use then"
+    return f"{fits}, by the forecast (p95) of what nodes use then"
 
 
 def _standby(preview: Preview, currency: str) -> str:

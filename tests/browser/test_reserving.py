@@ -131,6 +131,7 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         clock.seconds = REAL_SIX - REAL_LEAD
         wait_for("both are Available", lambda: phases(scene) == ["Available", "Available"], 60)
         expect(page.locator("#plan-standing")).to_contain_text("Reserved", timeout=60_000)
+        expect(page.locator("#plan-done")).to_have_count(0)  # what it said of the time to come is over
         expect(page.locator("#plan-units tbody")).to_contain_text(node)
         assert page.locator(".scroll:has(#plan-units)").evaluate("e => e.scrollWidth - e.clientWidth") == 0
         expect(page.locator("#plans-figure")).to_contain_text("reserved: 2 of 2 there", timeout=60_000)
