@@ -10,11 +10,11 @@ cheap selection; both are described in docs/backtest.md. Intervals: 95 %, paired
 for the cells. What a decision gains from forecasts is measured by bench.decisions_reclaim.
 
 What was tuned on what: the members, how they are mixed and the typical lift (about 80 variants) were chosen on every
-second series at eight origins, a third of those measured here, and on the cells; the weight of the median path in a
-peak's timing (about 10) was looked at on all of these. On the other series at the other origins the loss beside B14 is
-0.895 (bitbrains_rnd CPU), 0.945 (memory, means of half hours) and 0.697 (azure_v1). Where only the similar moments had
-been tried, it is 0.74 (the highest instead of the mean CPU of azure_v1, it was 0.92) and 0.88 (VMs of bitbrains_rnd
-that use 0.2 to 1 %, it was 0.87).
+second series at eight origins, a third of those measured here, and on the cells; a peak's timing as
+bench.decisions_peaks says. On the other series at the other origins the loss beside B14 is 0.895 (bitbrains_rnd CPU),
+0.945 (memory, means of half hours) and 0.697 (azure_v1). Where only the similar moments had been tried, it is 0.74 (the
+highest instead of the mean CPU of azure_v1, it was 0.92) and 0.88 (VMs of bitbrains_rnd that use 0.2 to 1 %, it was
+0.87).
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """The time of the day's peak: estimated apart from the median path, which smooths it out. Pure.
 
-The peak of a day is its run of two hours with the highest mean. Each past day, laid over the horizon by the time of
-day, votes for the starts of such runs: a start whose run has the mean r gets exp((r / highest - 1) / 0.1), scaled so
-that a day's votes sum to 1. Newer days weigh more, and those of the coming weekday three times as much; the median path
-votes likewise, less sharply. A vote counts for the middle hour of its run, and little for the rest: the highest run
-of the sum is the one with most votes within an hour of its start.
+The peak of a day is its run of two hours with the highest mean. The chance of each start of such a run in the day ahead
+is (share of votes + 0.05)^3 x exp(path) x exp(edges), scaled to sum 1:
+- votes: each past day, laid over the horizon by the time of day, votes for the starts of its highest runs: one whose
+  mean is that share of the day's swing below the highest gets exp(-share / 0.2), scaled so that a day's votes sum to 1.
+  Newer days weigh more, and those of the coming weekday three times as much.
+- path: the run's mean in the median path, 0 at the path's highest run and -1 at its lowest.
+- edges: a level that is high now falls, one that is low rises, so the peak lies near the first or the last hours of the
+  day ahead more often than past days alone say.
+The peak is announced at the start with most chance within an hour of it, nearer ones counting a little more.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.base import Array
+from forecasting.empirical import row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -25,13 +30,17 @@ PAST_DAYS: Final = 14
 _DAY_DECAY: Final = 0.93
 _WEEKDAY_WEIGHT: Final = 3.0
 _WEEK: Final = 7
-_SHARPNESS: Final = 0.1
-_PATH_SHARPNESS: Final = 0.2
-"""A run this share of the highest lower has 1 / e of its votes."""
-_PATH_WEIGHT: Final = 0.7
-"""Votes of the median path beside the mean over the days: it contains what the models learned from them."""
-_EDGE_WEIGHT: Final = 0.1
-"""What a vote counts for in the first and last half hour of its run, so that among close starts its own is highest."""
+_SHARPNESS: Final = 0.2
+"""A run lower than the highest by this share of the day's swing has 1 / e of its votes."""
+_VOTE_POWER: Final = 3.0
+_FLOOR: Final = 0.05
+"""Added to each start's share of votes: where no past day had its peak, the next one may."""
+_START_WEIGHT, _START_LEVEL = 1.7, 0.5
+_END_WEIGHT, _END_LEVEL = 0.9, 1.0
+_HIGHEST_LEVEL: Final = 1.5
+"""bench.decisions_peaks says on what these were chosen."""
+_FARTHEST_WEIGHT: Final = 0.9
+"""What the chance of a start an hour away counts, so that among starts close to each other the likeliest is taken."""
 _LEAST_PRESENT: Final = 0.7
 """Share of a day's slots that must be known for it to count."""
 
@@ -48,26 +57,78 @@ def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.
 
 
 def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
-    """Curve of the day ahead, (n, slots per day), whose highest run of two hours is the likeliest peak; >= 0, no unit.
+    """Curve of the day ahead, (n, slots per day), whose highest run of two hours is where the peak is announced.
+
+    It is the chance that a half hour lies in the peak, plus 1 in the announced window. history: (n, grid.size) with
+    gaps as NaN; median: (n, slots per day), the path of the day ahead.
+    """
+    width = max(1, RUN_SECONDS // grid.step_seconds)
+    chance = start_chances(history, grid, median)
+    # A run's sum of chances differs by at most one for each slot that it is moved, and so 1 a slot decides.
+    chance[np.arange(len(chance)), likeliest(chance, grid.step_seconds)] += 1
+    curve = np.zeros(median.shape, dtype=np.float32)
+    for slot in range(width):
+        curve[:, slot : slot + chance.shape[1]] += chance
+    return curve
+
+
+def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.NDArray[np.float64]:
+    """Chance of each start of the day's peak, (n, slots per day - slots of a run + 1), summing to 1.
 
     history: (n, grid.size) with gaps as NaN; median: (n, slots per day), the path of the day ahead.
     """
     width = max(1, RUN_SECONDS // grid.step_seconds)
+    score = _share_of_swing(run_means(np.nan_to_num(median.astype(np.float64)), width))
     days, counts = past_days(history, grid.slots_per_day)
-    votes = _PATH_WEIGHT * _votes(run_means(np.nan_to_num(median.astype(np.float64)), width), _PATH_SHARPNESS)
     if days.shape[1]:
         present = ~np.isnan(days)
         mean = np.where(present, days, 0.0).sum(axis=2) / np.maximum(present.sum(axis=2), 1)
-        of_days = _votes(run_means(np.where(present, days, mean[:, :, None]), width), _SHARPNESS)
-        age = np.arange(days.shape[1])[::-1]
-        weight = _DAY_DECAY**age * np.where(age % _WEEK == _WEEK - 1, _WEEKDAY_WEIGHT, 1.0) * counts
-        total = np.maximum(weight.sum(axis=1), np.finfo(np.float64).tiny)
-        votes += (of_days * weight[:, :, None]).sum(axis=1) / total[:, None]
-    curve = np.zeros(median.shape, dtype=np.float32)
-    for slot in range(width):
-        middle = width // 4 <= slot < width - width // 4
-        curve[:, slot : slot + votes.shape[1]] += votes if middle else _EDGE_WEIGHT * votes
-    return curve
+        runs = run_means(np.where(present, days, mean[:, :, None]), width)
+        score += _VOTE_POWER * np.log(_day_votes(runs, counts) + _FLOOR)
+        score += _edges(_level_now(history, runs, counts, width), score.shape[1], width)
+    return _scaled(np.exp(score - score.max(axis=1, keepdims=True)))
+
+
+def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
+    """The start with most chance within an hour of it, (n,), of chances (n, starts)."""
+    reach = max(1, HOUR_SECONDS // step_seconds)
+    padded = np.pad(chance, ((0, 0), (reach, reach)))
+    near = np.zeros_like(chance)
+    for away in range(-reach, reach + 1):
+        weight = 1 - (1 - _FARTHEST_WEIGHT) * abs(away) / reach
+        near += weight * padded[:, reach + away : reach + away + chance.shape[1]]
+    start: npt.NDArray[np.intp] = near.argmax(axis=1)
+    return start
+
+
+def _day_votes(runs: Floats, counts: npt.NDArray[np.bool_]) -> Floats:
+    """Weighted mean of the days' votes, (n, starts), from means of runs (n, days, starts); 0 where no day counts."""
+    votes = _scaled(np.exp(_share_of_swing(runs) / _SHARPNESS))
+    age = np.arange(runs.shape[1])[::-1]
+    weight = _DAY_DECAY**age * np.where(age % _WEEK == _WEEK - 1, _WEEKDAY_WEIGHT, 1.0) * counts
+    total = np.maximum(weight.sum(axis=1), np.finfo(np.float64).tiny)
+    mean: Floats = (votes * weight[:, :, None]).sum(axis=1) / total[:, None]
+    return mean
+
+
+def _level_now(history: FloatMatrix, runs: Floats, counts: npt.NDArray[np.bool_], width: int) -> Floats:
+    """Mean of the last two hours, (n,): 0 at the lowest run of the median day, 1 at its highest; NaN where unknown."""
+    recent = history[:, -width:].astype(np.float64)
+    present = ~np.isnan(recent)
+    now = np.where(present, recent, 0.0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    extremes = np.stack([runs.min(axis=2), runs.max(axis=2)])
+    low, high = row_quantiles(np.where(counts, extremes, np.nan), np.array([0.5]))[..., 0].astype(np.float64)
+    unknown = np.full(len(history), np.nan)
+    level = np.divide(now - low, high - low, out=unknown, where=present.any(axis=1) & (high > low))
+    clipped: Floats = np.clip(level, 0, _HIGHEST_LEVEL)
+    return clipped
+
+
+def _edges(level: Floats, starts: int, width: int) -> Floats:
+    """What the level now (n,) adds to the score of each start, (n, starts): less the farther from now or the end."""
+    from_start = np.exp(-np.arange(starts) / width)
+    early, late = _START_WEIGHT * (level - _START_LEVEL), _END_WEIGHT * (_END_LEVEL - level)
+    return np.nan_to_num(early[:, None] * from_start + late[:, None] * from_start[::-1])
 
 
 def run_means(values: Floats, width: int) -> Floats:
@@ -84,10 +145,15 @@ def busiest(timing: Array, step_seconds: int) -> npt.NDArray[np.intp]:
     return start
 
 
-def _votes(means: Floats, sharpness: float) -> Floats:
-    """Votes for each start from the means of the runs, along the last axis; sum 1, all alike on a day of nothing."""
-    highest = means.max(axis=-1, keepdims=True)
-    share = np.divide(means, highest, out=np.ones_like(means), where=highest > 0)
-    votes = np.exp((share - 1) / sharpness)
-    summed: Floats = votes / votes.sum(axis=-1, keepdims=True)
+def _share_of_swing(means: Floats) -> npt.NDArray[np.float64]:
+    """Means of runs along the last axis: 0 at the highest, -1 at the lowest; 0 where all are alike."""
+    highest, lowest = means.max(axis=-1, keepdims=True), means.min(axis=-1, keepdims=True)
+    share = np.zeros(means.shape)
+    np.divide(means - highest, highest - lowest, out=share, where=highest > lowest)
+    return share
+
+
+def _scaled(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Values above 0 scaled to sum 1 along the last axis."""
+    summed: npt.NDArray[np.float64] = values / values.sum(axis=-1, keepdims=True)
     return summed

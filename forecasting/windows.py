@@ -3,10 +3,11 @@
 The median path is flatter than any real day, so past days decide whether there is a peak: the swing of a day is
 p95 - p5 of its half hours, and a day votes with 1 / (1 + (least / swing)^5), which is 0.5 where the swing is just the
 least that matters, a share of the day's mean. A peak is expected where the mean vote of the last 14 days, newer ones
-weighing more, is above the limit, or where the swing was above the least on every day. The limit lies half way between
-0.74 and the mean vote that 88 % of the past even days of all series stayed below. For a total of which the allocatable
-amount is known the least is a share of that, and the limit is 0.5 if its days repeat.
-The peak window is the two hours that the timing curve (`peak_time`) holds likeliest; valleys are read from the median.
+weighing more, is above the limit, or where the swing was above the least on every day. The median path has a say: 0.05
+times the logarithm of its swing over a tenth of the least is added. The limit is the mean vote that 88 % of the past
+even days of all series stayed below, as if 100 more days had put it at 0.67, and at least 0.5. For a total of which the
+allocatable amount is known the least is a share of that, and the limit is 0.5 if its days repeat.
+The peak window is the two hours that the timing curve (`peak_time`) announces; valleys are read from the median.
 """
 
 from __future__ import annotations
@@ -29,10 +30,15 @@ Flags = npt.NDArray[np.bool_]
 
 _DAY_DECAY: Final = 0.85
 _STEEPNESS: Final = 5
-_EXPECTED_FROM: Final = 0.74
+_EXPECTED_FROM: Final = 0.67
 _SILENT: Final = 0.88
-_FEWEST_EVEN: Final = 30
-"""bench.decisions_peaks says on what these five were chosen."""
+_PRIOR_DAYS: Final = 100
+_LOWEST_LIMIT: Final = 0.5
+_PATH_WEIGHT: Final = 0.05
+_FLATTER: Final = 0.1
+"""Swing of a median path, of the least that a day has to have, which says nothing for or against a peak."""
+_PATH_RANGE: Final = (0.2, 1000.0)
+"""bench.decisions_peaks says on what these were chosen."""
 _TOTAL_EXPECTED_FROM: Final = 0.5
 _REGULAR_FROM: Final = 0.3
 """Correlation of the half hours with those a day before from which a total's days repeat."""
@@ -75,12 +81,15 @@ def peak_expected(
     with np.errstate(over="ignore"):
         votes = mean_votes(1 / (1 + ratio**_STEEPNESS), counts)
     mean_vote, has_past_day = votes[:, -1], counts.any(axis=1)
+    path = amplitude(median)
+    flat = max(_FLATTER * settings.peak_amplitude, np.finfo(np.float64).tiny)
+    of_path = _PATH_WEIGHT * np.log(np.clip(path / flat, *_PATH_RANGE))
     series = ~is_total[:, 0]
     limit = vote_limit(votes[series], (swings > least)[series], counts[series])
     every_day = ((swings > least) | ~counts).all(axis=1)
-    expected: Flags = np.where(series, (mean_vote > limit) | every_day, mean_vote > _TOTAL_EXPECTED_FROM)
+    expected: Flags = np.where(series, (mean_vote + of_path > limit) | every_day, mean_vote > _TOTAL_EXPECTED_FROM)
     expected[~series] &= daily_correlation(history[~series], grid.slots_per_day) >= _REGULAR_FROM
-    return np.where(has_past_day, expected, amplitude(median) > settings.peak_amplitude)
+    return np.where(has_past_day, expected, path > settings.peak_amplitude)
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
@@ -104,9 +113,8 @@ def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
     """
     tested = slice(with_peak.shape[1] // 2, with_peak.shape[1])
     even = votes[:, tested][(~with_peak & counts)[:, tested]]
-    if even.size < _FEWEST_EVEN:
-        return _EXPECTED_FROM
-    return (_EXPECTED_FROM + float(np.quantile(even, _SILENT))) / 2
+    own = float(np.quantile(even, _SILENT)) if even.size else 0.0
+    return max(_LOWEST_LIMIT, (_PRIOR_DAYS * _EXPECTED_FROM + even.size * own) / (_PRIOR_DAYS + even.size))
 
 
 def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[np.float64]:

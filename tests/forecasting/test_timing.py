@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.peak_time import peak_timing
+from forecasting.peak_time import busiest, likeliest, peak_timing, start_chances
 
 START = 1_699_833_600
 
@@ -67,6 +67,34 @@ def test_the_path_tips_the_scale_between_hours_that_were_highest_equally_often()
         assert best_run(peak_timing(flat, grid_of(flat), median)[0]) == start
 
 
+def test_a_level_that_is_high_now_brings_the_peak_near_and_a_low_one_puts_it_off() -> None:
+    # Every other day at slot 1 and at slot 40, and the last two hours low or high.
+    history = np.full((1, 14, 48), 10.0)
+    history[:, ::2, 1:5] = history[:, 1::2, 40:44] = 100.0
+    for now, start in ((10.0, 40), (95.0, 1)):
+        history[0, -1, 44:] = now
+        flat = history.reshape(1, -1).astype(np.float32)
+        assert best_run(peak_timing(flat, grid_of(flat), np.full((1, 48), 30.0, np.float32))[0]) == start
+
+
+def test_votes_are_sharp_on_a_total_that_moves_little() -> None:
+    # 1,000 cores, 40 more for half of the day, and 10 on top of that from slot 30 on: 1 % of the highest run.
+    history = np.full((1, 14, 48), 1000.0)
+    history[:, :, 16:40] = 1040.0
+    history[:, :, 30:34] = 1050.0
+    flat = history.reshape(1, -1).astype(np.float32)
+    assert best_run(peak_timing(flat, grid_of(flat), np.full((1, 48), 1020.0, np.float32))[0]) == 30
+
+
+def test_the_start_with_most_chance_within_an_hour_is_taken() -> None:
+    chance = np.zeros((2, 45))
+    # 0.3 alone at slot 5; 0.2, 0.3, 0.2 at 20, 21 and 22: 0.95 x 0.2 + 0.3 + 0.95 x 0.2 = 0.68.
+    chance[0, 5], chance[0, 20:23] = 0.3, (0.2, 0.3, 0.2)
+    # All of it at the first slot: no later start is taken for the sake of what it has on both sides.
+    chance[1, 0] = 1.0
+    np.testing.assert_array_equal(likeliest(chance, 1800), [21, 0])
+
+
 def test_scale_does_not_matter() -> None:
     history = np.random.default_rng(1).gamma(2, 50, (3, 480)).astype(np.float32)
     median = history[:, -48:]
@@ -84,7 +112,34 @@ def test_scale_does_not_matter() -> None:
     )
 )
 def test_any_history_gives_a_finite_curve(history: np.ndarray) -> None:
-    curve = peak_timing(history, grid_of(history), np.ones((len(history), 48), np.float32))
-    assert curve.shape == (len(history), 48)
-    assert np.isfinite(curve).all()
-    assert (curve >= 0).all()
+    median = np.ones((len(history), 48), np.float32)
+    curve, chance = peak_timing(history, grid_of(history), median), start_chances(history, grid_of(history), median)
+    assert curve.shape == (len(history), 48) and chance.shape == (len(history), 45)
+    assert np.isfinite(curve).all() and (curve >= 0).all() and (chance >= 0).all()
+    np.testing.assert_allclose(chance.sum(axis=1), 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shares=hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.just(45)), elements=st.floats(0, 1)),
+    peak=st.integers(0, 44),
+)
+def test_no_start_has_a_ninth_more_chance_around_it_than_the_one_that_is_taken(shares: np.ndarray, peak: int) -> None:
+    shares[:, peak] += 0.01
+    chance = shares / shares.sum(axis=1, keepdims=True)
+    around = np.array([chance[:, max(0, s - 2) : s + 3].sum(axis=1) for s in range(45)]).T
+    taken = around[np.arange(len(chance)), likeliest(chance, 1800)]
+    # A start counts its neighbours an hour away at 0.9, so what is taken has at least 0.9 of the most.
+    assert (taken >= 0.9 * around.max(axis=1) - 1e-12).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), days=st.integers(0, 14), shape=st.floats(0.01, 20))
+def test_the_highest_run_of_the_curve_is_where_the_peak_is_announced(seed: int, days: int, shape: float) -> None:
+    rng = np.random.default_rng(seed)
+    history = rng.gamma(shape, 1.0, (3, days * 48)).astype(np.float32)
+    median = rng.gamma(shape, 1.0, (3, 48)).astype(np.float32)
+    chance = start_chances(history, grid_of(history), median)
+    np.testing.assert_array_equal(
+        busiest(peak_timing(history, grid_of(history), median), 1800), likeliest(chance, 1800)
+    )

@@ -91,14 +91,24 @@ def test_the_mean_vote_before_each_day_by_hand() -> None:
     assert mean_votes(votes, counts)[0] == pytest.approx([0, 1, 0.85 / 1.85, 0.85 / 1.85])
 
 
-def test_the_limit_is_half_way_to_what_past_even_days_stayed_below() -> None:
+def test_the_limit_moves_from_the_shipped_one_to_what_past_even_days_stayed_below() -> None:
     counts = np.ones((100, 14), dtype=bool)
     votes = np.repeat(np.linspace(0, 1, 100)[:, None], 15, axis=1)
-    # Even days whose mean votes are spread evenly: 88 % of them lie below 0.88.
-    assert vote_limit(votes, ~counts, counts) == pytest.approx((0.74 + 0.88) / 2)
-    # Days with a peak, days that are not known, and a handful of even ones say nothing.
-    assert vote_limit(votes, counts, counts) == vote_limit(votes, ~counts, ~counts) == 0.74
-    assert vote_limit(votes[:4], ~counts[:4], counts[:4]) == 0.74
+    # Mean votes spread evenly: 88 % of even days lie below 0.88. The newer 7 of 14 days are tested: 700 against 100.
+    assert vote_limit(votes, ~counts, counts) == pytest.approx((100 * 0.67 + 700 * 0.88) / 800)
+    # Days with a peak and days that are not known say nothing.
+    assert vote_limit(votes, counts, counts) == vote_limit(votes, ~counts, ~counts) == 0.67
+    # Where all days are even, a peak is still expected where more than half of them had one.
+    assert vote_limit(0 * votes, ~counts, counts) == 0.5
+
+
+def test_the_path_tips_the_scale_where_days_do_not_decide() -> None:
+    # Nine of fourteen days had a peak: 9 / 14 = 0.64, just below 0.67.
+    days = with_peaks([20] * 14)
+    days[np.argsort([(5 * day) % 14 for day in range(14)])[:5]] = 50.0
+    moving = np.full((1, 48), 50.0, np.float32)
+    moving[0, 20:24] = 90.0
+    assert expected(days, moving) and not expected(days)
 
 
 def test_days_a_little_above_the_least_count_where_every_day_was() -> None:
