@@ -25,6 +25,7 @@ import numpy as np
 
 from cotenant.core.model.recommendation import Action, Backtest, Recommendation, Trust
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal
 from cotenant.core.settings.sections.recommender import BacktestSettings
 from recommender.evidence import Evidence, Floats, Integers
@@ -142,7 +143,7 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
     ]
     if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
         covered = _least(grounds.coverage, about, index)
-        findings.append(TrustFactor(covered, f"{100 * covered:.0f} % of the time has samples."))
+        findings.append(TrustFactor(covered, f"{percent(covered)} of the time has samples."))
     if backtest is not None:
         findings.append(_tried(backtest, grounds, index))
     return findings
@@ -166,7 +167,7 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
     if smaller <= 0:
         return TrustFactor(score, f"Only one half of the history asks for {what}.")
     way = "more" if newer > older else "less"
-    change = f"{100 * abs(newer / older - 1):.0f} % {way} {what}"
+    change = f"{percent(abs(newer / older - 1))} {way} {what}"
     return TrustFactor(score, f"The newer half of the history asks for {change} than the older one.")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autopilot.decide.history import ActState, Decisions, PastAct
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.text import percent
 from cotenant.core.settings.sections.autopilot import AutopilotSettings
 
 
@@ -41,7 +42,7 @@ def halt_of(health: ClusterHealth, decisions: Decisions, settings: AutopilotSett
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
     if not health.nodes or away > settings.most_nodes_not_ready * health.nodes:
-        words = f"{away} of {health.nodes} nodes are not ready; at most {100 * settings.most_nodes_not_ready:.0f} %"
+        words = f"{away} of {health.nodes} nodes are not ready; at most {percent(settings.most_nodes_not_ready)}"
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "no node is known")
     return None
 

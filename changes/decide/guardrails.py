@@ -22,6 +22,7 @@ from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import format_amount
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import percent
 from cotenant.core.settings.sections.actions import GuardrailSettings
 
 __all__ = [
@@ -98,7 +99,7 @@ def judge_batch(
         made(
             "batch-share",
             small,
-            f"{100 * share:.0f} % of all requested CPU moves; at most {100 * settings.most_requests_share:.0f} %",
+            f"{percent(share)} of all requested CPU moves; at most {percent(settings.most_requests_share)}",
         ),
     ]
 
@@ -115,14 +116,14 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     yield made(
         "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
     )
-    yield made("data-gap", coverage >= settings.minimum_coverage, f"{100 * coverage:.0f} % of the window has samples")
+    yield made("data-gap", coverage >= settings.minimum_coverage, f"{percent(coverage)} of the window has samples")
 
 
 def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
     """A value that is set, removed or unset before counts as the whole of it."""
     most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
     least = settings.least_change
-    why = f"the largest change is {100 * most:.0f} %; below {100 * least:.0f} % it is not worth the unrest"
+    why = f"the largest change is {percent(most)}; below {percent(least)} it is not worth the unrest"
     return made("dead-band", most >= least, why)
 
 
@@ -189,7 +190,7 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     if cuts:
         cut, name = max(cuts)
         return Guardrail(
-            rule, GuardrailOutcome.FAIL, f"{name} is cut by {100 * cut:.0f} %; at most {100 * most:.0f} % in one step"
+            rule, GuardrailOutcome.FAIL, f"{name} is cut by {percent(cut)}; at most {percent(most)} in one step"
         )
     steps = [
         f"{name} {format_amount(resource, now)} → {format_amount(resource, amount)} is the first step to "
@@ -198,7 +199,7 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
         for clamp in clamps
         if clamp.rule == rule
     ]
-    return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {100 * most:.0f} %")
+    return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {percent(most)}")
 
 
 def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:

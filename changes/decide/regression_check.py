@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from cotenant.core.model.changes.judgement import RuleResult, RuleUnit, RuleVerdict
+from cotenant.core.model.text import percent
 from cotenant.core.settings.sections.actions import ActionSettings
 
 
@@ -47,7 +48,7 @@ class Compared:
         return f"{self.measure} {before} -> {self._measure_text(self.after)}"
 
     def _measure_text(self, value: float) -> str:
-        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{100 * value:.1f} %"
+        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else percent(value, 1)
 
 
 def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
@@ -91,7 +92,7 @@ def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
     rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
     allowed = rises[one.measure]
     # Without a sample before, what is there afterwards counts as the rise.
-    return _against(one, (one.before or 0.0) + allowed, f"more than {100 * allowed:.0f} % up")
+    return _against(one, (one.before or 0.0) + allowed, f"more than {percent(allowed)} up")
 
 
 def _against(one: Compared, most: float, beyond: str) -> RuleResult:

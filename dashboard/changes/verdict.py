@@ -19,7 +19,7 @@ from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleUni
 from cotenant.core.model.changes.service import LedgerEntry
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import percent, visible
 from cotenant.core.settings.sections.actions import ActionSettings
 from dashboard.figures import passage
 from dashboard.figures.lines import Floats
@@ -172,8 +172,8 @@ def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
         ("OOM kills", "0"),
         ("restarts", str(settings.most_restarts)),
         ("missing replicas", "0"),
-        ("throttled CPU periods", f"before + {100 * rises[0]:.0f} %"),
-        ("time waiting for a CPU (PSI)", f"before + {100 * rises[1]:.0f} %"),
+        ("throttled CPU periods", f"before + {percent(rises[0])}"),
+        ("time waiting for a CPU (PSI)", f"before + {percent(rises[1])}"),
         ("p99 latency", factor),
     )
     wait = panels.chip("to come", "gray")
@@ -194,5 +194,5 @@ def amount(value: float | None, unit: RuleUnit) -> str:
     if value is None:
         return display.MISSING
     if unit is RuleUnit.RATIO:
-        return f"{100 * value:.1f} %"
+        return percent(value, 1)
     return f"{1000 * value:,.3g} ms" if unit is RuleUnit.SECONDS else f"{value:,.0f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.model.usage.what_if import RiskOutcome, WhatIf
 from dashboard.figures import base, lines
@@ -63,7 +64,7 @@ def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     text = (
         f"From {first.risk_percent:g} to {last.risk_percent:g} % risk batch does {first.batch_core_hours:,.0f} to "
         f"{last.batch_core_hours:,.0f} core-hours, "
-        f"with {100 * first.short:.2f} to {100 * last.short:.2f} % of node-time short."
+        f"with {100 * first.short:.2f} to {percent(last.short, 2)} of node-time short."
     )
     return Chart({"data": traces, "layout": layout}, text)
 

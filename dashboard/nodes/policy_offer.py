@@ -7,6 +7,7 @@ from typing import Final
 
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
 from dashboard.tables import display
 from dashboard.tables.queries import Relation, RowCondition
@@ -40,6 +41,6 @@ def sentence(offered: PolicySwitch) -> str:
     """One line with its numbers."""
     days = display.counted(int(offered.tested_days), "tested day")
     return (
-        f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {100 * offered.violation:.1f} % violated "
+        f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {percent(offered.violation, 1)} violated "
         f"decisions over {days}; now: {offered.now}."
     )

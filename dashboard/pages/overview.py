@@ -17,7 +17,7 @@ from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import percent, visible
 from cotenant.core.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
 from dashboard.changes import review as reviewing
 from dashboard.figures import band, heat, waste
@@ -226,7 +226,7 @@ def _peak(overview: Overview) -> Component:
     peak = overview.peak
     if peak is None:
         return panels.stat("Next peak", "unknown", overview.peak_reason)
-    rise = f", {100 * peak.above_mean:+.0f} % over the day's mean" + ("" if peak.pronounced else " (mild)")
+    rise = f", {percent(peak.above_mean, signed=True)} over the day's mean" + ("" if peak.pronounced else " (mild)")
     led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
     height = panels.amount(peak.height_millicores, Resource.CPU)
     detail = html.Span([panels.window(peak.start_seconds, peak.end_seconds), rise, led])

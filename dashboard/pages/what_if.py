@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.what_if import RiskOutcome, WhatIf
 from dashboard.figures import what_if as charts
 from dashboard.frame import panels
@@ -104,7 +105,7 @@ def _stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
         panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _beside(replay, chosen)),
         panels.stat(
             "Node-time short",
-            f"{100 * chosen.short:.2f} %",
+            percent(chosen.short, 2),
             f"evicted: {display.counted(chosen.evictions, 'batch pod')}",
         ),
         panels.stat("p99 of services", f"{chosen.latency_ratio:.3f} x", "of p99 without batch"),

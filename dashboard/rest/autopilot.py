@@ -51,7 +51,7 @@ class PolicyBody(DraftBody, forbid_unknown_fields=True, kw_only=True):
     reason: str = ""
 
 
-class BundleBody(msgspec.Struct, forbid_unknown_fields=True):
+class AutopilotBundleBody(msgspec.Struct, forbid_unknown_fields=True):
     """Files for repositories of GitOps tools. namespaces: these alone; all without."""
 
     form: BundleForm = BundleForm.KUSTOMIZE
@@ -126,9 +126,9 @@ def _add_acts(api: APIRouter, view: View) -> None:
         return json_answer({**rows, **_halt(result)})
 
     @api.post("/bundles", summary="Steps of workloads of GitOps tools: files as a zip, commands as text",
-              **body_doc(BundleBody))  # fmt: skip
+              **body_doc(AutopilotBundleBody))  # fmt: skip
     def bundle(body: JsonBody) -> Response:
-        request = read_body(body, BundleBody)
+        request = read_body(body, AutopilotBundleBody)
         files = in_cluster(view.given.autopilot).bundle(view.given.people(), request.form, request.namespaces)
         return bundle_answer(files, request.form)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cotenant.core.model.resource import GIB, KIB, MIB, PERCENT_PER_DEVICE, DeviceResource, MeasuredResource, Resource
+from cotenant.core.model.text import percent as finite_percent
 
 MISSING: Final = "–"
 SEVERITY_COLOURS: Final = {"critical": "red", "warning": "orange", "ok": "yellow", "good": "teal", "unknown": "gray"}
@@ -76,9 +77,9 @@ def signed(value: float | None, resource: Resource) -> str:
     return ("+" if value > 0 else "−") + amount(abs(value), resource)
 
 
-def percent(ratio: float | None) -> str:
-    """A ratio as a whole percentage."""
-    return MISSING if ratio is None or math.isnan(ratio) else f"{100 * ratio:.0f} %"
+def percent(ratio: float | None, digits: int = 0) -> str:
+    """A ratio in percent, of so many digits behind the point."""
+    return MISSING if ratio is None or math.isnan(ratio) else finite_percent(ratio, digits)
 
 
 def money(value: float | None, currency: str) -> str:

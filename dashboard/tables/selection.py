@@ -15,6 +15,7 @@ import numpy as np
 
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.text import percent
 from dashboard.changes import review
 from dashboard.tables import filters, queries
 from dashboard.tables.filters import FilterCondition, Query
@@ -31,8 +32,8 @@ SURE: Final = 0.7
 UNSURE: Final = 0.5
 RISKS: Final = ("low", "medium", "high")
 RISK_RULE: Final = (
-    f"high: memory below the highest seen, or a confidence below {100 * UNSURE:.0f} % or unknown; medium: memory is "
-    f"lowered, or a confidence below {100 * SURE:.0f} %; low: the rest"
+    f"high: memory below the highest seen, or a confidence below {percent(UNSURE)} or unknown; medium: memory is "
+    f"lowered, or a confidence below {percent(SURE)}; low: the rest"
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -50,9 +51,9 @@ class PlanAccount:
     def words(self, cores_per_pod: float) -> str:
         """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
         return (
-            f"would have reserved {self.held * cores_per_pod:,.0f} core-hours, {100 * self.hit_ratio:.0f} % used; "
+            f"would have reserved {self.held * cores_per_pod:,.0f} core-hours, {percent(self.hit_ratio)} used; "
             f"{self.missed_peaks} of {self.peaks} peaks missed, "
-            f"{100 * self.coverage:.1f} % of the needed core-time covered"
+            f"{percent(self.coverage, 1)} of the needed core-time covered"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from cotenant.core.model.reservations.plan import WindowSource
 from cotenant.core.model.reservations.plan_service import PlanGuardResult
+from cotenant.core.model.text import percent
 from cotenant.core.settings.sections.reservations import PlanSettings
 
 
@@ -67,11 +68,11 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
                 "cluster budget",
                 False,
                 "OverBudget",
-                f"{name}: plans would reserve {100 * requested / capacity:.1f} % of the cluster, "
-                f"{100 * share:.0f} % is allowed.",
+                f"{name}: plans would reserve {percent(requested / capacity, 1)} of the cluster, "
+                f"{percent(share)} is allowed.",
             )
     return PlanGuardResult(
-        "cluster budget", True, "WithinBudget", f"Plans hold no more than {100 * share:.0f} % of the cluster."
+        "cluster budget", True, "WithinBudget", f"Plans hold no more than {percent(share)} of the cluster."
     )
 
 

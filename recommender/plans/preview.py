@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.reservations.plan import Expected, Plan, Span
 from cotenant.core.model.reservations.plan_service import PlanGuardResult, Preview
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 
 Counts = npt.NDArray[np.int64]
@@ -129,5 +130,5 @@ def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
     text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:
         peaks = f"{expected.occurrences} past {'peak' if expected.occurrences == 1 else 'peaks'}"
-        text += f" In {peaks} {100 * expected.hit_ratio:.0f} % of the reserved capacity would have been used."
+        text += f" In {peaks} {percent(expected.hit_ratio)} of the reserved capacity would have been used."
     return text

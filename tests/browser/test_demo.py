@@ -284,6 +284,9 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
     expect(page.locator("#said")).to_contain_text("The demo's clock moves to")
     until("the eve", lambda: minutes(page) >= 17 * 60)
     expect(page.locator("#plan-units tbody")).to_contain_text(re.compile("Available|Succeeded"), timeout=PATIENCE)
+    expect(page.locator("#steer-going")).to_be_empty(timeout=PATIENCE)
+    expect(page.locator("#plan-done")).to_have_count(0)
+    expect(page.locator("#said")).to_have_class(re.compile(r"\bpast\b"))  # until then it hides a button of the page
     pictured(page, "demo-reservations", tmp_path)
     after = page.get_by_role("button", name=re.compile("^Fast-forward to 2[12]:"))
     expect(after).to_be_enabled(timeout=PATIENCE)

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from cotenant.apps.cli.cells import csv_cell, human, sparkline
 from cotenant.core.model.table import Kind
-from cotenant.core.model.text import csv_text, visible
+from cotenant.core.model.text import csv_text, percent, visible
+
+
+def test_a_ratio_is_written_in_percent_with_so_many_digits_and_its_sign_where_it_is_a_change() -> None:
+    # 0.4126 = 41.26 %
+    assert (percent(0.4126), percent(0.4126, 1), percent(0.4126, signed=True)) == ("41 %", "41.3 %", "+41 %")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ def test_a_blank_stands_before_every_percent_sign_of_pages_commands_and_docs() -
     assert CLOSE_PERCENT.search("used {…}% of it") and CLOSE_PERCENT.search("coverage 90%, newest")
 
 
+OWN_PERCENT = re.compile(r"100 \* [^{}]*:[^{}]*f\} %|\* 100:[^{}]*f\} %")
+
+
+def test_a_ratio_becomes_percent_in_one_place() -> None:
+    code = [path for name in (*PRODUCT, "profiler", "admission") for path in sorted((ROOT / name).rglob("*.py"))]
+    own = [path.relative_to(ROOT).as_posix() for path in code if OWN_PERCENT.search(path.read_text())]
+    assert own == [], "say percent() of cotenant.core.model.text, or display.percent() where a ratio may be missing"
+    assert OWN_PERCENT.search('f"{100 * ratio:.0f} %"') and OWN_PERCENT.search('f"{100 * (a - b):+.1f} %"')
+
+
 QUANTILE = re.compile(r"(?<![`\w])q(\d\d|\{…\})(?![`\w*])")
 """q95 for people; in backticks it is the name of a field."""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +29,7 @@ from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 from tests.scheduler_ext.extender.worlds import metric_json
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "load-taints.md"
 LOAD = {"key": "cotenant.dev/load", "effect": "NoSchedule"}
 THEIRS = {"key": "example.com/theirs", "effect": "PreferNoSchedule"}
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -123,6 +127,18 @@ def test_what_is_to_be_given_back_is_looked_at_until_it_is_gone(
         assert controller.decide({}, 5.0).intents == (patch,)
         Writer(client, "cotenant-manager").send(patch)
         assert controller.decide({}, 10.0).intents == controller.decide({}, 15.0).intents == ()
+
+
+def test_the_documented_command_takes_the_taint_off_every_node_though_it_fails_for_those_without(
+    scene: Scene, fake_nodes: Callable[..., list[str]]
+) -> None:
+    refused, free = fake_nodes(2, cpu="10")
+    scene.api.patch(f"{NODES}/{refused}", {"spec": {"taints": [THEIRS, LOAD]}})
+    command = next(line for line in PAGE.read_text().split("\n") if line.startswith("kubectl taint"))
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        scene.plane.kubectl(*shlex.split(command)[1:])
+    assert "not found" in failed.value.stderr
+    assert (taints(scene, refused), taints(scene, free)) == ([THEIRS], [])
 
 
 def test_the_manager_may_change_nothing_of_a_node_but_its_taints(

@@ -8,6 +8,7 @@ from cotenant.apps.backtest.sources import USAGE, Series
 from cotenant.core.model.errors import NoData, NotEnoughHistory, UsageError
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.backtest import Horizon
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from forecasting.backtest.baselines import BASELINE, DEFAULT, SHORT_NAMES, by_name
@@ -54,6 +55,6 @@ def run_backtest(
     ledger = run(series.shards(), who, plan, at, progress)
     if not (ledger.of_trial["slots"] > 0).any():
         raise NoData(
-            f"no series of {series.title} is known for {100 * plan.known_share:.0f} % of {needed:.0f} days in a row"
+            f"no series of {series.title} is known for {percent(plan.known_share)} of {needed:.0f} days in a row"
         )
     return ledger

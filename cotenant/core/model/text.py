@@ -1,4 +1,4 @@
-"""Text that cannot act on a terminal or a spreadsheet. Pure; without numpy, because every message goes through it.
+"""Text that cannot act on a terminal or a spreadsheet; ratios as text. Pure, without numpy: every message uses it.
 
 Names come from clusters and metric labels, so a text may hold anything: escape sequences that drive a terminal, marks
 that reverse the reading order, or a formula that a spreadsheet would run. None of them leaves as it came.
@@ -30,6 +30,11 @@ def visible_lines(text: str) -> str:
 def csv_text(text: str) -> str:
     """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
+
+
+def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
+    """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %"."""
+    return f"{100 * ratio:{'+' if signed else ''}.{digits}f} %"
 
 
 def shown(value: object, longest: int = LONGEST_VALUE) -> str:

@@ -22,6 +22,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.model.runtimes.heap import HeapProposal, ManagedHeap, runtime_named
+from cotenant.core.model.text import percent
 from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.base import rounded_up
 from recommender.strategies.cotenant import autoscaler, size
@@ -97,7 +98,7 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
     flag = f" ({runtime.flag})" if runtime else ""
     why = f"{human_bytes(now.live_bytes)} are live after collections"
     if heap.change > 0:
-        why = f"{100 * now.collecting_fraction:.0f} % of the time goes into collections"
+        why = f"{percent(now.collecting_fraction)} of the time goes into collections"
     yield (
         f"{heap.runtime}: the largest heap{flag} goes from {human_bytes(heap.now_bytes)} to "
         f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} beside it"

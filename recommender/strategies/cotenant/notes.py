@@ -11,6 +11,7 @@ from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.core.model.recommendation import Action, Field, Value
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import percent
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant.annotations import PREFIX
 from recommender.strategies.cotenant.demand import ResourceDemand
@@ -84,7 +85,7 @@ def _of_usage(demand: ResourceDemand, index: int) -> Iterator[str]:
         )
     weekly = float(demand.columns["growth_per_week"][index])
     if np.isfinite(weekly):
-        yield f"CPU demand grows by {100 * weekly:.0f} % a week; the request is for the days ahead"
+        yield f"CPU demand grows by {percent(weekly)} a week; the request is for the days ahead"
 
 
 def _of_class(values: Sequence[Value]) -> Iterator[str]:

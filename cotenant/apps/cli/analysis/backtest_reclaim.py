@@ -15,6 +15,7 @@ from cotenant.core.model.errors import NoData
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.policy_trial import (
     FORECAST,
     POLICY_TRIAL,
@@ -122,6 +123,6 @@ def summary(tried: PolicyTrial) -> str:
         return f"no switch of policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
     return (
         f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, violated at "
-        f"{100 * offer.violation:.1f} % of decisions in {offer.tested_days:.1f} tested days "
+        f"{percent(offer.violation, 1)} of decisions in {offer.tested_days:.1f} tested days "
         "(docs/colocation.md: which policy)"
     )

@@ -24,6 +24,7 @@ from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import DeviceResource, MeasuredResource, Resource, measured_resource
 from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.forecast import fine_path
 from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 
@@ -197,5 +198,5 @@ def _say(row: dict[str, Any]) -> None:
         loss, coverage = row["relative_wql"], row["coverage_95"]
         message(
             f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
-            f"p95 covered {100 * coverage:.0f} % of half hours"
+            f"p95 covered {percent(coverage)} of half hours"
         )

@@ -26,6 +26,7 @@ from cotenant.apps.cli.progress import bars
 from cotenant.apps.cli.reservations.rows import peak_replays
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table, of_clusters
+from cotenant.core.model.text import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -407,7 +408,7 @@ def summary(outcomes: Sequence[SharingOutcome]) -> str:
     short, their_short = (fmean(one.violation_ratio for one in way) for way in (ours, theirs))
     return (
         f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
-        f"short {100 * short:.2f} % of the time against {100 * their_short:.2f} % "
+        f"short {percent(short, 2)} of the time against {percent(their_short, 2)} "
         "(a simulation: docs/simulate.md says what it assumes)"
     )
 

@@ -20,6 +20,7 @@ from cotenant.apps.cli.output import DocumentFormat, DocumentOption, message, pr
 from cotenant.apps.cli.progress import bars
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Kind
+from cotenant.core.model.text import percent
 
 if TYPE_CHECKING:
     from cotenant.apps.cli.demo.progress_page import ProgressPage
@@ -202,13 +203,13 @@ def summary(overview: Overview) -> Iterator[str]:
         ("CPU", head.cpu_requests_commitment, head.cpu_utilisation),
         ("memory", head.memory_requests_commitment, head.memory_utilisation),
     ):
-        yield f"{name:<7} requested {100 * requested:.0f} %, used {100 * used:.0f} % of allocatable"
+        yield f"{name:<7} requested {percent(requested)}, used {percent(used)} of allocatable"
     cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
     yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
         mild = "" if peak.pronounced else " (mild)"
-        rise = f"{100 * peak.above_mean:+.0f} % over the day's mean{mild}"
+        rise = f"{percent(peak.above_mean, signed=True)} over the day's mean{mild}"
         yield f"next peak {start:%a %H:%M} UTC: {height} cores, {rise}, led by {peak.led_by}"
     else:
         yield f"next peak: unknown. {overview.peak_reason}"

@@ -14,6 +14,7 @@ from cotenant.apps.cli.report.backtest_drawings import STYLE as CHARTS
 from cotenant.apps.cli.report.scan_drawings import text
 from cotenant.apps.cli.report.style import STYLE
 from cotenant.core.model.table import Column, Kind, Table
+from cotenant.core.model.text import percent
 
 
 def document(title: str, lead: str, computed_seconds: int, body: str, footer: str) -> str:
@@ -57,6 +58,6 @@ def _cell(column: Column, value: Any) -> str:
     if value is not None and column.kind is Kind.NUMBER:
         shown = f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
     elif value is not None and column.kind is Kind.RATIO:
-        shown = f"{100 * value:.1f} %"
+        shown = percent(value, 1)
     exact = "" if value is None else f' data-value="{text(value)}"'
     return f"<td{_class(column)}{exact}>{text(shown)}</td>"

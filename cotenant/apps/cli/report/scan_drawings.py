@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.text import visible
+from cotenant.core.model.text import percent, visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.model.views import BandSeries
 
@@ -81,7 +81,7 @@ def heat(ratios: Sequence[Sequence[float]], label: str) -> str:
                 level = round((SHADES - 1) * (value - low) / (high - low)) if high > low else 0
                 cells.append(
                     f'<rect class="h{level}" x="{36 + hour * 22}" y="{d * 22}" width="20" height="20" rx="3">'
-                    f"<title>{DAYS[d]} {hour:02d}:00 UTC: {100 * value:.0f} % of allocatable</title></rect>"
+                    f"<title>{DAYS[d]} {hour:02d}:00 UTC: {percent(value)} of allocatable</title></rect>"
                 )
     hours = "".join(f'<text x="{46 + h * 22}" y="170" text-anchor="middle">{h}</text>' for h in range(0, 24, 3))
     return (

@@ -22,6 +22,7 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Recommendation, Restart, Severity
 from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.model.table import Kind
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _tile(name: str, figure: str, note: str) -> str:
 
 
 def _ratio_tile(name: str, ratio: float) -> str:
-    shown = f"{100 * ratio:.0f} %" if isfinite(ratio) else "unknown"
+    shown = percent(ratio) if isfinite(ratio) else "unknown"
     kind = "critical" if ratio > 1 else "accent"
     return (
         f'<div class="tile"><div class="name">{name}</div><div class="figure">{shown}</div>'
@@ -305,7 +306,7 @@ def _backtest(row: Row, recommendation: Recommendation | None) -> str:
         lines.append(f"{tried.evictions} times above the memory request")
     if row["confidence"] is not None:
         confidence = row["confidence"]
-        lines.append(f"confidence {100 * confidence:.0f} %")
+        lines.append(f"confidence {percent(confidence)}")
     lines.append(RESTARTS[recommendation.restart])
     return "<br>".join(text(w) for w in lines)
 
@@ -368,7 +369,7 @@ def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
     if quality is not None:
         yield "source", quality.source
         yield "pulled", f"{_time(quality.time_seconds)} UTC, {quality.queries} queries, {quality.samples} samples"
-        yield "coverage", f"{100 * quality.coverage:.1f} % of the samples that were due"
+        yield "coverage", f"{percent(quality.coverage, 1)} of the samples that were due"
         yield "scrape interval", f"{quality.scrape_interval_seconds:g} s"
         for defect, count in quality.defects.items():
             if count:

@@ -10,6 +10,7 @@ from cotenant.core.model.reservations.occurrence_report import OccurrenceReport,
 from cotenant.core.model.reservations.plan import PeakWindow, Plan, Score
 from cotenant.core.model.reservations.plan_service import Preview
 from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.model.text import percent
 
 if TYPE_CHECKING:
     from cotenant.apps.simulation.peaks.peak_replay import PeakReplay
@@ -161,7 +162,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
     ]
     if preview.expected:
         one = preview.expected
-        rows.append(("back-test", f"{100 * one.hit_ratio:.0f} % used, {one.idle_core_hours:.1f} core-hours idle a day"))
+        rows.append(("back-test", f"{percent(one.hit_ratio)} used, {one.idle_core_hours:.1f} core-hours idle a day"))
     rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
     rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])

@@ -24,6 +24,7 @@ from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
 from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
 from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.manager import ManagerSettings
 
@@ -115,7 +116,7 @@ def news(
     reasons = {
         f"the published one ends {moment(until)}": until - now_seconds < settings.forecast_refresh_hours * HOUR_SECONDS,
         "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
-        f"it moved by more than {100 * band:.0f} % of its peak": _moved(outlook, published, start, band),
+        f"it moved by more than {percent(band)} of its peak": _moved(outlook, published, start, band),
     }
     return next((why for why, true in reasons.items() if true), "")
 

@@ -35,6 +35,7 @@ from cotenant.core.model.kubernetes.quantity import format_amount
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import PLURAL, object_name
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.manager import ManagerSettings
 
@@ -195,10 +196,10 @@ def _movement(
     if any(old.keys() != new.keys() for old, new in pairs):
         return "an amount came or went"
     if any(new[r] > old[r] * (1 + band) for old, new in pairs for r in new):
-        return f"an amount rose by more than {100 * band:.0f} %"
+        return f"an amount rose by more than {percent(band)}"
     waited = age_seconds >= settings.recommendation_fall_hours * HOUR_SECONDS
     if waited and any(new[r] < old[r] * (1 - band) for old, new in pairs for r in new):
-        return f"an amount fell by more than {100 * band:.0f} %"
+        return f"an amount fell by more than {percent(band)}"
     return ""
 
 

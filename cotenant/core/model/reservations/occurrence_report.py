@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotenant.core.model.reservations.plan import Plan, Score
+from cotenant.core.model.text import percent
 
 UNRECORDED = "not recorded: an earlier version scored it"
 
@@ -46,7 +47,7 @@ def reports(plan: Plan) -> list[OccurrenceReport]:
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
     """Question and answer, for people."""
     lent = "" if report.lent_core_hours is None else f", batch ran in {report.lent_core_hours:.1f} of them"
-    waited = f"{_pods(report.waiting_pods)} waited without a reservation, coverage {100 * report.coverage:.0f} %"
+    waited = f"{_pods(report.waiting_pods)} waited without a reservation, coverage {percent(report.coverage)}"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
     return [
         (

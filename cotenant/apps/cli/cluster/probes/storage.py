@@ -13,6 +13,7 @@ from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeO
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.model.errors import StoreError
 from cotenant.core.model.kubernetes.quantity import human_bytes
+from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 
 LITTLE_ROOM_BYTES: Final = 1 << 30
@@ -97,6 +98,6 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
         parts.append(f"{len(holes)} unreadable days set aside")
     record = next(iter(store.read_quality()[-1:]), None)
     if record:
-        parts.append(f"coverage {100 * record.coverage:.0f} % from {record.source}")
+        parts.append(f"coverage {percent(record.coverage)} from {record.source}")
         parts += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
     return ", ".join(parts), bool(holes) or age > OLD_SECONDS
