@@ -41,6 +41,7 @@ from profiler.synthetic import SyntheticSpec
 from tests.support import access, sweep
 from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served
+from tests.support.extent import full
 from tests.support.sweep import Values
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -158,7 +159,7 @@ def showing(house: House) -> list[sweep.Target]:
 
 
 # --- nobody else's names ----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN, *full(Role.OWNER, Role.APPROVER)])
 def test_no_endpoint_names_a_namespace_in_which_one_has_no_role(house: House, role: Role) -> None:
     browser = house.as_(f"{role.value}-there")
     answers = {path: browser.get(path) for path in endpoints(house)}
@@ -177,7 +178,7 @@ def test_no_callback_on_any_page_names_a_namespace_in_which_one_has_no_role(hous
     assert told > 5  # it is about their own namespace
 
 
-@pytest.mark.parametrize("role", [Role.OWNER, Role.APPROVER, Role.ADMIN])
+@pytest.mark.parametrize("role", [Role.ADMIN, *full(Role.OWNER, Role.APPROVER)])
 def test_no_page_names_a_namespace_in_which_who_acts_has_no_role(house: House, role: Role) -> None:
     browser = house.as_(f"{role.value}-there")
     page = [target for target in showing(house) if target.output == "page.children"]
@@ -267,8 +268,9 @@ def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:
 
 
 def test_people_with_other_namespaces_get_another_version(house: House) -> None:
-    versions = {narrowed(house.snapshot, frozenset({name})).version for name in house.names}
-    assert len(versions | {house.snapshot.version}) == len(house.names) + 1
+    some = house.names[:4]
+    versions = {narrowed(house.snapshot, frozenset({name})).version for name in some}
+    assert len(versions | {house.snapshot.version}) == len(some) + 1
 
 
 def test_roles_say_what_one_reads() -> None:
