@@ -110,7 +110,7 @@ def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_a
     assert (plan().status.phase, plan().status.units) == (PlanPhase.APPROVED, ())
     assert begin - 30 * MINUTE < plan().status.reserve_at_seconds < begin - 15 * MINUTE
     go(cluster, stops[0])
-    until("room", lambda: len(plan().status.units) == 2)
+    until("room", lambda: [unit.phase for unit in plan().status.units] == ["Available"] * 2)
     go(cluster, begin - MINUTE)
     assert {unit.phase for unit in plan().status.units} == {"Available"}
     assert all(unit.node for unit in plan().status.units)
