@@ -43,8 +43,9 @@ def created(plane: ControlPlane, namespace: str, name: str, replicas: int, **spe
 
 def ready(plane: ControlPlane, workload: WorkloadRef) -> None:
     """Wait until all of its pods run, and its status is of the generation that it has."""
-    wait_for(f"{workload} is ready", lambda: _ready(live(plane, workload)))
-    wait_for(f"{workload} is seen", lambda: _seen(live(plane, workload)))
+    api, path = plane.api(), _path(workload)
+    wait_for(f"{workload} is ready", lambda: _ready(api.get(path)))
+    wait_for(f"{workload} is seen", lambda: _seen(api.get(path)))
 
 
 def _ready(body: dict[str, Any]) -> bool:
@@ -56,10 +57,12 @@ def _seen(body: dict[str, Any]) -> bool:
 
 
 def live(plane: ControlPlane, workload: WorkloadRef) -> dict[str, Any]:
-    found: dict[str, Any] = plane.api().get(
-        f"/apis/apps/v1/namespaces/{workload.namespace}/deployments/{workload.name}"
-    )
+    found: dict[str, Any] = plane.api().get(_path(workload))
     return found
+
+
+def _path(workload: WorkloadRef) -> str:
+    return f"/apis/apps/v1/namespaces/{workload.namespace}/deployments/{workload.name}"
 
 
 def template(plane: ControlPlane, workload: WorkloadRef) -> dict[str, Any]:
@@ -112,7 +115,7 @@ class Kubelet:
         self._thread.join(30)
 
     def _run(self) -> None:
-        while not self._end.wait(0.05):
+        while not self._end.wait(0.1):
             for pod in self.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node}"):
                 try:
                     self._look(pod)
