@@ -17,7 +17,6 @@ import structlog
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse
 
 from cotenant.core.adapters.clock import Clock, SystemClock
@@ -37,6 +36,7 @@ from dashboard.server.connections import BoundedHeads
 from dashboard.server.faults import Faults, request_id
 from dashboard.server.health import Health
 from dashboard.server.listener import bound
+from dashboard.server.packed import PackedAnswers
 from dashboard.server.request_limits import Incoming
 from dashboard.server.threaded_dash import ThreadedDash
 from dashboard.sources.namespace_filter import Narrowing
@@ -96,7 +96,7 @@ def create_app(
         base=base,
         callbacks=lambda: app.state.dash.callback_map,
     )
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
+    app.add_middleware(PackedAnswers, base=base)
     app.add_middleware(gate.middleware)
     app.add_middleware(health.middleware)
     return app

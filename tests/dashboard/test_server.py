@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS
 from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.app import serve
+from dashboard.server import packed
 from dashboard.sources.source import Snapshot, StoreSource
 from dashboard.tables import filters
 from tests.support import dashboard as support
@@ -132,6 +135,44 @@ def test_the_answer_for_a_page_that_is_not_there_leads_home(address: str) -> Non
 def test_large_answers_are_compressed(address: str) -> None:
     answer = Answer(f"{address}/api/v1/workloads", **{"Accept-Encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("name", ["dash_renderer", "assets/grid"])
+def test_a_compressed_script_is_the_same_for_everybody(address: str, name: str) -> None:
+    (script,) = re.findall(rf'src="(/[^"]*{name}[^"]*)"', Answer(address).text)
+    plain = Answer(f"{address}{script}")
+    # The second is what was kept of the first.
+    first, second = (Answer(f"{address}{script}", **{"Accept-Encoding": "gzip"}) for _ in range(2))
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(first.body) == plain.body
+    assert second.body == first.body
+    own = {"date", "x-request-id"}  # of each answer
+    assert second.headers["x-request-id"] != first.headers["x-request-id"]
+    shared = [{key: text for key, text in one.headers.items() if key not in own} for one in (first, second)]
+    assert shared[0] == shared[1]
+    assert "content-security-policy" in shared[1]
+
+
+def test_a_script_that_a_browser_has_is_not_sent_again(address: str) -> None:
+    (script,) = re.findall(r'src="(/assets/grid[^"]*)"', Answer(address).text)
+    etags = [Answer(f"{address}{script}", **{"Accept-Encoding": "gzip"}).headers["etag"] for _ in range(2)]
+    assert etags[0] == etags[1]
+    known = Answer(f"{address}{script}", **{"Accept-Encoding": "gzip", "If-None-Match": etags[1]})
+    assert (known.status, known.body) == (304, b"")
+
+
+def test_addresses_that_somebody_makes_up_fill_no_memory_and_take_no_scripts_place(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "kept", {})
+    (script,) = re.findall(r'src="(/assets/grid[^"]*)"', Answer(address).text)
+    for number in range(packed.MOST_KEPT + 10):
+        assert Answer(f"{address}{script}{number}", **{"Accept-Encoding": "gzip"}).status == 200
+    assert len(packed.kept) == packed.MOST_KEPT
+    # A page whose address only ends like a script's is a page, and stays out of the script's place.
+    inside = Answer(f"{address}/nodes{script}", **{"Accept-Encoding": "gzip"})
+    assert f"/nodes{script.partition('?')[0]}" not in {path for path, _ in packed.kept}
+    assert inside.body != Answer(f"{address}{script}", **{"Accept-Encoding": "gzip"}).body
 
 
 def test_probes_and_metrics(address: str, made: Results) -> None:
