@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.booster import Booster, BoosterInput, feature_names, features, scale_of, train
+from forecasting.booster import TRAINED_LEVELS, Booster, BoosterInput, _fitted, feature_names, features, scale_of, train
 from forecasting.losses import pinball
 from forecasting.trees import LEAVES, of_models
 
@@ -121,6 +121,26 @@ def test_trees_predict_what_the_library_that_grew_them_predicts(target: str) -> 
     # rows that were learned from lie next to thresholds; others anywhere
     for asked in (rows, rng.normal(0, 3, (20_000, 5)).astype(np.float32)):
         np.testing.assert_array_equal(trees.predict(asked), np.stack([m.predict(asked) for m in models], axis=-1))
+
+
+def test_rows_are_put_into_bins_once_and_every_level_is_as_if_it_were_trained_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
+
+    rng = np.random.default_rng(1)
+    rows = rng.normal(0, 1, (3000, 4)).astype(np.float32)
+    values = np.abs(rows[:, 0]) * rng.normal(0, 1, 3000)
+    binned = []
+    fit = _BinMapper.fit
+    monkeypatch.setattr(_BinMapper, "fit", lambda *arguments, **more: binned.append(1) or fit(*arguments, **more))
+    models = _fitted(rows, values, threads=1)
+    assert len(models) == len(TRAINED_LEVELS)
+    assert len(binned) == 1  # scikit-learn calls what shares the bins
+    for level, model in zip(TRAINED_LEVELS, models, strict=True):
+        alone = HistGradientBoostingRegressor(**{**model.get_params(), "quantile": level}).fit(rows, values)
+        np.testing.assert_array_equal(model.predict(rows), alone.predict(rows))
 
 
 def test_the_engine_is_imported_without_scikit_learn() -> None:
