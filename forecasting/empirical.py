@@ -74,15 +74,17 @@ def smooth_quantiles(values: Array, weights: Array, levels: Floats) -> Array:
     for cell in range(1, len(mass)):  # faster than cumsum along this axis
         mass[cell] += mass[cell - 1]
     middle = (mass - own / 2) / mass[-1]
-    columns = np.arange(len(values))
-    quantiles = np.empty((len(levels), len(values)), dtype=np.float32)
+    size, columns = len(values), np.arange(len(values))
+    quantiles = np.empty((len(levels), size), dtype=np.float32)
     for level, quantile in zip(levels.astype(np.float32), quantiles, strict=True):
-        above = np.minimum((middle < level).sum(axis=0, dtype=np.uint16), len(ordered) - 1)
-        below = np.maximum(above, 1) - 1
-        start, low = middle[below, columns], ordered[below, columns]
-        gap = middle[above, columns] - start
+        count = np.minimum((middle < level).sum(axis=0, dtype=np.uint16), len(ordered) - 1)
+        # places in the flat arrays: taken in half the time of rows and columns
+        above = count.astype(np.intp) * size + columns
+        below = np.maximum(above - size, columns)
+        start, low = middle.take(below), ordered.take(below)
+        gap = middle.take(above) - start
         part = np.divide(level - start, gap, out=np.ones_like(gap), where=gap > 0).clip(0, 1)
-        quantile[:] = low + part * (ordered[above, columns] - low)
+        quantile[:] = low + part * (ordered.take(above) - low)
     return np.ascontiguousarray(quantiles.T)
 
 
