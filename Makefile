@@ -6,7 +6,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 ARGS   ?=
 # Workers of the suite: twice the two cores, because tests on servers wait a third of their time.
 JOBS   ?= 4
-PACKAGES := cotenant autopilot changes profiler forecasting recommender scheduler_ext admission enforcer dashboard
+PACKAGES := cotenant autopilot changes profiler forecasting recommender scheduler_ext admission enforcer dashboard bench
 
 # Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE

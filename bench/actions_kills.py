@@ -229,8 +229,11 @@ def main() -> None:
             ]
     words = ", ".join(f"{state} {count}" for state, count in sorted(phases.items()))
     rows.append(Row("kills", float(sum(phases.values())), "", note=f"where the ledger was: {words}"))
-    bad = sum(row.value for row in rows if row.goal)
-    rows.insert(0, below(TOTAL, bad, "changes", 0, f"{sum(phases.values())} kills of accept, apply, verify, roll back"))
+    wrong_changes = sum(row.value for row in rows if row.goal)
+    rows.insert(
+        0,
+        below(TOTAL, wrong_changes, "changes", 0, f"{sum(phases.values())} kills of accept, apply, verify, roll back"),
+    )
     record("actions_kills", f".venv/bin/python -m bench.actions_kills --points {options.points}", rows)
 
 

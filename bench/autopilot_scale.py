@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -177,7 +178,7 @@ def hour(scene: ScaleScene, namespaces: list[str], rounds: int) -> ScaleStory:
         if number:
             running.carry_out(reading)
         else:
-            late = paused_amid(scene, lambda now=reading: running.carry_out(now))
+            late = paused_amid(scene, partial(running.carry_out, reading))
         under_way = [one.change for one in scene.standings() if one.state in SOAKING]
         by_namespace = Counter(change.namespace for change in under_way)
         soaking.append((len(under_way), max(by_namespace.values(), default=0)))

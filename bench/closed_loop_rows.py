@@ -14,6 +14,7 @@ rest of the machine uses, and nothing else of the real one:
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,7 +129,7 @@ def fitted(real: Day, cores: int) -> Interference:
         model = Interference(tail_weight=weight)
         expected = {load: _multiplier(model, cores, one.online_cores / cores) for load, one in alone.items()}
         return sum(
-            np.log(p.p99_ms / lowest.p99_ms / (expected[load] / expected[lowest.load_percent])) ** 2
+            math.log(p.p99_ms / lowest.p99_ms / (expected[load] / expected[lowest.load_percent])) ** 2
             for load, p in alone.items()
         )
 
@@ -137,7 +138,7 @@ def fitted(real: Day, cores: int) -> Interference:
 
     def ratio_error(model: Interference) -> float:
         return sum(
-            np.log(
+            math.log(
                 phase.p99_ms
                 / alone[phase.load_percent].p99_ms
                 / p99_ratio(model, cores, phase.online_cores + phase.system_cores, phase.batch_cores)

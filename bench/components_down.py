@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -82,6 +83,10 @@ def held_down(folder: Path) -> Iterator[tuple[Running, Callable[[], bool]]]:
                 watchdog.wait()
 
 
+def none_waits(api: Api, path: str) -> bool:
+    return not api.items(path, fieldSelector="spec.nodeName=")
+
+
 def outage(api: Api, relaxed: Callable[[], bool], seconds: float) -> Outage:
     """Create a pod a second, and look when best effort is free."""
     seen, begun = Outage(), time.monotonic()
@@ -97,7 +102,7 @@ def outage(api: Api, relaxed: Callable[[], bool], seconds: float) -> Outage:
         time.sleep(max(0.0, begun + seen.created - time.monotonic()))
     with suppress(AssertionError):  # who is not bound by then is counted
         for path in map(PATH.format, SPACES):
-            wait_for("all are bound", lambda path=path: not api.items(path, fieldSelector="spec.nodeName="))
+            wait_for("all are bound", partial(none_waits, api, path))
     pods = [one for space in SPACES for one in api.items(PATH.format(space))]
     seen.unbound = sum(not one["spec"].get("nodeName") for one in pods)
     seen.gone = seen.created - len(seen.failures) - sum("deletionTimestamp" not in one["metadata"] for one in pods)

@@ -140,8 +140,9 @@ def peaks(name: str, ledger: BacktestScores) -> Iterator[Row]:
     ours = found.pop(ENGINE)
     population = f"ACF24 > 0.5, days with a peak; {ours.equal:.0%} of them have several of one height"
     for what, gain in (("capture", PEAK_GAIN), ("hit", HIT_GAIN)):
-        best = max(found, key=lambda c, what=what: getattr(found[c], what).value)
-        floor = getattr(found[best], what).value
+        heights = {contender: getattr(score, what).value for contender, score in found.items()}
+        best = max(heights, key=heights.__getitem__)
+        floor = heights[best]
         value = getattr(ours, what)
         note = (
             f"interval {value.low:.3f}..{value.high:.3f}; best {best} {floor:.3f}; {value.series} series; {population}"
@@ -162,7 +163,7 @@ def shifted(shard: Shard, day: int) -> tuple[Shard, int]:
 
 def recovery(population: Population, shard: Shard) -> Iterator[Row]:
     """Coverage over the next 24 h of the q95 of forecasts made so many hours after a shift."""
-    who = [EngineContender(population.resource), PathContender(by_name(STRONG))]
+    who: list[Contender] = [EngineContender(population.resource), PathContender(by_name(STRONG))]
     held = np.zeros((len(SHIFT_DAYS), 2, len(SHIFT_HOURS)))
     before = []
     for row, day in enumerate(SHIFT_DAYS):
@@ -189,7 +190,8 @@ def recovery(population: Population, shard: Shard) -> Iterator[Row]:
 
 def young(population: Population, shard: Shard) -> Iterator[Row]:
     """Forecasts of series that were born so long ago: older history is taken away."""
-    who = [EngineContender(population.resource), PathContender(by_name(BASELINE)), PathContender(by_name(STRONG))]
+    who: list[Contender] = [EngineContender(population.resource)]
+    who += [PathContender(by_name(name)) for name in (BASELINE, STRONG)]
     for days in AGES_DAYS:
         plan = replace(population.plan, known_share=days / 2 / HALF_HOURS.history_days)
         parts = []

@@ -74,7 +74,7 @@ class Node:
 
     @classmethod
     def empty(cls, slots: int) -> Node:
-        return cls(*(np.zeros(slots) for _ in range(3)))
+        return cls(np.zeros(slots), np.zeros(slots), np.zeros(slots))
 
     def run(self, vms: Vms, row: int, span: tuple[int, int], shift_days: int = 0, *, new: bool = False) -> None:
         """A pod of one VM in [start, end), its trace moved by whole days; new: nobody's place is taken."""
@@ -166,7 +166,8 @@ def rows_of(found: dict[str, dict[float, Tally]], starts: float) -> Iterator[Row
 
 def measure(folder: Path) -> list[Row]:
     """All rows, in the order of the page."""
-    vms, found, starts = load(folder), {name: [] for name in ("ours", "whole", "none", "static")}, []
+    vms, starts = load(folder), list[float]()
+    found: dict[str, list[dict[float, Tally]]] = {name: [] for name in ("ours", "whole", "none", "static")}
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         nodes = [node(vms, rng) for _ in range(NODES)]

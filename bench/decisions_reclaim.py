@@ -32,6 +32,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
@@ -83,14 +84,18 @@ def ours_of(trial: ReclaimTrial, days: int | None, of_tails: Tails = TAILS) -> S
     return {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, SETTINGS, days, of_tails).items()}
 
 
+def static_of(trial: ReclaimTrial, days: int) -> Settings:
+    return swept(trial, highest_of(trial, days))
+
+
 def compared(of: Population, trials: list[ReclaimTrial], of_tails: Tails) -> list[Row]:
     span = trials[0].totals.shape[1] // SLOTS
     ours = {
-        days: over_draws(trials, lambda t, d=given: ours_of(t, d, of_tails))
+        days: over_draws(trials, partial(ours_of, days=given, of_tails=of_tails))
         for days, given in HISTORIES.items()
         if days <= max(span, 28)
     }
-    statics = {days: over_draws(trials, lambda t, d=days: swept(t, highest_of(t, d))) for days in (7, 14)}
+    statics = {days: over_draws(trials, partial(static_of, days=days)) for days in (7, 14)}
     rows: list[Row] = []
     for level in (0.005, 0.01, 0.05) if of.risk < 0.01 else (0.01, 0.05):
         rows += shares(of, trials, ours, statics, level)

@@ -65,7 +65,9 @@ class Smoothed:
             warnings.simplefilter("ignore")
             ahead = model.fit(disp=False, maxiter=50).get_prediction(series.size, series.size + WEEK_HOURS - 1)
         deviation = np.sqrt(np.maximum(np.asarray(ahead.forecast_variance), 0))
-        return (habits + np.asarray(ahead.predicted_mean))[:, None] + deviation[:, None] * norm.ppf(LEVELS)
+        middle: np.ndarray = habits + np.asarray(ahead.predicted_mean)
+        path: np.ndarray = middle[:, None] + deviation[:, None] * norm.ppf(LEVELS)
+        return path
 
 
 def shards(folder: Path) -> Iterator[tuple[str, Shard]]:

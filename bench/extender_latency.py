@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +121,7 @@ def measure(caller: Caller, nodes: int, seconds: float) -> dict[str, list[float]
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         for path in ("/empty", "/filter", "/prioritize"):
-            took[path] += [timed(lambda p=path: caller.ask(p, body)) for _ in range(ROUND)]
+            took[path] += [timed(partial(caller.ask, path, body)) for _ in range(ROUND)]
         took["pair"] += [
             timed(lambda: (caller.ask("/filter", body), caller.ask("/prioritize", body))) for _ in range(ROUND)
         ]

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
@@ -26,10 +28,10 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS, Forecasts
-from cotenant.core.model.usage.usage import Signal, Statistic, TimeGrid, Usage
+from cotenant.core.model.usage.usage import RefT, Signal, Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from cotenant.core.settings.sections.profiler import PortraitSettings
 from forecasting.engine import forecast
@@ -40,6 +42,7 @@ from profiler.pool import by_container, by_workload, demand, total
 from profiler.portrait import build
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
+Result = TypeVar("Result")
 PORTRAIT, FORECASTING = PortraitSettings(), ForecastingSettings()
 DAY_SLOTS, HISTORY_DAYS, BUDGET_SECONDS = 288, 14, 6.0
 ORIGINS = {"bitbrains_rnd": (20, 44, 58, 80), "azure_v1": (16, 19, 23, 26), "azure_v2": (16, 19, 23, 27)}
@@ -53,15 +56,19 @@ TOTALS = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WO
 NODES = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
 
 
-def forecast_of(usage: Usage) -> Forecasts:
+def forecast_of(usage: Usage[RefT]) -> Forecasts[RefT]:
     return forecast(usage, build(usage.refs, np.arange(len(usage.refs)), usage, PORTRAIT), FORECASTING)
+
+
+def totals_of(usage: Usage[PodContainerRef], cluster: SyntheticCluster) -> Usage[WorkloadRef]:
+    return total(usage, by_workload(usage.refs, cluster.inventory))
 
 
 def stages(cluster: SyntheticCluster) -> dict[str, float]:
     """CPU seconds of each stage, both resources."""
     spent: dict[str, float] = {}
 
-    def timed(name, function):
+    def timed(name: str, function: Callable[[], Result]) -> Result:
         begun = time.process_time()
         result = function()
         spent[name] = spent.get(name, 0.0) + time.process_time() - begun
@@ -70,32 +77,33 @@ def stages(cluster: SyntheticCluster) -> dict[str, float]:
     for resource, signal in TOTALS.items():
         usage = cluster.usage[signal]
         if resource is Resource.CPU:
-            usage = timed("demand", lambda u=usage: demand(u, cluster.usage[Signal.CPU_THROTTLED_MEAN]))
-        members = timed("members", lambda u=usage: by_container(u.refs, cluster.inventory))
-        timed("container portraits", lambda u=usage, m=members: build(m.refs, m.rows, u, PORTRAIT, m.start_seconds))
-        whole = timed("totals", lambda u=usage: total(u, by_workload(u.refs, cluster.inventory)))
+            usage = timed("demand", partial(demand, usage, cluster.usage[Signal.CPU_THROTTLED_MEAN]))
+        members = timed("members", partial(by_container, usage.refs, cluster.inventory))
+        of_containers = partial(build, members.refs, members.rows, usage, PORTRAIT, members.start_seconds)
+        timed("container portraits", of_containers)
+        whole = timed("totals", partial(totals_of, usage, cluster))
         rows = np.arange(len(whole.refs))
-        portraits = timed("workload portraits", lambda u=whole, r=rows: build(u.refs, r, u, PORTRAIT))
-        timed("workload forecasts", lambda u=whole, p=portraits: forecast(u, p, FORECASTING))
-        timed("node portraits and forecasts", lambda r=resource: forecast_of(cluster.usage[NODES[r]]))
+        portraits = timed("workload portraits", partial(build, whole.refs, rows, whole, PORTRAIT))
+        timed("workload forecasts", partial(forecast, whole, portraits, FORECASTING))
+        timed("node portraits and forecasts", partial(forecast_of, cluster.usage[NODES[resource]]))
     return spent
 
 
-def trials_of_trace(folder: Path, name: str) -> Iterator[tuple[Usage, np.ndarray]]:
+def trials_of_trace(folder: Path, name: str) -> Iterator[tuple[Usage[Any], np.ndarray]]:
     """(history, the day that came) at each origin, for the series that were active and mostly there."""
     values, grid = trace_matrix(folder, *COLUMNS[name])
     for day in ORIGINS[name]:
         yield from trial(values, grid, day * DAY_SLOTS)
 
 
-def trials_of_synthetic(cluster: SyntheticCluster) -> Iterator[tuple[Usage, np.ndarray]]:
+def trials_of_synthetic(cluster: SyntheticCluster) -> Iterator[tuple[Usage[Any], np.ndarray]]:
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
-    whole = total(usage, by_workload(usage.refs, cluster.inventory))
+    whole = totals_of(usage, cluster)
     for day in (14, 17, 20, 26):
         yield from trial(whole.values, whole.grid, day * DAY_SLOTS)
 
 
-def trial(values: np.ndarray, grid: TimeGrid, cut: int) -> Iterator[tuple[Usage, np.ndarray]]:
+def trial(values: np.ndarray, grid: TimeGrid, cut: int) -> Iterator[tuple[Usage[Any], np.ndarray]]:
     first = max(0, cut - HISTORY_DAYS * DAY_SLOTS)
     past, after = values[:, first:cut], values[:, cut : cut + DAY_SLOTS]
     filled = np.nan_to_num(past)
@@ -110,14 +118,16 @@ def trial(values: np.ndarray, grid: TimeGrid, cut: int) -> Iterator[tuple[Usage,
 def half_hours(values: np.ndarray) -> np.ndarray:
     seen = np.isfinite(values).reshape(len(values), -1, 6)
     sums = np.where(seen, values.reshape(seen.shape), 0).sum(axis=2)
-    return np.divide(sums, seen.sum(axis=2), out=np.full(sums.shape, np.nan), where=seen.any(axis=2))
+    means: np.ndarray = np.divide(sums, seen.sum(axis=2), out=np.full(sums.shape, np.nan), where=seen.any(axis=2))
+    return means
 
 
 def ratios(actual: np.ndarray, path: np.ndarray, base: np.ndarray) -> np.ndarray:
     """log(loss / loss of the baseline) per series; NaN where the baseline was perfect: such series are dropped."""
     own, other = pinball(actual, path), pinball(actual, base)
     ratio = np.divide(np.maximum(own, 1e-12), other, out=np.full(len(own), np.nan), where=other > 0)
-    return np.clip(np.log(ratio), -np.log(100), np.log(100))
+    logs: np.ndarray = np.clip(np.log(ratio), -np.log(100), np.log(100))
+    return logs
 
 
 def interval(logs: np.ndarray, series: np.ndarray) -> np.ndarray:
@@ -125,11 +135,13 @@ def interval(logs: np.ndarray, series: np.ndarray) -> np.ndarray:
     names, index = np.unique(series, return_inverse=True)
     sums, counts = np.bincount(index, logs), np.bincount(index)
     drawn = np.random.default_rng(0).integers(0, len(names), (1000, len(names)))
-    return np.exp(np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [0.025, 0.975]))
+    ends: np.ndarray = np.exp(np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [0.025, 0.975]))
+    return ends
 
 
-def accuracy(name: str, trials: Iterator[tuple[Usage, np.ndarray]]) -> list[Row]:
-    selected, series, members = [], [], {m.name: [] for m in MEMBERS}
+def accuracy(name: str, trials: Iterator[tuple[Usage[Any], np.ndarray]]) -> list[Row]:
+    selected, series = list[np.ndarray](), list[str]()
+    members: dict[str, list[np.ndarray]] = {m.name: [] for m in MEMBERS}
     covered, peaks, claimed = [], [], []
     for usage, after in trials:
         made, actual = forecast_of(usage), half_hours(after)
@@ -191,8 +203,9 @@ def main() -> None:
     folder = traces()
     if folder is None:
         print("no real traces: set COTENANT_TRACES to their folder; only the synthetic cluster was measured")
-    for name in ORIGINS if folder else ():
-        rows += accuracy(name, trials_of_trace(folder, name))
+    for name in ORIGINS:
+        if folder is not None:
+            rows += accuracy(name, trials_of_trace(folder, name))
     record("forecast_quick", ".venv/bin/python -m bench.forecast_quick", rows)
 
 

@@ -41,7 +41,8 @@ def exact(values: np.ndarray, times: np.ndarray, fraction: float) -> np.ndarray:
     order = np.argsort(values, axis=1)
     mass = np.take_along_axis(weights, order, axis=1).cumsum(axis=1)
     index = (mass < fraction * mass[:, -1:]).sum(axis=1)
-    return np.take_along_axis(values, order, axis=1)[np.arange(len(values)), index]
+    reached: np.ndarray = np.take_along_axis(values, order, axis=1)[np.arange(len(values)), index]
+    return reached
 
 
 def main() -> None:

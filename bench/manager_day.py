@@ -17,13 +17,13 @@ from cotenant.apps.manager.decisions import forecasts, recommendations
 from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecastObject
 from cotenant.apps.manager.decisions.published import ExistingObject
 from cotenant.apps.manager.decisions.recommendations import RecommendationObject, RecommendationView
-from cotenant.apps.manager.decisions.results import RebalancedNode, RunResults, WorkloadAdvice, collect
+from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
 from cotenant.apps.pipeline import corridor
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import send_all
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.core.model.kubernetes.intent import Apply, Intent
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Usage
 from cotenant.core.settings.root import Settings
@@ -47,9 +47,10 @@ class Held:
     def __init__(self) -> None:
         self.bodies: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def take(self, intents: Iterable[Apply]) -> int:
+    def take(self, intents: Iterable[Intent]) -> int:
         count = 0
         for intent in intents:
+            assert isinstance(intent, Apply), intent
             key = (intent.address.namespace, intent.address.name)
             fields = {"status"} if intent.subresource else intent.body.keys() - {"status"}
             self.bodies[key] = {**self.bodies.get(key, {}), **{f: intent.body[f] for f in fields}}
@@ -150,5 +151,5 @@ def _workload(like: WorkloadAdvice, number: int) -> WorkloadAdvice:
     return msgspec.structs.replace(like, namespace="shop", name=f"{like.name}-{number}")
 
 
-def _node_outlook(like: RebalancedNode, number: int) -> RebalancedNode:
+def _node_outlook(like: NodeOutlook, number: int) -> NodeOutlook:
     return msgspec.structs.replace(like, node=f"node-{number}")

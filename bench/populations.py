@@ -52,7 +52,8 @@ class Population:
 def throughout(values: np.ndarray) -> np.ndarray:
     """VMs with a sample on the first and on the last day."""
     seen = np.isfinite(values)
-    return seen[:, :SLOTS].any(axis=1) & seen[:, -SLOTS:].any(axis=1)
+    both: np.ndarray = seen[:, :SLOTS].any(axis=1) & seen[:, -SLOTS:].any(axis=1)
+    return both
 
 
 def bitbrains(folder: Path) -> Iterator[Population]:

@@ -79,7 +79,7 @@ def available(scene: Scene, prefix: str, count: int) -> float:
 
     def ready() -> bool:
         found = scene.api.items(RESERVATIONS)
-        return sum((r.get("status") or {}).get("phase") == "Available" for r in found) >= count
+        return len([r for r in found if (r.get("status") or {}).get("phase") == "Available"]) >= count
 
     wait_for(f"{count} Reservations", ready, 600, 0.1)
     took = time.monotonic() - begun

@@ -117,7 +117,7 @@ def create(scene: Scene, count: int, spec: dict[str, Any]) -> None:
 
     def one(api: Any, number: int) -> None:
         containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]
-        pod = {"metadata": {"name": f"owner-{number}", "labels": {"app": "web"}}}
+        pod: dict[str, Any] = {"metadata": {"name": f"owner-{number}", "labels": {"app": "web"}}}
         pod["spec"] = {"containers": containers, "terminationGracePeriodSeconds": 0, **spec}
         api.create(f"/api/v1/namespaces/{scene.namespace}/pods", pod)
 

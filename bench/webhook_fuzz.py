@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import jsonpatch
 
 from admission.config_rules import problems_of_config
 from admission.review import ReviewContext, answer
+from admission.webhook_server.service import WebhookService
 from bench.record import Row, below, record
 from bench.webhook_reviews import pod, profile_spec, review, view
 from tests.admission.serving import Serving, serving
@@ -125,6 +127,10 @@ def created(api: Api, namespace: str, body: dict[str, Any]) -> str:
     return "accepted"
 
 
+def knows_profiles(service: WebhookService, names: list[str]) -> bool:
+    return {profile.name for profile in service.state.view().profiles} >= set(names)
+
+
 def on_a_server(pods: int, seed: int) -> tuple[Counter[str], list[str]]:
     """(outcomes, refusals by the API server of pods that it accepts where we are not asked)."""
     outcomes: Counter[str] = Counter()
@@ -136,9 +142,7 @@ def on_a_server(pods: int, seed: int) -> tuple[Counter[str], list[str]]:
         draw = random.Random(seed)
         for _ in range(max(1, pods // 100)):
             names = list(profiles(api, namespace, draw))
-            wait_for(
-                "profiles are known", lambda names=names: {p.name for p in service.state.view().profiles} >= set(names)
-            )
+            wait_for("profiles are known", partial(knows_profiles, service, names))
             for _ in range(min(pods, 100)):
                 body = pod(draw, odd=0.03)
                 before, after = created(api, "kube-system", body), created(api, namespace, body)

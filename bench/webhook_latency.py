@@ -121,7 +121,7 @@ def webhook(plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[byte
 
 def mutated(api: Api, namespace: str) -> bool:
     found = api.create(f"/api/v1/namespaces/{namespace}/pods", pod(10**9), dryRun="All")
-    return found["metadata"].get("labels", {}).get("koordinator.sh/qosClass") == "BE"
+    return bool(found["metadata"].get("labels", {}).get("koordinator.sh/qosClass") == "BE")
 
 
 def main() -> None:
@@ -136,7 +136,9 @@ def main() -> None:
         api.create("/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles", PROFILE)
         create_namespace(api, HOOKED, {"bench": "batch"})
         wait_for("pods are mutated", lambda: mutated(api, HOOKED))
-        pids = {"webhook": process.pid, "API server": plane.servers["kube-apiserver"].process.pid}
+        server = plane.servers["kube-apiserver"].process
+        assert server is not None
+        pids = {"webhook": process.pid, "API server": server.pid}
         for namespace in spent.took:
             turn(plane, namespace, 10**6)  # warms both
         before = waits(api)

@@ -159,7 +159,7 @@ def quota(draw: random.Random) -> dict[str, Any]:
 
 def garbage(draw: random.Random, value: Any) -> Any:
     """The value with one place replaced by something of another kind."""
-    odd = draw.choice([None, True, -1, 1e308, 2**70, "", "\ud7ff", [], {}, [[]], {"": {}}, {"a": [None]}])
+    odd: Any = draw.choice([None, True, -1, 1e308, 2**70, "", "\ud7ff", [], {}, [[]], {"": {}}, {"a": [None]}])
     if isinstance(value, dict) and value and draw.random() < 0.85:
         key = draw.choice(list(value))
         return {**value, key: garbage(draw, value[key])}

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -51,7 +51,7 @@ class LedClient(KubeClient):
     guard: Callable[[], None]
 
     @classmethod
-    def of(cls, client: KubeClient, guard: Callable[[], None]) -> LedClient:
+    def of(cls, client: KubeClient, guard: Callable[[], None]) -> Self:
         """A client of the same account, with a connection of its own."""
         led = cls(client.access, client.settings, reload=client._reload)
         led.guard = guard

@@ -35,7 +35,7 @@ def test_the_webhooks_authority_rolls_over_under_load(tmp_path: Path) -> None:
         def connect() -> http.client.HTTPSConnection:
             return running.connect(authority.trusted)
 
-        def ask(connection: http.client.HTTPSConnection) -> None:
+        def ask(connection: http.client.HTTPConnection) -> None:
             connection.request("POST", "/mutate-pod", body)
             answer = connection.getresponse()
             assert (answer.status, json.loads(answer.read())["response"]["allowed"]) == (200, True)

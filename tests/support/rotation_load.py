@@ -22,8 +22,8 @@ STEPS_SECONDS = (410.0, 480.0, 550.0)
 """How old an authority of `POLICY` is when its successor joins it, signs, and is alone. What is issued ahead of time is
 valid at once, being backdated by an hour: enough for six authorities, one after another."""
 
-Connect = Callable[[], http.client.HTTPSConnection]
-Ask = Callable[[http.client.HTTPSConnection], None]
+Connect = Callable[[], http.client.HTTPConnection]
+Ask = Callable[[http.client.HTTPConnection], None]
 """One call; raises OSError, HTTPException or AssertionError when it fails."""
 
 
@@ -34,6 +34,10 @@ class LoadOutcome:
     answered: int = 0
     connections: int = 0
     failures: list[str] = field(default_factory=list)
+
+    def has_ended(self, calls: float) -> bool:
+        """Whether so many calls have an outcome."""
+        return self.answered + len(self.failures) >= calls
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class RotationLoad:
             thread.start()
         for number in range(rotations):
             due = (number + 1) * self.calls / (rotations + 1)
-            while any(t.is_alive() for t in threads) and outcome.answered + len(outcome.failures) < due:
+            while any(t.is_alive() for t in threads) and not outcome.has_ended(due):
                 time.sleep(0.01)
             rotate(number)
         for thread in threads:
@@ -75,7 +79,7 @@ class RotationLoad:
                 outcome.failures += [failure] if failure else []
         kept.close()
 
-    def _failure(self, connection: http.client.HTTPSConnection) -> str:
+    def _failure(self, connection: http.client.HTTPConnection) -> str:
         try:
             self.ask(connection)
         except (OSError, http.client.HTTPException, AssertionError) as error:
