@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.core.model.threads import side_by_side
 from cotenant.core.model.usage.forecast import FinePath
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Statistic, Usage
 from forecasting.base import LEVEL_ARRAY, Array, in_order
@@ -58,7 +59,8 @@ def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
     days = min(_PROFILE_DAYS, coarse.grid.size // horizon)
     profile = np.ones((len(path), horizon, parts), dtype=np.float32)
     quantiles = path.copy()
-    for first in range(0, len(path) if days else 0, _SERIES_PER_BLOCK):
+
+    def refine(first: int) -> None:
         rows = slice(first, first + _SERIES_PER_BLOCK)
         level = coarse.values[rows, -days * horizon :].reshape(-1, days, horizon)
         values = past.values[rows, -days * horizon * parts :].reshape(-1, days, horizon, parts)
@@ -66,6 +68,8 @@ def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
         size, recent = len(rest), level[:, -rest.shape[1] :]
         bands = _bands(np.minimum(rest, np.float32(parts)).reshape(size, -1, parts), recent.reshape(size, -1))
         quantiles[rows] = _mixed(path[rows], bands)
+
+    side_by_side(refine, range(0, len(path) if days else 0, _SERIES_PER_BLOCK))
     return FinePath(step, quantiles, profile)
 
 

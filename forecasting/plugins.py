@@ -49,9 +49,9 @@ class Guarded:
         return conform(np.where(np.isfinite(raw), raw, np.float32(np.nan)), history)
 
     def _tell(self, error: Exception) -> None:
-        if not self._told:
+        was_told, self._told = self._told, True  # before the log is written: another thread may fail meanwhile
+        if not was_told:
             structlog.get_logger(__name__).error("forecaster failed", forecaster=self.name, error=repr(error))
-        self._told = True
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.threads import side_by_side
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
@@ -164,10 +165,13 @@ def forecast_ahead(
     """
     before = TimeGrid(grid.start_seconds, grid.step_seconds, past.shape[1])
     answer = np.empty((len(members), len(past), horizon, len(LEVELS)), dtype=np.float32)
-    for first in range(0, len(past), series_at_once):
+
+    def forecast(first: int) -> None:
         rows = slice(first, first + series_at_once)
         for place, member in enumerate(members):
             answer[place, rows] = member.quantiles(past[rows], before, horizon)
+
+    side_by_side(forecast, range(0, len(past), series_at_once))
     return answer
 
 

@@ -7,14 +7,12 @@ from math import isfinite
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import Signal
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.base import known, recommendation, rounded_up, withheld
 from recommender.evidence import Evidence
 from recommender.severity import severity
 
 MARGIN = 0.2
-SIGNALS = {Resource.CPU: Signal.CPU_USAGE_MAX, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 UNITS = {Resource.CPU: 1, Resource.MEMORY: MIB}
 """Proposals are rounded up to whole millicores and MiB."""
 
@@ -26,7 +24,7 @@ class ExampleMax:
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         """One recommendation for each container of the evidence, in its order."""
-        highest = {resource: evidence.highest(signal) for resource, signal in SIGNALS.items()}
+        highest = {resource: evidence.highest_seen(resource) for resource in Resource}
         made = []
         for index in range(len(evidence)):
             values = [propose(evidence, index, resource, float(highest[resource][index])) for resource in Resource]

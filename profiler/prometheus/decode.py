@@ -247,10 +247,7 @@ class _Block:
 
 
 def _read_container(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
-    first = _joined(part.signals[0], block, block.slots * part.scale, (x.of_container for x in block.labels))
-    refs, values, grid = first.usage.refs, first.usage.values, block.query.grid
-    twins = [SignalUsage(s, _usage(s, refs, grid, values), first.duplicates) for s in part.signals[1:]]
-    return [first, *twins]
+    return [_joined(part.signals[0], block, block.slots * part.scale, (x.of_container for x in block.labels))]
 
 
 def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) -> list[SignalUsage]:

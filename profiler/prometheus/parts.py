@@ -120,7 +120,7 @@ class Rates:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces a slot is cut for its maximum; below two the maximum is the mean.
+        """Into how many pieces a slot is cut for its maximum; below two the maximum is the mean, and is not stored.
 
         A piece spans 1.5 scrapes at least, and five pieces a slot are enough: every evaluation makes the server read
         its window again, and requests look at minutes.
@@ -138,7 +138,6 @@ def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Qu
     own = of_labels(labels)
     window = f"[{rates.window_seconds}s])"
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS
-    both = (Signal.CPU_USAGE_MEAN, *(() if rates.pieces > 1 else (Signal.CPU_USAGE_MAX,)))
     memory = ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
 
     def rate(name: str, metric: str, signals: tuple[Signal, ...], scale: float) -> QueryPart:
@@ -146,9 +145,9 @@ def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Qu
             name, PartKind.CONTAINER, signals, (named(metric), *CONTAINERS, *own), "rate(", window, scale=scale
         )
 
-    mean = rate("cpu", CPU, both, 1000.0)
+    mean = rate("cpu", CPU, (Signal.CPU_USAGE_MEAN,), 1000.0)
     if recorded:
-        mean = QueryPart("cpu", PartKind.CONTAINER, both, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
+        mean = QueryPart("cpu", PartKind.CONTAINER, mean.signals, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
     return (
         mean,
         *((_maximum(rates, own),) if rates.pieces > 1 else ()),

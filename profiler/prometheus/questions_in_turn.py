@@ -38,21 +38,25 @@ def ask_all(
 ) -> Iterator[Answered[T]]:
     """Answers in the queries' order; one waits ready while the caller works on the one before.
 
-    `read` runs in the asking thread, but in one at a time: it is bound by the processor, and its working memory is
-    several times the answer.
+    At most `in_flight` queries are at the server, and while an answer is read the next one is asked there. `read` runs
+    one at a time: it is bound by the processor, and its working memory is several times the answer.
     """
-    reading = threading.Lock()
+    asking, reading = threading.BoundedSemaphore(in_flight), threading.Lock()
+
+    def ask(query: RangeQuery) -> msgspec.Raw:
+        with asking:
+            return client.range(query.text(), query.first_seconds, query.last_seconds, query.grid.step_seconds)
 
     def read_alone(result: msgspec.Raw, query: RangeQuery) -> T:
         with reading:
             return read(result, query)
 
     waiting: deque[Future[Answered[T]]] = deque()
-    pool = ThreadPoolExecutor(in_flight, thread_name_prefix="prometheus")
+    pool = ThreadPoolExecutor(in_flight + 1, thread_name_prefix="prometheus")
     try:
         for query in queries:
-            waiting.append(pool.submit(_ask, client, query, read_alone))
-            if len(waiting) > in_flight:
+            waiting.append(pool.submit(_answered, ask, query, read_alone))
+            if len(waiting) > in_flight + 1:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -63,17 +67,17 @@ def ask_all(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ask(client: Client, query: RangeQuery, read: Callable[[msgspec.Raw, RangeQuery], T]) -> Answered[T]:
-    grid = query.grid
+def _answered(
+    ask: Callable[[RangeQuery], msgspec.Raw], query: RangeQuery, read: Callable[[msgspec.Raw, RangeQuery], T]
+) -> Answered[T]:
     try:
-        result = client.range(query.text(), query.first_seconds, query.last_seconds, grid.step_seconds)
-        return Answered((read(result, query),))
+        return Answered((read(ask(query), query),))
     except SourceError as error:
         halves = query.halves() if _may_split(query, error) else None
         if halves is None:
             return _failed(query, error)
-        _log.info("query_split", parts=[p.name for p in query.parts], slots=grid.size, error=error.message)
-    first_half, second_half = (_ask(client, half, read) for half in halves)
+        _log.info("query_split", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
+    first_half, second_half = (_answered(ask, half, read) for half in halves)
     return Answered(
         first_half.found + second_half.found,
         first_half.failed + second_half.failed,

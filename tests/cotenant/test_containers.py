@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,19 @@ def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> Non
     assert len(whole.recommendations) == sum(len(w.containers) for w in history.inventory.workloads)
     assert parts.recommendations == whole.recommendations
     assert whole.findings and parts.findings == whole.findings
+
+
+def test_means_stand_for_maxima_that_are_not_stored(store: Store, tmp_path: Path) -> None:
+    source = Path(store.url.removeprefix("file://")) / CLUSTER
+    without, doubled = (Store((tmp_path / name).as_uri(), CLUSTER) for name in ("without", "doubled"))
+    for name in ("without", "doubled"):
+        ignored = shutil.ignore_patterns(Signal.CPU_USAGE_MAX.value)
+        shutil.copytree(source, tmp_path / name / CLUSTER, ignore=ignored)
+    means = store.read(Signal.CPU_USAGE_MEAN, stored_history.load(store, Settings()).window)
+    doubled.append(Signal.CPU_USAGE_MAX, replace(means, statistic=Signal.CPU_USAGE_MAX.spec.statistic))
+    said, of_doubled = (assess(stored_history.load(one, Settings()), Settings()) for one in (without, doubled))
+    assert said.recommendations and said.recommendations == of_doubled.recommendations
+    assert said.findings == of_doubled.findings
 
 
 def test_the_dense_usage_of_a_history_says_the_same(history: History) -> None:

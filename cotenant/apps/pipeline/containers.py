@@ -2,7 +2,7 @@
 
 Strategies, back-tests and findings look at the series of every pod. As matrices these are large where pods come and go
 (`model.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
-a bounded number of workloads after another, with the same outcome as for all of them at once.
+a bounded number of workloads, two such groups side by side, with the same outcome as for all of them at once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.threads import side_by_side
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import Signal, Usage
@@ -86,42 +87,80 @@ def judge(
     """What can be said of each of the inventory's workloads by itself, in its order."""
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
-    recommendations: list[Recommendation] = []
-    findings: list[ClusterFinding] = []
-    for part in evidences(history, settings, server, series_at_once):
+    parts = _Parts.of(history, settings, server)
+
+    def judged(workloads: Sequence[Workload]) -> ContainerResults:
+        part = parts.evidence(workloads)
         margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
         evidence = replace(part, least_margins=margins)
         proposed = withhold_deleted(recommend(strategy, evidence, own), deleted)
         founded = without_decreases(proposed, history.unread_seconds)
-        recommendations += enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
-        findings += of_containers(evidence, own.findings, own.cotenant)
-    return ContainerResults(tuple(recommendations), tuple(findings))
+        enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
+        return ContainerResults(tuple(enriched), tuple(of_containers(evidence, own.findings, own.cotenant)))
+
+    return joined(side_by_side(judged, parts.groups(series_at_once)))
+
+
+def joined(parts: Iterable[ContainerResults]) -> ContainerResults:
+    """The results of several parts, one after another."""
+    parts = tuple(parts)
+    return ContainerResults(
+        tuple(one for part in parts for one in part.recommendations),
+        tuple(one for part in parts for one in part.findings),
+    )
 
 
 def evidences(
     history: History, settings: Settings, server: ServerQuantiles | None, series_at_once: int
 ) -> Iterator[Evidence]:
     """Evidence of all containers in the inventory's order, each workload in one piece."""
-    rows = _rows_by_signal(history)
-    counts = {w.ref: max((len(of[w.ref]) for of in rows.values()), default=0) for w in history.inventory.workloads}
-    pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
-    daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
-    for workloads in _groups(history.inventory.workloads, counts, series_at_once):
+    parts = _Parts.of(history, settings, server)
+    return (parts.evidence(workloads) for workloads in parts.groups(series_at_once))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """A history, with what of it belongs to each workload."""
+
+    history: History
+    settings: Settings
+    server: ServerQuantiles | None
+    rows: Mapping[Signal, defaultdict[WorkloadRef, list[int]]]
+    pods: defaultdict[WorkloadRef, list[Pod]]
+    events: defaultdict[WorkloadRef, list[Event]]
+    daemons: Sequence[Pod]
+
+    @classmethod
+    def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _Parts:
+        pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
+        daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
+        return cls(history, settings, server, _rows_by_signal(history), pods, events, daemons)
+
+    def groups(self, most_series: int) -> list[list[Workload]]:
+        """Neighbouring workloads of at most so many series of a signal together, or a larger one alone."""
+        workloads, rows = self.history.inventory.workloads, self.rows
+        counts = {w.ref: max((len(of.get(w.ref, ())) for of in rows.values()), default=0) for w in workloads}
+        return list(_groups(workloads, counts, most_series))
+
+    def evidence(self, workloads: Sequence[Workload]) -> Evidence:
+        """Evidence of these workloads' containers."""
         refs = {w.ref: None for w in workloads}
         part = replace(
-            history.inventory,
+            self.history.inventory,
             workloads=tuple(workloads),
-            pods=tuple(pod for ref in refs for pod in pods[ref]),
-            events=tuple(event for ref in refs for event in events[ref]),
+            pods=tuple(pod for ref in refs for pod in self.pods.get(ref, ())),
+            events=tuple(event for ref in refs for event in self.events.get(ref, ())),
         )
         usage = {
-            signal: history.usage[signal].select(np.array(sorted(i for r in refs for i in of[r]), dtype=np.intp))
-            for signal, of in rows.items()
+            signal: self.history.usage[signal].select(
+                np.array(sorted(i for r in refs for i in of.get(r, ())), dtype=np.intp)
+            )
+            for signal, of in self.rows.items()
         }
-        evidence = _evidence(history, part, usage, settings, server)
-        others = tuple(pod for pod in daemons if pod.workload not in refs)
+        evidence = _evidence(self.history, part, usage, self.settings, self.server)
+        others = tuple(pod for pod in self.daemons if pod.workload not in refs)
         # nothing looks at pods of other groups; each group would go through all of them
-        yield replace(evidence, inventory=replace(part, pods=part.pods + others))
+        return replace(evidence, inventory=replace(part, pods=part.pods + others))
 
 
 def _evidence(

@@ -46,6 +46,7 @@ from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.threads import side_by_side
 from cotenant.core.model.usage.forecast import Forecasts, joined
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import Usage
@@ -252,9 +253,9 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
     store.write_document(DIVISION, analysis.division)
-    for name, parts_of_table in analysis.rows.items():
-        if name != FORECASTS.name:
-            store.write_parts(parts_of_table.schema, parts_of_table.stored())
+    # each is written through to the disk, and one waits there while the next is encoded
+    of_workloads = [parts_of_table for name, parts_of_table in analysis.rows.items() if name != FORECASTS.name]
+    side_by_side(lambda of: store.write_parts(of.schema, of.stored()), of_workloads)
     store.write_parts(FORECASTS, tables.forecast_parts(analysis))
     for table in _result_tables(analysis, settings):
         store.write_table(table)

@@ -16,6 +16,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.sparse_usage import AnyUsage, SparseUsage
+from cotenant.core.model.threads import side_by_side
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 
@@ -81,9 +82,22 @@ def _usage_of_pods(
 ) -> dict[Signal, SparseUsage[PodContainerRef]]:
     """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
     grids, between = _grids(window), None if shard is None else shard.between
+
+    def read(signal: Signal) -> SparseUsage[PodContainerRef]:
+        return store.read_sparse(signal, grids[signal.spec.step_seconds], between)
+
+    first, *others = signals
+    every = [read(first), *side_by_side(read, others)]  # the first tells the others' keys
     usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
-    for signal in signals:
-        series = store.read_sparse(signal, grids[signal.spec.step_seconds], between)
+    for signal, series in zip((first, *others), every, strict=True):
         same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
         usage[signal] = dataclasses.replace(series, refs=same)
+    return _with_maxima(usage)
+
+
+def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Signal, SparseUsage[PodContainerRef]]:
+    """Where scrapes are too rare for maxima of their own, none are stored: the means, shared, stand for them."""
+    highest = usage.get(Signal.CPU_USAGE_MAX)
+    if highest is not None and not highest.refs:
+        usage[Signal.CPU_USAGE_MAX] = dataclasses.replace(usage[Signal.CPU_USAGE_MEAN], statistic=highest.statistic)
     return usage

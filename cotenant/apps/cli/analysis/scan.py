@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -195,6 +197,8 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
     if job.offline:
         return open_store(job.settings, job.cluster), None
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
+    # loaded while the server is waited for
+    threading.Thread(target=importlib.import_module, args=("cotenant.apps.pipeline.corridor",), daemon=True).start()
     if not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
     return _pulled(job.settings, target, progress), target

@@ -10,6 +10,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.apps.pipeline import containers
 from cotenant.apps.pipeline.analysis import History, HourlySum, PackedTable, PodSums, TableParts, WorkloadColumns
 from cotenant.apps.pipeline.containers import ContainerResults
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, SumsOfPods
@@ -90,10 +91,7 @@ class Merger:
 
     def container_results(self) -> ContainerResults:
         """Of all containers, in no order."""
-        return ContainerResults(
-            tuple(one for part in self._container_results for one in part.recommendations),
-            tuple(one for part in self._container_results for one in part.findings),
-        )
+        return containers.joined(self._container_results)
 
     def coverage(self) -> Coverage:
         """Of all series."""
