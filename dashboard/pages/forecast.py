@@ -17,6 +17,7 @@ from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import coverage
 from dashboard.figures import story as chart
+from dashboard.figures.base import Chart
 from dashboard.frame import panels, weekly
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import workload_story
@@ -24,14 +25,16 @@ from dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from dashboard.pages import portrait
 from dashboard.sources.source import FORECAST_LIST, Snapshot
 from dashboard.tables import carried, display, list_page, queries
+from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
-from dashboard.tables.queries import Relation, RowCondition
+from dashboard.tables.queries import RowCondition
 
 PATH: Final = "forecast"
 IN_HAND: Final = "Forecast in hand"
 GOOD: Final = "How good they are"
 BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
+QUALITY_CELLS: Final = 500
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 ITEM: Final = (*FORECAST_LIST.key, "relative_wql", "coverage_95")
 """Columns of which a line about one forecast is written."""
@@ -256,25 +259,34 @@ def quality(view: View, search: str) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.panel(GOOD, panels.failed(error.message, error.fix))
-    listed = snapshot.tables[FORECAST_LIST.name]
-    covered = queries.columns_of(listed, query, "coverage_95")["coverage_95"]
-    if not len(covered):
+    drawn, worse = snapshot.kept(("quality", query), lambda: _measured(snapshot, query), lambda _: QUALITY_CELLS)
+    if drawn is None:
         return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
-    figure = panels.figure(coverage.chart(covered), "coverage-figure", COVERAGE_HEIGHT)
+    figure = panels.figure(drawn, "coverage-figure", COVERAGE_HEIGHT)
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
     note = "Listed forecasts by p95 coverage."
-    return panels.panel(GOOD, figure, *worst(listed, queries.condition(listed, query), search), how, note=note)
+    return panels.panel(GOOD, figure, *worst(worse, search), how, note=note)
 
 
-def worst(listed: Relation, shown: RowCondition, search: str) -> list[Component]:
+def _measured(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list[Row]]]:
+    """The chart of calibration, None without forecasts, and the rows of `worst`."""
+    listed = snapshot.tables[FORECAST_LIST.name]
+    covered = queries.columns_of(listed, query, "coverage_95")["coverage_95"]
+    shown = queries.condition(listed, query)
+    losing, uncovered = RowCondition("relative_wql > 1"), RowCondition("coverage_95 < ?", (UNDER,))
+    numbers = [
+        listed.numbers(shown & bad, (order,), slice(WORST))
+        for bad, order in ((losing, "relative_wql DESC"), (uncovered, "coverage_95"))
+    ]
+    worse: list[list[Row]] = [list(listed.take(of_list, ITEM).rows()) for of_list in numbers]
+    return (coverage.chart(covered) if len(covered) else None), worse
+
+
+def worst(worse: Sequence[Sequence[Row]], search: str) -> list[Component]:
     """The forecasts with the highest loss, and with the least coverage."""
-    lists = (
-        ("Worse than repeating yesterday", RowCondition("relative_wql > 1"), "relative_wql DESC", _worse),
-        ("Band too narrow: 95 % expected", RowCondition("coverage_95 < ?", (UNDER,)), "coverage_95", _covered),
-    )
+    lists = (("Worse than repeating yesterday", _worse), ("Band too narrow: 95 % expected", _covered))
     sections: list[Component] = []
-    for title, bad, order, value in lists:
-        rows = list(listed.take(listed.numbers(shown & bad, (order,), slice(WORST)), ITEM).rows())
+    for (title, value), rows in zip(lists, worse, strict=True):
         if rows:
             items = [_item(row, value(row), search) for row in rows]
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))

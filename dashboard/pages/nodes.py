@@ -18,6 +18,7 @@ from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
 from dashboard.figures import balance, colocation
+from dashboard.figures.base import Chart
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
@@ -26,6 +27,7 @@ from dashboard.nodes import lendable as lending
 from dashboard.nodes.lendable import Lent
 from dashboard.sources.source import Snapshot
 from dashboard.tables import carried, display, list_page
+from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
 from dashboard.tables.queries import RowCondition, row_of
 
@@ -55,6 +57,7 @@ LIST: Final = Listing(
     pinned=("node",),
 )
 SCATTER_HEIGHT: Final = 300
+BALANCE_CELLS: Final = 5_000
 HOURS_HEIGHT: Final = 330
 CHOICES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
@@ -84,13 +87,19 @@ def _balance(view: View, search: str, resource: Resource) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.failed(error.message, error.fix)
-    rows = snapshot.rows(NODES.name, query)
-    if not len(rows):
+    question = ("balance", query, resource)
+    drawn = snapshot.kept(question, lambda: _dots(snapshot, query, resource), lambda _: BALANCE_CELLS)
+    if drawn is None:
         if query.filtered:
             return panels.empty("No node matches these filters.", link=("Clear filters", "?"))
         return panels.empty("The analysis holds no node.", command="cotenant doctor")
-    columns = snapshot.tables[NODES.name].take(rows).columns
-    return panels.figure(balance.chart(columns, resource), "balance-figure", SCATTER_HEIGHT)
+    return panels.figure(drawn, "balance-figure", SCATTER_HEIGHT)
+
+
+def _dots(snapshot: Snapshot, query: Query, resource: Resource) -> Chart | None:
+    """The chart of a query's nodes; None when there are none."""
+    rows = snapshot.rows(NODES.name, query)
+    return balance.chart(snapshot.tables[NODES.name].take(rows).columns, resource) if len(rows) else None
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:

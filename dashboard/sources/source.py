@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -50,7 +50,7 @@ from cotenant.core.settings.sections.dashboard import DashboardSettings
 from dashboard.nodes import batch
 from dashboard.nodes.batch import Room
 from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
-from dashboard.sources.answers import Answers
+from dashboard.sources.answers import Answers, AnswerT
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
 from dashboard.tables.queries import row_of
@@ -64,6 +64,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
 }
 REMEMBERED_STORIES: Final = 16
+DETAIL_CELLS: Final = 4_000
+"""Of a forecast with the weeks before it, about."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +100,12 @@ class Snapshot:
         """Numbers of all rows of a table under a query: for what is small; a list asks for pages."""
         return queries.select(self.tables[name], query)
 
+    def kept(
+        self, question: tuple[Hashable, ...], ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]
+    ) -> AnswerT:
+        """What `ask` draws from these results, or drew before; cells: how many texts and numbers an answer holds."""
+        return self._answers.of(question, ask, cells)
+
     def count(self, name: str, query: Query) -> int:
         """Rows of a table under a query."""
         unsorted = replace(query, sort=())
@@ -112,6 +120,14 @@ class Snapshot:
             ("facets", name, unsorted, keys),
             lambda: queries.facets(self.tables[name], unsorted, keys),
             lambda counts: sum(map(len, counts.values())),
+        )
+
+    def row(self, name: str, where: Mapping[str, str], columns: tuple[str, ...] = ()) -> Row | None:
+        """`queries.row_of` a table."""
+        return self._answers.of(
+            ("row", name, tuple(where.items()), columns),
+            lambda: row_of(self.tables[name], where, columns),
+            lambda row: len(row or ()),
         )
 
     def page(self, name: str, query: Query, window: slice, columns: tuple[str, ...]) -> Table:
@@ -257,7 +273,7 @@ class StoreSource:
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """From the namespace's document; a namespace that no recommendation names is not looked up."""
-        if row_of(self.snapshot().tables[RECOMMENDATIONS.name], {"namespace": namespace}) is None:
+        if self.snapshot().row(RECOMMENDATIONS.name, {"namespace": namespace}, ("namespace",)) is None:
             return None
         ref = WorkloadRef(namespace, kind, workload)
         return next((r for r in self._explained(ref) if r.container.container == container), None)
@@ -272,7 +288,7 @@ class StoreSource:
     def story(self, ref: WorkloadRef) -> Story | None:
         """The workload's rows of every table, read when asked for; the last few stories are kept."""
         snapshot = self.snapshot()
-        row = row_of(snapshot.tables[WORKLOADS.name], _key_of(ref))
+        row = snapshot.row(WORKLOADS.name, _key_of(ref))
         if row is None:
             return None
         key = (snapshot.version, ref)
@@ -304,6 +320,9 @@ class StoreSource:
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """The forecast's row, and the history of the same workload, node or cluster."""
         snapshot = self.snapshot()
+        return snapshot.kept(("foreseen", subject), lambda: self._foreseen(subject, snapshot), lambda _: DETAIL_CELLS)
+
+    def _foreseen(self, subject: Subject, snapshot: Snapshot) -> ForecastDetail | None:
         if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
             return None
         rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)

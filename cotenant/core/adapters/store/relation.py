@@ -45,6 +45,10 @@ QUESTION_SECONDS: Final = 60.0
 LISTED: Final = 2_000
 """Rows that are named one by one; more are joined."""
 BATCH_ROWS: Final = 8_192
+REMEMBERED: Final = 64
+"""Rows of sums that a relation remembers."""
+FEW: Final = 100
+"""Parameters of a condition whose sums are remembered: a selection of a thousand names comes but once."""
 ALL_ROWS: Final = slice(None)
 _NUMBERS = itertools.count()
 _ONE_AT_A_TIME: Final = threading.Lock()
@@ -88,6 +92,8 @@ class Relation:
     _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     """Tables in memory that the SQL names."""
     _file: _LocalFile | None = field(default=None, repr=False)
+    _known: dict[Any, tuple[Any, ...]] = field(default_factory=dict, repr=False)
+    """Question -> the sums that answered it: rows never change, and pages ask the same over and over."""
 
     @classmethod
     def of(cls, table: Table) -> Relation:
@@ -119,9 +125,17 @@ class Relation:
 
     def sums(self, expressions: Sequence[str], where: RowCondition = EVERY_ROW) -> tuple[Any, ...]:
         """Aggregates over rows, each an SQL expression of ours; None of no value."""
-        with self._answer(", ".join(expressions), where) as answer:
-            (row,) = answer.fetchall()
-        return tuple(row)
+        question = (*expressions, where)
+        sums = self._known.get(question)
+        if sums is None:
+            with self._answer(", ".join(expressions), where) as answer:
+                (row,) = answer.fetchall()
+            sums = tuple(row)
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            if len(where.parameters) <= FEW:
+                self._known[question] = sums
+        return sums
 
     def groups(
         self, sets: Sequence[tuple[str, ...]], where: RowCondition = EVERY_ROW
