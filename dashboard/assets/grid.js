@@ -172,6 +172,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   const fed = {}; // grid id -> what it shows now: {filters, version}
 
   function sortOf(model) { return model.map((s) => (s.sort === "desc" ? "-" : "") + s.colId); }
+  const sortNow = (api) => sortOf(api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex));
 
   // What the list hides by itself holds unless the URL says another.
   function filtersOf(search, frame) {
@@ -202,17 +203,26 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     box.textContent = message || "";
   }
 
-  function datasource(name, filters) {
+  async function ask(name, filters, sort, first, end) {
+    const params = new URLSearchParams(filters);
+    sort.forEach((s) => params.append("sort", s));
+    params.append("offset", first);
+    params.append("limit", end - first);
+    const answer = await fetch(`${window.cotenant.base()}api/v1/${name}?${params}`);
+    const page = await answer.json();
+    if (!answer.ok) throw new Error([answer.status === 403 ? "Forbidden:" : "", page.message, page.fix].filter(Boolean).join(" "));
+    return page;
+  }
+
+  // `known`: the first rows, or the promise of them, for the first question.
+  function datasource(name, filters, known) {
     return {
       async getRows(request) {
-        const params = new URLSearchParams(filters);
-        sortOf(request.sortModel).forEach((s) => params.append("sort", s));
-        params.append("offset", request.startRow);
-        params.append("limit", request.endRow - request.startRow);
+        const asked = known && request.startRow === 0 ? known : null;
+        if (asked) known = null;
         try {
-          const answer = await fetch(`${window.cotenant.base()}api/v1/${name}?${params}`);
-          const page = await answer.json();
-          if (!answer.ok) throw new Error([answer.status === 403 ? "Forbidden:" : "", page.message, page.fix].filter(Boolean).join(" "));
+          const page = asked ? (asked.rows ? asked : await asked)
+            : await ask(name, filters, sortOf(request.sortModel), request.startRow, request.endRow);
           const frame = document.getElementById("frame-" + name);
           if (frame) frame.classList.toggle("nothing", page.total === 0);
           tell(name, "");
@@ -223,6 +233,37 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
         }
       },
     };
+  }
+
+  // A grid draws rows without content, then their content: one of them, and more only while the rows are on their way.
+  const SKELETON_ROWS = 30, LONG_MS = 150;
+  const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  const skeleton = (api) => { if (!api.isLastRowIndexKnown()) api.setRowCount(SKELETON_ROWS, false); };
+  function show(api, name, filters, known, here) {
+    api.setGridOption("datasource", datasource(name, filters, known));
+    if (!here) skeleton(api);
+  }
+
+  // The rows that came with the page, once, while the address is still the one that they are of.
+  const used = new WeakSet();
+  function arrived(api, search) {
+    const { first } = api.getGridOption("context") || {};
+    if (!first || used.has(first)) return null;
+    used.add(first);
+    return first.search === (search || "") ? JSON.parse(first.text) : null;
+  }
+
+  // The grid of a list once it takes rows: the component's own source is the last thing that it sets.
+  const LOOK_MS = 4, PATIENCE_MS = 30000;
+  async function ready(name) {
+    let seen = false;
+    for (const start = performance.now(); performance.now() - start < PATIENCE_MS; await pause(LOOK_MS)) {
+      const frame = document.getElementById("frame-" + name), api = frame && window.cotenant.apiOf(name);
+      if (api && !api.isDestroyed() && api.getGridOption("datasource")) return api;
+      if (seen && !frame) return null; // the page was left
+      seen = Boolean(frame);
+    }
+    return null;
   }
 
   // What a click on a row opens is the list's `opens`; here are the lists whose address depends on more than the row.
@@ -316,11 +357,11 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     api.addEventListener("modelUpdated", () => { if (name === "recommendations") window.cotenant.pickMore(api); });
     api.addEventListener("cellKeyDown", (event) => { if (event.event.key === "Enter") openRow(name, event.data); });
     api.addEventListener("sortChanged", (event) => {
+      skeleton(api);
       if (event.source === "api") return;
       const frame = document.getElementById("frame-" + name), params = new URLSearchParams(location.search);
-      const sorted = api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
+      const sort = sortNow(api);
       params.delete("sort");
-      const sort = sorted.map((c) => (c.sort === "desc" ? "-" : "") + c.colId);
       if (sort.join() !== frame.dataset.order) sort.forEach((s) => params.append("sort", s));
       window.cotenant.go(location.pathname + (params.size ? "?" + params : ""), true);
     });
@@ -330,50 +371,62 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   function reveal(api, frame, filters) {
     const [key, value] = (frame.dataset.hidden || "").split("=");
     const revealed = (frame.dataset.revealed || "").split(",").filter(Boolean);
-    if (key) api.setColumnsVisible(revealed, filters.get(key) !== value);
+    if (key) setVisible(api, revealed, filters.get(key) !== value);
+  }
+
+  // Only what changes: every call lays out the columns anew.
+  function setVisible(api, names, visible) {
+    const others = names.filter((name) => api.getColumn(name) && api.getColumn(name).isVisible() !== visible);
+    if (others.length) api.setColumnsVisible(others, visible);
   }
 
   // Back and forward buttons change the URL's sort: the grid follows.
   function followSort(api, name, search) {
     const given = new URLSearchParams(search || "").getAll("sort");
     const wanted = given.length ? given : [document.getElementById("frame-" + name).dataset.order];
-    const now = api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
-    if (now.map((c) => (c.sort === "desc" ? "-" : "") + c.colId).join() === wanted.join()) return;
+    if (sortNow(api).join() === wanted.join()) return;
     const state = wanted.map((s, i) => ({ colId: s.replace(/^-/, ""), sort: s.startsWith("-") ? "desc" : "asc", sortIndex: i }));
     api.applyColumnState({ state, defaultState: { sort: null } });
   }
 
   window.dash_clientside = Object.assign({}, window.dash_clientside);
   window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.cotenant, {
-    // URL or results changed: give the grid a new source of rows, unless it shows exactly that already. The grid's first
-    // own request says that it is ready; from then on our source stands in the place of the component's.
-    async feed(search, version, request, id) {
-      const same = window.dash_clientside.no_update;
-      const name = id.replace("grid-", ""), frame = document.getElementById("frame-" + name);
-      if (!frame || !request || window.cotenant.page() !== frame.dataset.path) return same;
-      const api = await window.dash_ag_grid.getApiAsync(id);
+    // URL or results changed: give the grid a new source of rows, unless it shows exactly that already. The first time
+    // our source takes the place of the component's, with the rows that came with the page. The component's own question
+    // calls this once more, in case that the grid of the page before was still there.
+    async feed(search, version, _request, id) {
+      const same = window.dash_clientside.no_update, name = id.replace("grid-", "");
+      const api = await ready(name), frame = document.getElementById("frame-" + name);
+      if (!api || !frame || window.cotenant.page() !== frame.dataset.path) return same;
       const filters = filtersOf(search, frame), before = fed[id];
       const mounted = before && before.api === api;
-      fed[id] = { api, version, filters: filters.toString() };
+      const now = (fed[id] = { api, version, filters: filters.toString() });
       if (!mounted) wire(api, name);
       followSort(api, name, search);
       const newer = mounted && before.version && before.version !== version;
-      if (mounted && before.filters === fed[id].filters && !newer) return same;
+      if (mounted && before.filters === now.filters && !newer) return same;
+      let known = mounted ? null : arrived(api, search), here = Boolean(known);
+      if (mounted) { // the rows before stay until the new ones are here, unless that takes long
+        known = ask(name, filters, sortNow(api), 0, api.getGridOption("cacheBlockSize"));
+        const done = () => { here = true; };
+        await Promise.race([known.then(done, done), pause(LONG_MS)]);
+        if (fed[id] !== now || api.isDestroyed()) return same;
+      }
       reveal(api, frame, filters);
       if (name === "recommendations" && mounted) window.cotenant.unpick(api);
       if (name === "findings" && mounted) api.deselectAll("all", "api");
-      api.setGridOption("datasource", datasource(name, filters));
-      return fed[id].filters;
+      show(api, name, filters, known, here);
+      return now.filters;
     },
 
-    // The column chooser; like the feed, it waits for the grid's first request.
-    async columns(chosen, request, id) {
-      if (!request) return;
-      const api = await window.dash_ag_grid.getApiAsync(id);
+    // The column chooser; like the feed, it waits for the grid.
+    async columns(chosen, id) {
+      const name = id.replace("grid-", ""), api = await ready(name);
+      if (!api) return;
       const all = api.getColumns().map((c) => c.getColId()).filter((c) => !c.startsWith("ag-Grid-"));
-      api.setColumnsVisible(all.filter((c) => !chosen.includes(c)), false);
-      api.setColumnsVisible(chosen, true);
-      columnsToUrl(api, id.replace("grid-", ""));
+      setVisible(api, all.filter((c) => !chosen.includes(c)), false);
+      setVisible(api, chosen, true);
+      columnsToUrl(api, name);
     },
   });
 })();

@@ -49,6 +49,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   };
   ct.pickMore = (api) => { if (everything) api.forEachNode((node) => { if (node.data) node.setSelected(true, false, "api"); }); };
   ct.unpick = (api) => {
+    if (!newest) return; // nothing was chosen in this list yet
     everything = false;
     api.deselectAll("all", "api");
     const frame = by("frame-recommendations"), box = by("picked-recommendations");

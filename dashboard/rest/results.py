@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -192,7 +191,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
         "of": len(relation),
         "offset": window.start,
     }
-    return _sent(_json_rows(document, pages), large, "application/json")
+    return _sent(queries.json_rows(document, pages), large, "application/json")
 
 
 def _sent(pieces: Iterator[bytes], large: bool, kind: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -200,18 +199,6 @@ def _sent(pieces: Iterator[bytes], large: bool, kind: str, headers: Mapping[str,
     if large:
         return StreamingResponse(pieces, media_type=kind, headers=headers)
     return Response(b"".join(pieces), media_type=kind, headers=headers)
-
-
-def _json_rows(document: Mapping[str, Any], pages: Iterator[Table]) -> Iterator[bytes]:
-    """The document with its rows last, written page by page: an export may be larger than memory should hold."""
-    yield msgspec.json.encode(document).removesuffix(b"}") + b',"rows":['
-    comma = b""
-    for page in pages:
-        rows = msgspec.json.encode(list(page.rows()))[1:-1]
-        if rows:
-            yield comma + rows
-            comma = b","
-    yield b"]}"
 
 
 def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:

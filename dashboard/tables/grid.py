@@ -6,6 +6,7 @@ Community edition, infinite row model: the browser holds only the blocks in sigh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import dash_ag_grid as dag
@@ -54,8 +55,8 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "rowHeight": 34,
     "headerHeight": 48,
     "maxConcurrentDatasourceRequests": 2,
-    "blockLoadDebounceMillis": 40,
-    "infiniteInitialRowCount": 30,
+    "infiniteInitialRowCount": 1,
+    "rowBuffer": 4,
     "maxBlocksInCache": 20,
     "suppressCellFocus": False,
     "suppressMultiSort": False,
@@ -86,8 +87,21 @@ BOXES: Final[Mapping[str, Any]] = {
 """Options of a list whose rows are ticked."""
 
 
-def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int) -> dag.AgGrid:
-    """The grid of a table; `shown` are the columns visible at first, in this order, the others follow hidden."""
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The rows that a grid shows first, as the API writes them, and the query string that they are of."""
+
+    search: str
+    document: str
+
+
+def component(
+    schema: Schema, shown: Sequence[str], query: Query, page_rows: int, first: FirstRows | None = None
+) -> dag.AgGrid:
+    """The grid of a table; `shown` are the columns visible at first, in this order, the others follow hidden.
+
+    first: spares it the question for its first rows.
+    """
     order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
     sort = {name: (descending, place) for place, (name, descending) in enumerate(query.sort)}
     definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]
@@ -101,13 +115,13 @@ def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int
         dashGridOptions={
             **OPTIONS,
             "cacheBlockSize": page_rows,
-            "context": context(),
+            "context": context() | ({"first": {"search": first.search, "text": first.document}} if first else {}),
         },
         style={"height": "100%", "width": "100%"},
     )
 
 
-def context() -> dict[str, dict[str, str]]:
+def context() -> dict[str, Any]:
     """What cells say for codes: labels, and sentences for tooltips."""
     return {"sentences": sentences(), "labels": dict(LABELS)}
 

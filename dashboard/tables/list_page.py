@@ -21,7 +21,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.namespace_filter import OF_THESE
 from dashboard.sources.source import Snapshot
-from dashboard.tables import carried, display, filters, grid, time_span
+from dashboard.tables import carried, display, filters, grid, queries, time_span
 from dashboard.tables.filters import FilterCondition, Query
 from dashboard.tables.labels import label
 
@@ -29,6 +29,8 @@ FACET_VALUES: Final = 40
 FACET_FIRST: Final = 8
 """Values of a facet that are in sight before "more" is opened."""
 REVEALED_AT: Final = 4
+CELL_BYTES: Final = 100
+"""What a kept text or number takes in memory, about."""
 MONEY: Final = ("saving_month", "cost")
 PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
 
@@ -95,12 +97,14 @@ def body(listing: Listing, view: View, search: str) -> Component:
     if snapshot.overview is None and not listing.alone:
         return panels.no_results()
     schema = snapshot.tables[name].schema
+    rows = view.settings.page_rows
     try:
         query = listing.query(search, schema)
+        first = grid.FirstRows(search, _first(snapshot, name, query, rows))
     except UsageError:
-        query = listing.query("", schema)
+        query, first = listing.query("", schema), None
     shown = _columns(listing, schema, search)
-    table = grid.component(schema, shown, query, view.settings.page_rows)
+    table = grid.component(schema, shown, query, rows, first)
     if listing.subject:
         name_column, *places = listing.subject
         grid.subject(table.columnDefs, name_column, places)
@@ -135,6 +139,17 @@ def body(listing: Listing, view: View, search: str) -> Component:
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
     fold = html.Details(html.Summary("Filters of the list", className="button"), className="facets-fold")
     return html.Div([fold, side, html.Div([head, *listing.bar(), frame], className="list-main")], className="list")
+
+
+def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
+    """The rows that are in sight at first, as JSON: they come with the page, not by a question of their own."""
+
+    def read() -> str:
+        total = snapshot.count(name, query)
+        page = queries.page(snapshot.tables[name], query, slice(0, min(most, total)))
+        return b"".join(queries.json_rows({"total": total}, [page])).decode()
+
+    return snapshot.kept(("first", name, query, most), read, lambda text: len(text) // CELL_BYTES)
 
 
 def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -192,7 +207,6 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     app.clientside_callback(
         ClientsideFunction("cotenant", "columns"),
         Input(f"columns-{name}", "value"),
-        Input(f"grid-{name}", "getRowsRequest"),
         State(f"grid-{name}", "id"),
     )
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote_plus
+
+import msgspec
 
 from cotenant.core.adapters.store.relation import EVERY_ROW, Index, Relation, RowCondition, quoted
 from cotenant.core.model.table import Kind, Schema, Table
@@ -26,6 +28,7 @@ __all__ = [
     "count",
     "facet",
     "facets",
+    "json_rows",
     "matching",
     "order",
     "page",
@@ -83,10 +86,22 @@ def matching(relation: Relation | Table, search: str, *more: str) -> Table:
     return source.take(source.numbers(_all([condition(source, query), *narrow]), order(source.schema, query)))
 
 
-def row_of(relation: Relation, where: Mapping[str, str]) -> dict[str, Any] | None:
-    """The first row that holds these texts."""
+def row_of(relation: Relation, where: Mapping[str, str], columns: Sequence[str] = ()) -> dict[str, Any] | None:
+    """The first row that holds these texts; all columns where none is named."""
     holds = _all([RowCondition(f"{quoted(column)} = ?", (text,)) for column, text in where.items()])
-    return next(relation.take(relation.numbers(holds, window=slice(0, 1))).rows(), None)
+    return next(relation.take(relation.numbers(holds, window=slice(0, 1)), columns).rows(), None)
+
+
+def json_rows(document: Mapping[str, Any], pages: Iterable[Table]) -> Iterator[bytes]:
+    """The document with its rows last, written page by page: an export may be larger than memory should hold."""
+    yield msgspec.json.encode(document).removesuffix(b"}") + b',"rows":['
+    comma = b""
+    for one in pages:
+        rows = msgspec.json.encode(list(one.rows()))[1:-1]
+        if rows:
+            yield comma + rows
+            comma = b","
+    yield b"]}"
 
 
 def span_of(relation: Relation, query: Query) -> tuple[float, float]:
