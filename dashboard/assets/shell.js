@@ -131,6 +131,13 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
     ct.redraw();
   },
 
+  // The drawer of a recommendation opens at once; what it explains comes from the server.
+  drawer(search, shown, waiting) {
+    const open = new URLSearchParams(search || "").get("open") || "", same = window.dash_clientside.no_update;
+    const name = open.split("/").length === 4 ? open : "";
+    return name === (shown || "") ? [same, same, same] : [name ? waiting : [], Boolean(name), name];
+  },
+
   // A closed drawer leaves the URL.
   closed(opened) {
     if (!opened && new URLSearchParams(location.search).has("open"))

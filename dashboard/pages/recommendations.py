@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.steps import Ready
@@ -148,7 +149,7 @@ def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a container."""
     lead = html.P("Per container and pod; deltas count all replicas. Enter or click: why; x selects, r reviews.")
     drawer = dmc.Drawer(
-        html.Div(panels.skeleton(60, 200, 200), id="explanation"),
+        html.Div(id="explanation"),
         id="drawer",
         opened=False,
         position="right",
@@ -159,53 +160,78 @@ def render(view: View, search: str) -> Component:
     )
     body = panels.guarded(lambda: list_page.body(LIST, view, search))
     head = html.Div([html.H1("Recommendations"), lead, panels.severity_legend()], className="page-head")
-    return html.Div([head, body, drawer, snooze.dialog(), acting.awaited(view)], className="page list-page")
+    waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens
+    stores = [dcc.Store(id="drawer-name"), dcc.Store(id="drawer-waiting", data=waiting)]
+    return html.Div([head, body, *stores, drawer, snooze.dialog(), acting.awaited(view)], className="page list-page")
 
 
-def opened(search: str) -> tuple[str, str, str, str] | None:
+def named(open_name: str) -> tuple[str, str, str, str] | None:
     """The container that the URL's `open` names: namespace/kind/workload/container, each part escaped."""
-    parts = panels.address_parts(search)
+    parts = [unquote(part) for part in open_name.split("/")]
     return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == NAME_PARTS else None
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks, and the drawer's: it follows the URL, and closing it changes the URL."""
+    """The list's callbacks, and the drawer's."""
     list_page.register(app, view, LIST)
     acting.register(app, view)
     select_bar.register(app, view, LIST)
     snooze.register(app, view, LIST)
     register_review(app, view, LIST)
 
-    @app.callback(
-        Output("drawer", "opened"),
-        Output("explanation", "children"),
-        Input("url", "search"),
-        Input("version", "data"),
-        Input(acting.AWAY, "data"),
-        State("drawer", "opened"),
-    )
-    def _open(search: str | None, *_news: Any) -> tuple[bool, Component]:
-        name = opened(search or "")
-        if name is None:
-            return False, html.Div()
-        ref = WorkloadRef(*name[:3])
-        way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
-        acts = panels.guarded(lambda: snooze.one(view, ref))
-        recommendation = view.source.explain(*name)
-        steps = panels.guarded(lambda: _steps_panel(view, name, recommendation))
-        drawn = [panels.guarded(lambda: _usage(view, ref, recommendation))]
-        body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
-        return True, html.Div([acts, steps, body, panels.guarded(lambda: _changed(view, ref))])
+    _register_drawer(app, view)
 
+
+def _register_drawer(app: Dash, view: View) -> None:
+    """It follows the URL, and closing it changes the URL: open at once, then its words, then its charts."""
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "drawer"),
+        Output("explanation", "children", allow_duplicate=True),
+        Output("drawer", "opened"),
+        Output("drawer-name", "data"),
+        Input("url", "search"),
+        State("drawer-name", "data"),
+        State("drawer-waiting", "data"),
+        prevent_initial_call="initial_duplicate",
+    )
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
     )
+
+    @app.callback(
+        Output("explanation", "children"),
+        Input("drawer-name", "data"),
+        Input("version", "data"),
+        Input(acting.AWAY, "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def _explain(open_name: str | None, *rest: Any) -> Component:
+        name = named(open_name or "")
+        if name is None:
+            return no_update
+        search = str(rest[-1] or "")
+        ref = WorkloadRef(*name[:3])
+        way = portrait.href(view.settings.base_path, ref, search, "recommendations")
+        acts = panels.guarded(lambda: snooze.one(view, ref))
+        recommendation = view.source.explain(*name)
+        steps = panels.guarded(lambda: _steps_panel(view, name, recommendation))
+        drawn = _charts_to_come(open_name or "", recommendation)
+        body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
+        return html.Div([acts, steps, body, panels.guarded(lambda: _changed(view, ref))])
+
+    @app.callback(Output("drawer-charts", "children"), Input("charts-of", "data"))
+    def _draw(open_name: str | None) -> Component:
+        name = named(open_name or "")
+        if name is None:
+            return no_update
+        return panels.guarded(lambda: _usage(view, WorkloadRef(*name[:3]), view.source.explain(*name)))
 
 
 def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
     """What of it can be applied now, and the steps of a cut that is too large for one, with their dates."""
     names = dict(zip(RECOMMENDATIONS.key, name, strict=True))
-    row = queries.row_of(view.source.snapshot().tables[RECOMMENDATIONS.name], names)
+    row = view.source.snapshot().row(RECOMMENDATIONS.name, names, ("ready", "stopped_by"))
     if recommendation is None or row is None:
         return html.Div()
     ready = Ready(row["ready"] or Ready.NOTHING)
@@ -215,10 +241,22 @@ def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Re
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 
+def _moved(recommendation: Recommendation | None) -> set[Resource]:
+    """Resources of which something would change."""
+    return {value.resource for value in recommendation.values if value.change} if recommendation else set()
+
+
+def _charts_to_come(open_name: str, recommendation: Recommendation | None) -> list[Component]:
+    """The place of the charts, as high as they will be; what asks for them comes and goes with it."""
+    heights = [CHART_HEIGHT for _ in _moved(recommendation)]
+    place = html.Div(panels.skeleton(*heights), id="drawer-charts")
+    return [dcc.Store(id="charts-of", data=open_name), place] if heights else []
+
+
 def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) -> Component:
     """Usage, request and proposal of the whole workload over time, of each resource whose request would change."""
     workload_story = view.source.story(ref)
-    moved = {value.resource for value in recommendation.values if value.change} if recommendation else set()
+    moved = _moved(recommendation)
     if workload_story is None or not moved:
         return html.Div()
     charts = [

@@ -1,0 +1,76 @@
+"""What a click waits for: rows that come with their page, rows that stay until others are here, words before charts."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import Open
+from tests.browser.test_pages import column, settled
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+LISTS = (("w", "workloads", "workload", "-cpu_request"), ("r", "recommendations", "workload", "cpu_step_total"))
+FIRST_CELL = ".ag-row[row-index='0'] .ag-cell[col-id=workload]"
+SKELETON = ".grid .ag-row:not([row-id]) .ag-cell:empty"
+
+
+class Held:
+    """Requests to an address, with `what` in their body, that wait until the test lets them go on."""
+
+    def __init__(self, page: Page, address: str, what: str = "") -> None:
+        self._what, self._open = what, False
+        self._waiting: list[Route] = []
+        page.route(address, self._handle)
+
+    def _handle(self, route: Route) -> None:
+        if self._open or self._what not in (route.request.post_data or ""):
+            route.fallback()
+        else:
+            self._waiting.append(route)
+
+    def let_go(self) -> None:
+        self._open = True
+        for route in self._waiting:
+            route.continue_()
+
+
+@pytest.mark.parametrize(("letter", "path", "name", "order"), LISTS)
+def test_a_list_comes_with_the_rows_that_the_api_gives_and_asks_for_none(
+    open_page: Open, address: str, letter: str, path: str, name: str, order: str
+) -> None:
+    page = settled(open_page(address))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if f"/api/v1/{path}" in request.url else None)
+    page.click(f"#nav-{letter}")
+    settled(page)
+    rows = page.request.get(f"{address}/api/v1/{path}?sort={order}&limit=5").json()["rows"]
+    assert [row[name] for row in rows] == column(page, name)[:5]
+    assert asked == []
+
+
+def test_rows_stay_until_those_of_a_new_filter_are_here_and_a_skeleton_says_when_that_takes_long(
+    open_page: Open, address: str
+) -> None:
+    page = settled(open_page(f"{address}/recommendations"))
+    rows = Held(page, "**/api/v1/recommendations?*")
+    page.locator(".facet", has_text="Kind").locator(".facet-link").first.click()
+    page.wait_for_selector(SKELETON)
+    rows.let_go()
+    page.wait_for_selector(SKELETON, state="detached")
+    kind = page.locator(".active").first.inner_text().split("=")[1].split("×")[0].strip()
+    wanted = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&sort=cpu_step_total&limit=5").json()
+    assert [row["workload"] for row in wanted["rows"]] == column(page, "workload")[:5]
+
+
+def test_a_drawer_opens_at_once_and_its_words_do_not_wait_for_its_charts(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/recommendations"))
+    charts = Held(page, "**/_dash-update-component", '"drawer-charts.children"')
+    words = Held(page, "**/_dash-update-component", '"explanation.children"')
+    page.click(FIRST_CELL)
+    drawer = page.get_by_role("dialog", name="Recommendation")
+    expect(drawer.locator("[aria-busy=true] .skeleton").first).to_be_visible()
+    words.let_go()
+    expect(drawer.locator(".explain .value").first).to_be_visible()
+    expect(drawer.locator("#drawer-charts .skeleton").first).to_be_visible()
+    charts.let_go()
+    expect(drawer.locator("#drawer-charts .main-svg").first).to_be_visible()
