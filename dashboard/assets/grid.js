@@ -170,6 +170,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   // --- the feed ---
   const fed = {}; // grid id -> what it shows now: {filters, version}
+  const calls = {}; // grid id -> how often it was to be fed: while it gets ready, the last call is the one that counts
 
   function sortOf(model) { return model.map((s) => (s.sort === "desc" ? "-" : "") + s.colId); }
   const sortNow = (api) => sortOf(api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex));
@@ -214,15 +215,15 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     return page;
   }
 
-  // `known`: the first rows, or the promise of them, for the first question.
-  function datasource(name, filters, known) {
+  // `known`: the first rows, or the promise of them, for the first question, if it is of the same order.
+  function datasource(name, filters, known, order) {
     return {
       async getRows(request) {
-        const asked = known && request.startRow === 0 ? known : null;
-        if (asked) known = null;
+        const sort = sortOf(request.sortModel), asked = request.startRow === 0 && sort.join() === order ? known : null;
+        if (request.startRow === 0) known = null;
         try {
           const page = asked ? (asked.rows ? asked : await asked)
-            : await ask(name, filters, sortOf(request.sortModel), request.startRow, request.endRow);
+            : await ask(name, filters, sort, request.startRow, request.endRow);
           const frame = document.getElementById("frame-" + name);
           if (frame) frame.classList.toggle("nothing", page.total === 0);
           tell(name, "");
@@ -239,8 +240,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   const SKELETON_ROWS = 30, LONG_MS = 150;
   const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   const skeleton = (api) => { if (!api.isLastRowIndexKnown()) api.setRowCount(SKELETON_ROWS, false); };
-  function show(api, name, filters, known, here) {
-    api.setGridOption("datasource", datasource(name, filters, known));
+  function show(api, source, here) {
+    api.setGridOption("datasource", source);
     if (!here) skeleton(api);
   }
 
@@ -396,18 +397,22 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     // calls this once more, in case that the grid of the page before was still there.
     async feed(search, version, _request, id) {
       const same = window.dash_clientside.no_update, name = id.replace("grid-", "");
+      const call = (calls[id] = (calls[id] || 0) + 1);
       const api = await ready(name), frame = document.getElementById("frame-" + name);
-      if (!api || !frame || window.cotenant.page() !== frame.dataset.path) return same;
+      if (call !== calls[id] || !api || !frame || window.cotenant.page() !== frame.dataset.path) return same;
       const filters = filtersOf(search, frame), before = fed[id];
       const mounted = before && before.api === api;
-      const now = (fed[id] = { api, version, filters: filters.toString() });
       if (!mounted) wire(api, name);
       followSort(api, name, search);
       const newer = mounted && before.version && before.version !== version;
-      if (mounted && before.filters === now.filters && !newer) return same;
+      if (mounted && before.filters === filters.toString() && !newer) {
+        before.version = version; // a call that waits for these rows still shows them
+        return same;
+      }
+      const now = (fed[id] = { api, version, filters: filters.toString() }), sort = sortNow(api);
       let known = mounted ? null : arrived(api, search), here = Boolean(known);
       if (mounted) { // the rows before stay until the new ones are here, unless that takes long
-        known = ask(name, filters, sortNow(api), 0, api.getGridOption("cacheBlockSize"));
+        known = ask(name, filters, sort, 0, api.getGridOption("cacheBlockSize"));
         const done = () => { here = true; };
         await Promise.race([known.then(done, done), pause(LONG_MS)]);
         if (fed[id] !== now || api.isDestroyed()) return same;
@@ -415,7 +420,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       reveal(api, frame, filters);
       if (name === "recommendations" && mounted) window.cotenant.unpick(api);
       if (name === "findings" && mounted) api.deselectAll("all", "api");
-      show(api, name, filters, known, here);
+      show(api, datasource(name, filters, known, sort.join()), here);
       return now.filters;
     },
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
@@ -208,17 +208,7 @@ def _register_drawer(app: Dash, view: View) -> None:
     )
     def _explain(open_name: str | None, *rest: Any) -> Component:
         name = named(open_name or "")
-        if name is None:
-            return no_update
-        search = str(rest[-1] or "")
-        ref = WorkloadRef(*name[:3])
-        way = portrait.href(view.settings.base_path, ref, search, "recommendations")
-        acts = panels.guarded(lambda: snooze.one(view, ref))
-        recommendation = view.source.explain(*name)
-        steps = panels.guarded(lambda: _steps_panel(view, name, recommendation))
-        drawn = _charts_to_come(open_name or "", recommendation)
-        body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
-        return html.Div([acts, steps, body, panels.guarded(lambda: _changed(view, ref))])
+        return no_update if name is None else explained(view, name, str(rest[-1] or ""))
 
     @app.callback(Output("drawer-charts", "children"), Input("charts-of", "data"))
     def _draw(open_name: str | None) -> Component:
@@ -226,6 +216,22 @@ def _register_drawer(app: Dash, view: View) -> None:
         if name is None:
             return no_update
         return panels.guarded(lambda: _usage(view, WorkloadRef(*name[:3]), view.source.explain(*name)))
+
+
+def explained(view: View, name: tuple[str, str, str, str], search: str) -> Component:
+    """What the drawer says of a container, or why it cannot: a drawer that is open already must not wait for ever."""
+    return panels.guarded(lambda: _explained(view, name, search))
+
+
+def _explained(view: View, name: tuple[str, str, str, str], search: str) -> Component:
+    ref = WorkloadRef(*name[:3])
+    way = portrait.href(view.settings.base_path, ref, search, "recommendations")
+    acts = panels.guarded(lambda: snooze.one(view, ref))
+    recommendation = view.source.explain(*name)
+    steps = panels.guarded(lambda: _steps_panel(view, name, recommendation))
+    drawn = _charts_to_come("/".join(quote(part, safe="") for part in name), recommendation)
+    body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
+    return html.Div([acts, steps, body, panels.guarded(lambda: _changed(view, ref))])
 
 
 def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:

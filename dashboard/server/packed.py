@@ -20,7 +20,9 @@ AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 _LEAST_BYTES: Final = 1000
 _LEVEL: Final = 6
 MOST_KEPT: Final = 128
-"""Files that are kept. A dashboard has fewer; addresses that somebody makes up cannot fill the memory."""
+MOST_BYTES: Final = 16 << 20
+"""Files that are kept, and all of them together. A dashboard has fewer; addresses that somebody makes up, such as those
+of a script of a megabyte under another version, cannot fill the memory."""
 _PACKAGES: Final = "_dash-component-suites/"
 """Where files of installed packages are, below the base path: they do not change while we run."""
 _ASSETS: Final = "assets/"
@@ -32,7 +34,7 @@ _PER_REQUEST: Final = ("range", "if-none-match", "if-modified-since")
 
 @dataclass(slots=True)
 class _Packed:
-    """A compressed answer as it is sent: the first message, and the body."""
+    """A compressed answer as it is sent: the first message, which whoever adds headers copies, and the body."""
 
     start: Message
     body: bytearray = field(default_factory=bytearray)
@@ -40,19 +42,6 @@ class _Packed:
 
 kept: dict[tuple[str, bytes], _Packed] = {}
 """Of this process: whole path and query of a file -> the answer."""
-_OF_THE_FILE: Final = frozenset(
-    {
-        b"content-type",
-        b"content-length",
-        b"content-encoding",
-        b"cache-control",
-        b"etag",
-        b"last-modified",
-        b"vary",
-        b"accept-ranges",
-    }
-)
-"""Headers that are kept; the others, such as the request's id, are of one answer."""
 
 
 class PackedAnswers:
@@ -88,6 +77,10 @@ def _asks_whole(scope: MutableMapping[str, Any]) -> bool:
     return "gzip" in headers.get("accept-encoding", "") and not any(name in headers for name in _PER_REQUEST)
 
 
+def _bytes_kept() -> int:
+    return sum(len(one.body) for one in kept.values())
+
+
 def _keeping(name: tuple[str, bytes], send: Send) -> Send:
     """Send on, and keep what was sent if it is a whole compressed file."""
     packed: list[_Packed] = []
@@ -103,7 +96,7 @@ def _keeping(name: tuple[str, bytes], send: Send) -> Send:
                 packed.append(_Packed({**message}))
         elif packed:
             packed[0].body += message.get("body", b"")
-            if not message.get("more_body"):
+            if not message.get("more_body") and _bytes_kept() + len(packed[0].body) <= MOST_BYTES:
                 kept[name] = packed[0]
         await send(message)
 

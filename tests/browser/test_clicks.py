@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Open
-from tests.browser.test_pages import column, settled
+from tests.browser.test_pages import column, settled, texts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LISTS = (("w", "workloads", "workload", "-cpu_request"), ("r", "recommendations", "workload", "cpu_step_total"))
@@ -60,6 +60,38 @@ def test_rows_stay_until_those_of_a_new_filter_are_here_and_a_skeleton_says_when
     kind = page.locator(".active").first.inner_text().split("=")[1].split("×")[0].strip()
     wanted = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&sort=cpu_step_total&limit=5").json()
     assert [row["workload"] for row in wanted["rows"]] == column(page, "workload")[:5]
+
+
+FIRST_TEXTS = """([texts, expected]) => {
+    const place = (cell) => Number(cell.closest('.ag-row').getAttribute('row-index'));
+    const cells = [...document.querySelectorAll(texts)].sort((a, b) => place(a) - place(b));
+    return expected.length && expected.every((text, at) => cells[at]?.textContent === text); }"""
+"""The cells of a column begin with these texts, top down."""
+MEANWHILE = {
+    "the same rows are asked for again": "feed(search)",
+    "another order is chosen": """cotenant.grid().api.applyColumnState({
+        state: [{ colId: 'workload', sort: 'desc' }], defaultState: { sort: null } })""",
+}
+
+
+@pytest.mark.parametrize(("event", "order"), zip(MEANWHILE, ("cpu_step_total", "-workload"), strict=True))
+def test_rows_of_a_new_filter_are_shown_in_the_order_of_now_though_something_happens_while_they_are_waited_for(
+    open_page: Open, address: str, event: str, order: str
+) -> None:
+    page = settled(open_page(f"{address}/recommendations"))
+    api = f"{address}/api/v1/recommendations?ns=pay&sort={order}&limit=5"
+    rows = Held(page, "**/api/v1/recommendations?*")
+    page.evaluate(f"""() => {{
+        const search = "?ns=pay", id = "grid-recommendations";
+        const feed = (search) => dash_clientside.cotenant.feed(search, undefined, null, id);
+        window.fed = feed(search);
+        setTimeout(() => {{ {MEANWHILE[event]}; }}, 40); }}""")
+    page.wait_for_selector(SKELETON)
+    rows.let_go()
+    page.evaluate("() => window.fed")
+    page.wait_for_selector(SKELETON, state="detached")
+    expected = [row["workload"] for row in page.request.get(api).json()["rows"]]
+    page.wait_for_function(FIRST_TEXTS, arg=[texts_of("workload"), expected])
 
 
 def test_a_drawer_opens_at_once_and_its_words_do_not_wait_for_its_charts(open_page: Open, address: str) -> None:

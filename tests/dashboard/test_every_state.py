@@ -28,9 +28,8 @@ from cotenant.core.model.errors import (
     StoreForbidden,
 )
 from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.changes import explanation
 from dashboard.frame import panels
-from dashboard.frame.view import no_text
+from dashboard.pages import recommendations
 from dashboard.sources.source import StoreSource
 from tests.dashboard.test_states import METHODS, Faulty, drawings, text_of, view_on, well
 from tests.support import dashboard as support
@@ -145,7 +144,7 @@ def test_health_says_nothing_about_pulls_that_it_may_not_see(made: Results, sour
 def test_the_drawer_tells_the_two_apart_as_well(made: Results, source: StoreSource, error: CotenantError) -> None:
     name = ("pay", "Deployment", "checkout", "app")
     view = view_on(Faulty(source, {"explain": error}), made.end_seconds)
-    text = text_of(panels.guarded(lambda: explanation.body(view.source.explain(*name), name, no_text)))
+    text = text_of(recommendations.explained(view, name, ""))
     assert ("empty forbidden" in text) == (error in FORBIDDEN) and RIGHT in text
 
 

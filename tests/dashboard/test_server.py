@@ -175,6 +175,16 @@ def test_addresses_that_somebody_makes_up_fill_no_memory_and_take_no_scripts_pla
     assert inside.body != Answer(f"{address}{script}", **{"Accept-Encoding": "gzip"}).body
 
 
+def test_no_more_bytes_of_scripts_are_kept_than_have_room(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "kept", {})
+    (script,) = re.findall(r'src="(/assets/grid[^"]*)"', Answer(address).text)
+    gzipped = {"Accept-Encoding": "gzip"}
+    monkeypatch.setattr(packed, "MOST_BYTES", 2 * len(Answer(f"{address}{script}", **gzipped).body))
+    for number in range(3):
+        assert Answer(f"{address}{script}{number}", **gzipped).status == 200
+    assert len(packed.kept) == 2  # the script, and one of the three that are as large
+
+
 def test_probes_and_metrics(address: str, made: Results) -> None:
     assert (Answer(f"{address}/livez").text, Answer(f"{address}/readyz").text) == ("ok", "ok")
     Answer(f"{address}/api/v1/workloads?limit=1")

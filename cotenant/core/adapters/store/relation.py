@@ -131,9 +131,9 @@ class Relation:
             with self._answer(", ".join(expressions), where) as answer:
                 (row,) = answer.fetchall()
             sums = tuple(row)
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
             if len(where.parameters) <= FEW:
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
                 self._known[question] = sums
         return sums
 
