@@ -186,7 +186,9 @@ def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
 
 def _sharing(model: Any, bins: list[Any]) -> Any:
     """The model with the rows in the bins that the first one fills: filling them is half the time of a level."""
-    fill = model._bin_data
+    fill = getattr(model, "_bin_data", None)  # not public: a release without it fills them for every level
+    if fill is None:
+        return model
 
     def bin_data(*rows: Any, **arguments: Any) -> Any:
         if not bins:

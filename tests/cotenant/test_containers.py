@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cotenant.apps.pipeline import stored_history
@@ -17,7 +18,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.sparse_usage import SparseUsage
-from cotenant.core.model.usage.usage import Signal
+from cotenant.core.model.usage.usage import Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.recommender import FindingSettings, RecommenderSettings
 from profiler.synthetic import SyntheticSpec
@@ -49,17 +50,28 @@ def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> Non
     assert whole.findings and parts.findings == whole.findings
 
 
-def test_means_stand_for_maxima_that_are_not_stored(store: Store, tmp_path: Path) -> None:
+def test_means_stand_for_maxima_that_are_not_stored_of_any_day_or_of_the_last(store: Store, tmp_path: Path) -> None:
     source = Path(store.url.removeprefix("file://")) / CLUSTER
-    without, doubled = (Store((tmp_path / name).as_uri(), CLUSTER) for name in ("without", "doubled"))
-    for name in ("without", "doubled"):
-        ignored = shutil.ignore_patterns(Signal.CPU_USAGE_MAX.value)
-        shutil.copytree(source, tmp_path / name / CLUSTER, ignore=ignored)
     means = store.read(Signal.CPU_USAGE_MEAN, stored_history.load(store, Settings()).window)
-    doubled.append(Signal.CPU_USAGE_MAX, replace(means, statistic=Signal.CPU_USAGE_MAX.spec.statistic))
-    said, of_doubled = (assess(stored_history.load(one, Settings()), Settings()) for one in (without, doubled))
-    assert said.recommendations and said.recommendations == of_doubled.recommendations
-    assert said.findings == of_doubled.findings
+    maxima = replace(means, statistic=Signal.CPU_USAGE_MAX.spec.statistic)
+    half = means.grid.size // 2
+    grid = TimeGrid(means.grid.start_seconds, means.grid.step_seconds, half)
+    stored = {"none": None, "all": maxima, "former": replace(maxima, grid=grid, values=maxima.values[:, :half])}
+    results = {}
+    for name, highest in stored.items():
+        shutil.copytree(source, tmp_path / name / CLUSTER, ignore=shutil.ignore_patterns(Signal.CPU_USAGE_MAX.value))
+        one = Store((tmp_path / name).as_uri(), CLUSTER)
+        if highest is not None:
+            one.append(Signal.CPU_USAGE_MAX, highest)
+        history = stored_history.load(one, Settings())
+        results[name] = assess(history, Settings())
+        read, expected = history.usage[Signal.CPU_USAGE_MAX], history.usage[Signal.CPU_USAGE_MEAN]
+        assert read.refs == expected.refs
+        np.testing.assert_array_equal(read.rows(slice(None)), expected.rows(slice(None)))
+    assert results["all"].recommendations
+    for name in ("none", "former"):
+        assert results[name].recommendations == results["all"].recommendations
+        assert results[name].findings == results["all"].findings
 
 
 def test_the_dense_usage_of_a_history_says_the_same(history: History) -> None:

@@ -53,6 +53,23 @@ def test_stretches_of_days_join_to_the_whole(values: FloatMatrix, slots: int) ->
     assert np.array_equal(made.dense().values, values, equal_nan=True)
 
 
+@given(MATRICES, st.data())
+def test_values_of_another_usage_fill_gaps_alone(values: FloatMatrix, data: st.DataObject) -> None:
+    others = data.draw(arrays(np.float32, values.shape, elements=CELLS))
+    filled = sparse(usage_of(values)).filled(sparse(usage_of(others)))
+    expected = np.where(np.isnan(values), others, values)
+    assert np.array_equal(filled.dense().values, expected, equal_nan=True)
+    assert filled.refs == usage_of(values).refs
+
+
+def test_a_series_that_one_usage_alone_has_is_in_both_filled() -> None:
+    one, two = usage_of(np.ones((1, 3), dtype=np.float32)), usage_of(np.full((2, 3), 2, dtype=np.float32))
+    filled = sparse(one).filled(sparse(two))
+    assert (filled.refs, filled.dense().values.tolist()) == (two.refs, [[1, 1, 1], [2, 2, 2]])
+    back = sparse(two).filled(sparse(one))
+    assert (back.refs, back.dense().values.tolist()) == (two.refs, [[2, 2, 2], [2, 2, 2]])
+
+
 def test_only_a_life_is_stored() -> None:
     # eight pods one after another, an eighth of the time each
     values = np.full((8, 800), np.nan, dtype=np.float32)

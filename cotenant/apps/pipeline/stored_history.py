@@ -20,6 +20,8 @@ from cotenant.core.model.threads import side_by_side
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 
+_DAY_SLOTS: Final = DAY_SECONDS // FIVE_MINUTES_SECONDS
+
 UNREAD: Final = frozenset({Signal.CPU_PRESSURE_MEAN})
 """Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
 OF_PODS: Final = tuple(s for s in Signal if s not in UNREAD and not s.spec.per_node)
@@ -96,8 +98,27 @@ def _usage_of_pods(
 
 
 def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Signal, SparseUsage[PodContainerRef]]:
-    """Where scrapes are too rare for maxima of their own, none are stored: the means, shared, stand for them."""
-    highest = usage.get(Signal.CPU_USAGE_MAX)
-    if highest is not None and not highest.refs:
-        usage[Signal.CPU_USAGE_MAX] = dataclasses.replace(usage[Signal.CPU_USAGE_MEAN], statistic=highest.statistic)
+    """Where scrapes are too rare for maxima of their own, none are stored: the means, shared, stand for them.
+
+    A store has maxima of some days alone where the interval of the scrapes changed, or where maxima were stored at any
+    interval before; days without them at either end of the window get the means.
+    """
+    highest, mean = usage.get(Signal.CPU_USAGE_MAX), usage.get(Signal.CPU_USAGE_MEAN)
+    if highest is None or mean is None:
+        return usage
+    if not highest.refs:
+        usage[Signal.CPU_USAGE_MAX] = dataclasses.replace(mean, statistic=highest.statistic)
+    elif _days_apart(_ends(highest), _ends(mean)):
+        usage[Signal.CPU_USAGE_MAX] = highest.filled(mean)
     return usage
+
+
+def _ends(usage: SparseUsage[PodContainerRef]) -> tuple[int, int]:
+    """First slot and the one after the last for which anything is stored."""
+    if not usage.refs:
+        return 0, 0
+    return int(usage.first.min()), int((usage.first + np.diff(usage.bounds)).max())
+
+
+def _days_apart(ends: tuple[int, int], others: tuple[int, int]) -> bool:
+    return any(abs(one - other) >= _DAY_SLOTS for one, other in zip(ends, others, strict=True))

@@ -72,6 +72,23 @@ class SparseUsage(Generic[RefT]):
         refs = tuple(self.refs[row] for row in positions.tolist())
         return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=cells)
 
+    def filled(self, other: SparseUsage[RefT]) -> SparseUsage[RefT]:
+        """The series of both, the other's first: values of this one, and where it has none the other's. One grid."""
+        refs = (*other.refs, *(ref for ref in self.refs if ref not in other.row_of))
+        lines = [_filled(self._span(ref), other._span(ref)) for ref in refs]
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(line) for _, line in lines])])
+        cells = np.concatenate([line for _, line in lines]) if lines else self.cells
+        return replace(
+            self, refs=refs, first=np.array([first for first, _ in lines], np.int64), bounds=bounds, cells=cells
+        )
+
+    def _span(self, ref: RefT) -> Span:
+        """First slot and values of a series; no value where there is no such series."""
+        row = self.row_of.get(ref)
+        if row is None:
+            return self.grid.size, self.cells[:0]
+        return int(self.first[row]), self.cells[self.bounds[row] : self.bounds[row + 1]]
+
     def dense(self) -> Usage[RefT]:
         """All series."""
         return Usage(self.refs, self.grid, self.rows(slice(None)), self.resource, self.statistic)
@@ -95,6 +112,22 @@ class SparseUsage(Generic[RefT]):
         for row, first, last, begin, end in zip(values, *columns, strict=True):
             row[first:last] = self.cells[begin:end]
         return values
+
+
+Span: TypeAlias = tuple[int, npt.NDArray[np.float32]]
+"""First slot and values of a series."""
+
+
+def _filled(own: Span, other: Span) -> Span:
+    """Both in one span; where both have a value, the first's."""
+    spans = [span for span in (other, own) if len(span[1])]
+    begin = min((first for first, _ in spans), default=0)
+    line = np.full(
+        max((first + len(values) for first, values in spans), default=begin) - begin, np.nan, dtype=np.float32
+    )
+    for first, values in spans:
+        np.copyto(line[first - begin : first - begin + len(values)], values, where=~np.isnan(values))
+    return begin, line
 
 
 AnyUsage: TypeAlias = Usage[RefT] | SparseUsage[RefT]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 PartT = TypeVar("PartT")
@@ -24,8 +25,9 @@ def side_by_side(work: Callable[[PartT], ResultT], parts: Sequence[PartT]) -> li
     threads = min(MOST_THREADS, _processors(), len(parts))
     if threads < 2:
         return [work(part) for part in parts]
+    contexts = [copy_context() for _ in parts]  # what the log says of the caller, each line says in a thread too
     with ThreadPoolExecutor(threads, thread_name_prefix="arrays") as pool:
-        return list(pool.map(work, parts))
+        return list(pool.map(lambda context, part: context.run(work, part), contexts, parts))
 
 
 def _processors() -> int:
