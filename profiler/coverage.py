@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 
 Flags = npt.NDArray[np.bool_]

@@ -24,7 +24,7 @@ from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.resource import MeasuredResource
-from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid, Usage
 from profiler.group_reduce import Rows, reduce_rows
 

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Open
 from tests.browser.test_pages import column, settled, texts_of
+from tests.support.extent import full
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LISTS = (("w", "workloads", "workload", "-cpu_request"), ("r", "recommendations", "workload", "cpu_step_total"))
@@ -92,6 +93,48 @@ def test_rows_of_a_new_filter_are_shown_in_the_order_of_now_though_something_hap
     page.wait_for_selector(SKELETON, state="detached")
     expected = [row["workload"] for row in page.request.get(api).json()["rows"]]
     page.wait_for_function(FIRST_TEXTS, arg=[texts_of("workload"), expected])
+    assert column(page, "workload")[:5] == expected
+
+
+SORTED = """() => {
+    const { api } = cotenant.grid();
+    const column = api.getAllDisplayedColumns().find(c => c.getColDef().sortable !== false && !c.getSort());
+    api.applyColumnState({ state: [{ colId: column.getColId(), sort: 'asc' }], defaultState: { sort: null } }); }"""
+"""Another order than the list's own: all of its rows are asked for."""
+BLANK = """() => {
+    const rows = [...document.querySelectorAll('.ag-center-cols-container .ag-row')];
+    return rows.length > 1 && !rows.some(row => row.textContent); }"""
+"""Rows are there, and none has content."""
+
+
+@pytest.mark.parametrize("path", ["recommendations", *full("workloads", "nodes", "pods")])
+def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, address: str, path: str) -> None:
+    page = open_page(f"{address}/{path}")
+    for _ in range(20):  # from before the grid is ready on
+        page.keyboard.press("j")
+    settled(page)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**/api/v1/{path}?*", hold)
+    with page.expect_request(f"**/api/v1/{path}?*"):
+        page.evaluate(SORTED)
+        for _ in range(20):
+            page.keyboard.press("j")
+    page.wait_for_function(BLANK)
+    cells = page.locator(".ag-center-cols-container .ag-cell")
+    bar = "e => getComputedStyle(e, '::after').height"  # in the place of the text
+    assert cells.first.evaluate(bar) == "10px"
+    page.keyboard.press("Enter")
+    for route in held:
+        route.continue_()
+    page.unroute_all()
+    page.evaluate("cotenant.grid().api.ensureIndexVisible(0)")  # the keys have walked down
+    settled(page)
+    assert cells.first.evaluate(bar) == "auto"
+    assert page.url == f"{address}/{path}"
 
 
 def test_a_drawer_opens_before_its_words_are_here_and_has_its_charts_in_the_end(open_page: Open, address: str) -> None:

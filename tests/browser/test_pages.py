@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from changes.decide.patches import kubectl_command
 from cotenant.core.adapters.store import Store
@@ -330,47 +330,6 @@ def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
-
-
-SORTED = """() => {
-    const { api } = cotenant.grid();
-    const column = api.getAllDisplayedColumns().find(c => c.getColDef().sortable !== false && !c.getSort());
-    api.applyColumnState({ state: [{ colId: column.getColId(), sort: 'asc' }], defaultState: { sort: null } }); }"""
-"""Another order than the list's own: all of its rows are asked for."""
-BLANK = """() => {
-    const rows = [...document.querySelectorAll('.ag-center-cols-container .ag-row')];
-    return rows.length > 1 && !rows.some(row => row.textContent); }"""
-"""Rows are there, and none has content."""
-
-
-@pytest.mark.parametrize("path", ["recommendations", *full("workloads", "nodes", "pods")])
-def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, address: str, path: str) -> None:
-    page = open_page(f"{address}/{path}")
-    for _ in range(20):  # from before the grid is ready on
-        page.keyboard.press("j")
-    settled(page)
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route(f"**/api/v1/{path}?*", hold)
-    with page.expect_request(f"**/api/v1/{path}?*"):
-        page.evaluate(SORTED)
-        for _ in range(20):
-            page.keyboard.press("j")
-    page.wait_for_function(BLANK)
-    cells = page.locator(".ag-center-cols-container .ag-cell")
-    bar = "e => getComputedStyle(e, '::after').height"  # in the place of the text
-    assert cells.first.evaluate(bar) == "10px"
-    page.keyboard.press("Enter")
-    for route in held:
-        route.continue_()
-    page.unroute_all()
-    page.evaluate("cotenant.grid().api.ensureIndexVisible(0)")  # the keys have walked down
-    settled(page)
-    assert cells.first.evaluate(bar) == "auto"
-    assert page.url == f"{address}/{path}"
 
 
 def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: str) -> None:

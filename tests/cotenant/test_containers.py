@@ -17,7 +17,7 @@ from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.progress import Silent
-from cotenant.core.model.sparse_usage import SparseUsage
+from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.recommender import FindingSettings, RecommenderSettings

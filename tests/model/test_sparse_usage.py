@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.sparse_usage import SparseUsage, Stretch, of_stretches, sparse
+from cotenant.core.model.usage.sparse_usage import SparseUsage, Stretch, of_stretches, sparse
 from cotenant.core.model.usage.usage import FloatMatrix, Statistic, TimeGrid, Usage
 
 CELLS = st.one_of(st.just(np.nan), st.floats(0, 1e6, width=32))

@@ -18,11 +18,11 @@ from cotenant.core.model.identity import ClusterRef, NodeRef, PodContainerRef, W
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import MeasuredResource, Resource
-from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.portrait import Pattern, Portraits
 from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WeekDecomposition, Weeks
 from forecasting.learned import Learned

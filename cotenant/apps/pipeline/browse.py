@@ -16,9 +16,9 @@ from cotenant.core.model.cluster import EventKind, Node
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.sparse_usage import AnyUsage
 from cotenant.core.model.table import Kind, Table
 from cotenant.core.model.usage.histogram import HistogramBatch
+from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
 from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
 from cotenant.core.settings.sections.recommender import ReclaimableSettings

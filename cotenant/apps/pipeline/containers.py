@@ -1,7 +1,7 @@
 """Recommendations and findings of every container, some workloads at a time.
 
 Strategies, back-tests and findings look at the series of every pod. As matrices these are large where pods come and go
-(`model.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
+(`model.usage.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
 a bounded number of workloads, two such groups side by side, with the same outcome as for all of them at once.
 """
 

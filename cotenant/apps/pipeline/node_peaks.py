@@ -22,7 +22,7 @@ from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, Usage
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks

@@ -15,7 +15,7 @@ from cotenant.core.model.colocation.reclaimable import Reclaimable
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.sparse_usage import AnyUsage
+from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks

@@ -15,8 +15,8 @@ from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.sparse_usage import AnyUsage, SparseUsage
 from cotenant.core.model.threads import side_by_side
+from cotenant.core.model.usage.sparse_usage import AnyUsage, SparseUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 

@@ -23,8 +23,8 @@ from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.sparse_usage import SparseUsage
 from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import (
     DAY_SECONDS,
     FIVE_MINUTES_SECONDS,

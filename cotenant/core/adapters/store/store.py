@@ -30,9 +30,9 @@ from cotenant.core.adapters.store.series_index import SeriesIndices
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData, StoreError, UsageError
 from cotenant.core.model.identity import FOLDER_NAME_FIX, fits_folder
-from cotenant.core.model.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 
 QUALITY_RECORDS_KEPT: Final = 100
