@@ -336,7 +336,8 @@ def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: 
     page = settled(open_page(address))
 
     def ink() -> str:
-        return str(page.evaluate("getComputedStyle(document.querySelector('#band-figure .ytick text')).fill"))
+        tick = page.locator("#band-figure .ytick text").first  # waited for: a figure draws its axes in its own time
+        return str(tick.evaluate("e => getComputedStyle(e).fill"))
 
     light = ink()
     page.keyboard.press("t")
