@@ -32,9 +32,9 @@ FULLEST: Final = 0.98
 class Interference:
     """Constants of the model, all shares or factors >= 0; they are assumptions until a real node's p99 fits them."""
 
-    tail_weight: float = 3.0
-    preemption_leak: float = 0.03
-    hardware_share: float = 0.05
+    tail_weight: float = 4.9
+    preemption_leak: float = 0
+    hardware_share: float = 0.2
     reclaim_penalty: float = 0.5
     reclaim_start: float = 0.9
 
