@@ -107,6 +107,8 @@ def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) 
     acted, shown_mark, ref = state
     everything = known(view)
     now = view.now_seconds()
+    if acted and now - acted >= plan_acts.AFTER_SECONDS:
+        plan_acts.forget(("plan-acted", "plan-new-acted") if path == PATH else ("plan-acted",))
     busy = now - acted < plan_acts.AFTER_SECONDS or story.moving(everything.plans, now)
     pace = plan_acts.FAST_MILLISECONDS if busy else plan_acts.SLOW_MILLISECONDS
     mark = f"{story.seen(everything.plans, now)}{'!' if everything.trouble else ''}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dash import ALL, Dash, Input, Output, State, ctx, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, no_update, set_props
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Person, Right
@@ -85,23 +85,13 @@ def register(app: Dash, view: View) -> None:
     _register_edit(app, view)
     _register_new(app, view)
     _register_make(app, view)
-    for place in ("plan-acted", "plan-new-acted"):
-        _register_outlived(app, view, place)
 
 
-def _register_outlived(app: Dash, view: View, place: str) -> None:
-    """A message says what was true when somebody acted; soon the plan's standing, drawn again and again, says it."""
-
-    @app.callback(
-        Output(place, "children", allow_duplicate=True),
-        Input("plans-tick", "n_intervals"),
-        State(place, "children"),
-        State("plans-acted", "data"),
-        prevent_initial_call=True,
-    )
-    def _outlived(_ticks: int | None, shown: Any, acted_seconds: float | None) -> Any:
-        over = bool(shown) and view.now_seconds() - (acted_seconds or 0.0) >= AFTER_SECONDS
-        return None if over else no_update
+def forget(places: Sequence[str]) -> None:
+    """Take a message away: it says what was true when somebody acted; the plan's standing, drawn again, says it."""
+    for place in places:
+        set_props(place, {"children": None})
+    set_props("plans-acted", {"data": 0})
 
 
 def _register_open(app: Dash, view: View) -> None:

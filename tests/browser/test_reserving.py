@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from dashboard.app import create_app
 from dashboard.frame.view import DashboardContext
+from dashboard.reservations import callbacks as plan_acts
 from dashboard.sources.source import StoreSource
 from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
@@ -234,6 +236,39 @@ def test_a_plan_is_approved_by_keys_alone(
     assert hand.actions <= MOST_ACTIONS
     assert found.spec("deployment-web")["approval"]["scope"] == "Once"
     assert found.spec("deployment-web")["approval"]["by"] == "ann"
+
+
+NARROW: Final = {"width": 1366, "height": 768}
+LOOK: Final = '"changedPropIds":["plans-tick.n_intervals"]'
+COVERED: Final = """() => {
+    const box = document.getElementById("said").getBoundingClientRect();
+    return [...document.querySelectorAll("main button, main .page-head a")].filter((it) => {
+        const own = it.getBoundingClientRect();
+        return it.checkVisibility() && own.left < box.right && box.left < own.right
+            && own.top < box.bottom && box.top < own.bottom;
+    }).map((it) => it.textContent);
+}"""
+
+
+def test_what_an_act_answered_covers_no_button_and_goes_without_a_call_of_its_own(
+    open_page: Open, acting: tuple[Scene, str]
+) -> None:
+    found, url = acting
+    page = at_plans(open_page(f"{url}/reservations", size=NARROW))
+    page.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_role("button", name="Approve now", exact=True).click()
+    expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web")
+    assert page.evaluate(COVERED) == []
+    page.get_by_role("button", name="New plan").click(timeout=5_000)  # refused while something lies above it
+    expect(page.locator("#plan-done")).to_be_visible()
+    looks: list[str] = []
+    page.on("request", lambda it: looks.append(it.post_data or "") if LOOK in (it.post_data or "") else None)
+    with page.expect_request(lambda it: LOOK in (it.post_data or "")):
+        found.clock.seconds += plan_acts.AFTER_SECONDS
+    expect(page.locator("#plan-done")).to_have_count(0)
+    # Every look asks once: as many calls as different counts of ticks.
+    counts = [re.findall(r'"id":"plans-tick","property":"n_intervals","value":(\d+)', body)[0] for body in looks]
+    assert len(counts) == len(set(counts)) > 0
 
 
 def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_it_rests_on(
