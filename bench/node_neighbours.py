@@ -1,6 +1,6 @@
 """Noisy neighbours: what a service and batch get on a stock node, by one line of shell, and with the node agent.
 
-.venv/bin/python -m bench.node_neighbours [--rounds 3] [--seconds 2]        (--rounds 1 --seconds 1 tries it)
+.venv/bin/python -m bench.node_neighbours [--rounds 3] [--seconds 4]        (--rounds 1 --seconds 1 tries it)
 
 Three kinds of batch (CPU burners, memory streamers, page-cache writers; four processes each) beside a loop that takes
 30 % or 70 % of a core. Every round runs every way once and begins with another one, so that none always comes last; p99
@@ -244,7 +244,7 @@ def _cpu_seconds(at: Scene) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help=f"fewer than {FEWEST_ROUNDS} record nothing")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of one way in one round")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one way in one round")
     options = parser.parse_args()
     if why := missing():
         print(f"node_neighbours: not measured: {why}", file=sys.stderr)
