@@ -8,7 +8,7 @@ rest of the machine uses, and nothing else of the real one:
     allowed  = the node agent's own formulas of target and of CPUs or quota
     batch    = min(allowed, limit of the batch pod, cores - online - system)
     goodput  = batch * batch_progress(online / cores)
-    p99      = p99 alone * latency_ratio(online + system, batch)
+    p99      = p99 alone * latency_ratio(online + system, batch, by quota or not)
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GRID: Final[Mapping[str, Sequence[float]]] = {
     "preemption_leak": [round(0.01 * n, 2) for n in range(41)],
     "hardware_share": [round(0.01 * n, 2) for n in range(41)],
 }
-CONSTANTS: Final = ("tail_weight", *GRID)
+CONSTANTS: Final = ("tail_weight", *GRID, "quota_penalty")
 FITTED_CONSTANT: Final = "fitted constant "
 TAIL_WEIGHTS: Final = [round(0.1 * n, 1) for n in range(101)]
 
@@ -102,24 +102,27 @@ def _simulated(phase: Phase, model: Interference, cores: int, limit_cores: float
         allowed = allowed_cores(phase.policy, cores, online, phase.system_cores)
         batch = max(min(allowed, limit_cores, cores - online - phase.system_cores), 0.0)
     progress = float(batch_progress(model, np.array([online / cores]))[0])
-    ratio = p99_ratio(model, cores, online + phase.system_cores, batch)
+    ratio = p99_ratio(model, cores, online + phase.system_cores, batch, by_quota=phase.policy == QUOTA)
     return replace(
         phase, online_cores=online, batch_cores=batch, goodput_cores=batch * progress, p99_ms=alone.p99_ms * ratio
     )
 
 
-def p99_ratio(model: Interference, cores: int, online_cores: float, batch_cores: float) -> float:
+def p99_ratio(
+    model: Interference, cores: int, online_cores: float, batch_cores: float, *, by_quota: bool = False
+) -> float:
     """The model's p99 with batch over that without it, memory being no matter."""
     one = np.array([float(cores)])
     empty = np.zeros(1)
     shares = (np.array([online_cores / cores]), np.array([batch_cores / cores]))
-    return float(latency_ratio(model, one, *shares, (empty, empty))[0])
+    return float(latency_ratio(model, one, *shares, (empty, empty), by_quota=by_quota)[0])
 
 
 def fitted(real: Day, cores: int) -> Interference:
     """Constants that explain the fitted levels best, by squared differences of logarithms, on a grid.
 
-    tail_weight by how p99 alone grows with load; leak and share of hardware by p99 with batch over p99 alone.
+    tail_weight by how p99 alone grows with load; leak and share of hardware by p99 with batch over p99 alone under the
+    default policy; the penalty of a quota by what they leave unexplained under the other one.
     """
     levels = [phase for phase in real if phase.load_percent in FITTED]
     alone = {phase.load_percent: phase for phase in levels if phase.policy == ALONE}
@@ -133,25 +136,25 @@ def fitted(real: Day, cores: int) -> Interference:
             for load, p in alone.items()
         )
 
-    weight = min(TAIL_WEIGHTS, key=growth_error)
-    with_batch = [phase for phase in levels if phase.policy != ALONE]
-
-    def ratio_error(model: Interference) -> float:
-        return sum(
+    def unexplained(model: Interference, policy: str) -> list[float]:
+        """Logarithms of p99 over that of the model without a quota's penalty."""
+        return [
             math.log(
                 phase.p99_ms
                 / alone[phase.load_percent].p99_ms
                 / p99_ratio(model, cores, phase.online_cores + phase.system_cores, phase.batch_cores)
             )
-            ** 2
-            for phase in with_batch
-        )
+            for phase in _of(levels, policy)
+        ]
 
+    weight = min(TAIL_WEIGHTS, key=growth_error)
     candidates = [
         Interference(tail_weight=weight, **dict(zip(GRID, values, strict=True)))
         for values in itertools.product(*GRID.values())
     ]
-    return min(candidates, key=ratio_error)
+    best = min(candidates, key=lambda model: sum(rest**2 for rest in unexplained(model, DEFAULT)))
+    penalty = math.exp(statistics.mean(unexplained(best, QUOTA))) - 1
+    return replace(best, quota_penalty=max(round(penalty, 2), 0.0))
 
 
 def _multiplier(model: Interference, cores: int, online_ratio: float) -> float:

@@ -32,7 +32,7 @@ from cotenant.apps.experiment.interference import Interference, latency_multipli
 
 CORES = 2
 LIMIT = 2.0
-MODEL = Interference(tail_weight=4.0, preemption_leak=0.1, hardware_share=0.07)
+MODEL = Interference(tail_weight=4.0, preemption_leak=0.1, hardware_share=0.07, quota_penalty=0.3)
 
 
 def alone_ms(load: int) -> float:

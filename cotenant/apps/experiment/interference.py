@@ -8,6 +8,9 @@
                  1 + hardware_share * batch ratio
     memory     : direct reclaim as memory fills up: 1 + reclaim_penalty * max(0, (m - start) / (1 - start))
 
+and, only where a quota holds batch back instead of a list of CPUs, times 1 + quota_penalty: what a quota has stopped
+comes back on all CPUs at once in each of its periods, whatever its weight.
+
 Batch runs in the best-effort tier, whose weight is the smallest, so that latency-sensitive tasks see little of its CPU
 time (`preemption_leak`); what remains is shared hardware. Sources: H. Sakasegawa, "An approximation formula
 L_q = a rho^b / (1 - rho)" (1977); D. Lo et al., "Heracles" (ISCA 2015), for shared hardware as the rest that CPU
@@ -35,6 +38,7 @@ class Interference:
     tail_weight: float = 4.9
     preemption_leak: float = 0
     hardware_share: float = 0.2
+    quota_penalty: float = 0.4
     reclaim_penalty: float = 0.5
     reclaim_start: float = 0.9
 
@@ -59,14 +63,21 @@ def latency_multiplier(
 
 
 def latency_ratio(
-    model: Interference, cores: Floats, online_ratio: Floats, batch_ratio: Floats, memory_ratios: tuple[Floats, Floats]
+    model: Interference,
+    cores: Floats,
+    online_ratio: Floats,
+    batch_ratio: Floats,
+    memory_ratios: tuple[Floats, Floats],
+    *,
+    by_quota: bool = False,
 ) -> Floats:
     """p99 with batch over p99 without it, (nodes,), at least 1 where batch adds memory.
 
-    memory_ratios: with batch, without it.
+    memory_ratios: with batch, without it; by_quota: policy `cfsQuota` holds batch back, instead of `cpuset`.
     """
     alone = latency_multiplier(model, cores, online_ratio, np.zeros_like(batch_ratio), memory_ratios[1])
-    result: Floats = latency_multiplier(model, cores, online_ratio, batch_ratio, memory_ratios[0]) / alone
+    stopped = 1 + model.quota_penalty * (batch_ratio > 0) * by_quota
+    result: Floats = latency_multiplier(model, cores, online_ratio, batch_ratio, memory_ratios[0]) / alone * stopped
     return result
 
 
