@@ -29,7 +29,9 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid,
 from cotenant.core.model.views import PLANS
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
+from forecasting import plugins
 from forecasting.engine import STEP_SECONDS, forecast
+from forecasting.remembering import Remembering
 from profiler import portrait
 from recommender.money import prices
 from recommender.plans.lead import lead
@@ -253,6 +255,8 @@ def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) 
     refs = tuple(recent.refs[i] for i in rows)
     values = recent.values[rows]
     in_force = np.full((*values.shape, len(LEVELS)), np.nan, dtype=np.float32)
+    # most back-tests of one rehearsed day are those of the day before it
+    members = [Remembering(member) for member in plugins.members(tuple(own.plugins))]
     every, factor = _REHEARSE_SECONDS // step, STEP_SECONDS // step
     end = recent.grid.end_seconds // STEP_SECONDS * STEP_SECONDS
     for back in range(settings.plans.backtest_days * DAY_SECONDS // _REHEARSE_SECONDS, 0, -1):
@@ -262,7 +266,7 @@ def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) 
         grid = TimeGrid(recent.grid.start_seconds, step, cut)
         past = Usage(refs, grid, values[:, :cut], recent.resource, recent.statistic)
         portraits = portrait.build(refs, np.arange(len(refs)), past, settings.portrait)
-        quantiles = forecast(past, portraits, lean, fine=False).quantiles
+        quantiles = forecast(past, portraits, lean, members, fine=False).quantiles
         slots = np.arange(cut, min(cut + every, values.shape[1]))
         in_force[:, slots] = quantiles[:, (slots - cut) // factor]
     return in_force
