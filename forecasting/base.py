@@ -49,7 +49,15 @@ def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
 
 def in_order(answer: Array) -> Array:
     """Levels (..., L) non-decreasing and >= 0: each is at least the one below it."""
-    ordered = np.maximum(answer, np.float32(0))
-    for level in range(1, ordered.shape[-1]):  # ten passes over columns beat accumulate over short rows
-        np.maximum(ordered[..., level], ordered[..., level - 1], out=ordered[..., level])
+    ordered = np.maximum(answer, np.float32(0), order="C")
+    rows = ordered.reshape(-1, ordered.shape[-1])  # a view, in this order
+    falls = np.empty(rows.shape, dtype=bool)
+    np.less(rows.ravel()[1:], rows.ravel()[:-1], out=falls.ravel()[1:])
+    falls[:, 0] = False  # compared with another row
+    if falls.any():  # hardly a row of most members' answers
+        wrong = np.flatnonzero(falls.any(axis=1))
+        part = rows[wrong]
+        for level in range(1, part.shape[1]):  # ten passes over columns beat accumulate over short rows
+            np.maximum(part[:, level], part[:, level - 1], out=part[:, level])
+        rows[wrong] = part
     return ordered

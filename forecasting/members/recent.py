@@ -33,4 +33,4 @@ class RecentQuantiles:
         tail = history[:, max(0, history.shape[1] - int(np.ceil(_HALF_LIVES_KEPT * half_life))) :]
         age = np.arange(tail.shape[1])[::-1]
         flat = weighted_quantiles(tail, np.exp2(-age / half_life), LEVEL_ARRAY)
-        return conform(np.repeat(flat[:, None, :], horizon, axis=1), history)
+        return np.repeat(conform(flat[:, None, :], history), horizon, axis=1)

@@ -41,8 +41,11 @@ def _last_seasons(history: FloatMatrix, season: int, horizon: int) -> FloatMatri
     seasons = -(-history.shape[1] // season)
     padded = np.pad(history, ((0, 0), (seasons * season - history.shape[1], 0)), constant_values=np.nan)
     newest = np.full((len(history), season), np.nan, dtype=np.float32)
-    for past in np.split(padded, seasons, axis=1) if seasons else ():
-        newest = np.where(np.isnan(past), newest, past)
+    for past in reversed(np.split(padded, seasons, axis=1) if seasons else ()):
+        gap = np.isnan(newest)
+        if not gap.any():
+            break
+        np.copyto(newest, past, where=gap)
     return newest[:, np.arange(horizon) % season]
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
-from forecasting.empirical import row_quantiles
+from forecasting.empirical import filled, known, row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -78,8 +78,7 @@ class ShiftedProfile:
 
 def _unit(history: FloatMatrix) -> Floats:
     """A tenth of the mean of each series, (n, 1): amounts well below it count as alike; 1 where it is 0."""
-    present = ~np.isnan(history)
-    mean = np.where(present, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
+    mean = filled(history).sum(axis=1, dtype=np.float64) / np.maximum(known(history), 1)
     unit: Floats = np.where(mean > 0, mean / 10, 1.0)[:, None]
     return unit
 
@@ -98,9 +97,8 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     tail = history[:, max(0, history.shape[1] - day_count * day) :]
     padded = np.pad(tail, ((0, 0), (day_count * day - tail.shape[1], 0)), constant_values=np.nan)
     ordered = np.sort(padded.reshape(len(history), day_count, day).transpose(0, 2, 1), axis=2)  # NaN goes last
-    known = ~np.isnan(ordered)
-    weights = _mid_weights(day_count).astype(history.dtype)[known.sum(axis=2)]
-    middle = np.einsum("nsd,nsd->ns", np.where(known, ordered, 0), weights)
+    weights = _mid_weights(day_count).astype(history.dtype)[known(ordered)]
+    middle = np.einsum("nsd,nsd->ns", filled(ordered), weights)
     around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
     present = ~np.isnan(around)
     smooth: Floats = np.divide(
@@ -130,13 +128,12 @@ def decayed(residual: Floats, half_life: float) -> Array:
         return np.empty(residual.shape, dtype=np.float32)
     decay = 0.5 ** (1 / half_life)
     present = ~np.isnan(residual)
-    count = present.cumsum(axis=1)
+    count = present.cumsum(axis=1, dtype=np.int32)
     # the filter runs over what is present, moved together; gaps then take what came before them
     together = np.zeros(residual.shape, dtype=np.float32)
     together[np.arange(residual.shape[1]) < count[:, -1:]] = residual[present]
     level = np.pad(_filtered(together, decay), ((0, 0), (1, 0)), constant_values=np.nan)
-    count += np.arange(len(level))[:, None] * level.shape[1]
-    return level.ravel().take(count)
+    return level.ravel().take(count + np.arange(len(level))[:, None] * level.shape[1])
 
 
 def _filtered(values: Array, decay: float) -> Array:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
-from forecasting.empirical import row_quantiles
+from forecasting.empirical import filled, known, row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -86,9 +86,8 @@ def _standardised(history: FloatMatrix) -> Array:
 
 def _mean(values: Floats) -> Floats:
     """Mean of each row without gaps, (n, 1), 0 where nothing is known."""
-    present = ~np.isnan(values)
-    total = np.where(present, values, 0.0).sum(axis=1, keepdims=True, dtype=np.float64)
-    mean: Floats = total / np.maximum(present.sum(axis=1, keepdims=True), 1)
+    total = filled(values).sum(axis=1, keepdims=True, dtype=np.float64)
+    mean: Floats = total / np.maximum(known(values), 1)[:, None]
     return mean
 
 
@@ -98,7 +97,7 @@ def _unlike(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
     away = np.empty_like(total)
     first = int(moments[0])
     # gaps are far from everything, those of now also from those of then
-    now, units = np.nan_to_num(units[:, -day // 2 :], nan=-_GAP), np.nan_to_num(units, nan=_GAP)
+    now, units = filled(units[:, -day // 2 :], -_GAP), filled(units, _GAP)
     for back in range(1, day // 2 + 1):
         np.subtract(units[:, first - back : first - back + len(moments)], now[:, -back, None], out=away)
         np.square(away, out=away)
