@@ -74,27 +74,23 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
     return (*of_members, *recent, *own, "p10 of the mixture", "p90 of the mixture", "p95 of the mixture", "log scale")
 
 
-def features(moment: BoosterInput, scale: Floats) -> Array:
-    """Columns (n, H, F) of every slot ahead, in units of `scale` from the mixture's median."""
-    count, slots = moment.path.shape[:2]
-    unit, centre = scale[:, None, None], moment.path[:, :, _MIDDLE, None]
-    of_members = [
-        (np.moveaxis(moment.forecasts[..., level], 0, -1) - centre) / unit for level in (_MIDDLE, _LOW, _HIGH)
-    ]
-    recent = np.stack([_mean(moment.history[:, -k:]) for k in _RECENT_SLOTS], axis=1)[:, None, :]
-    own = np.stack([_spread(moment.history[:, -48:]), _mean(moment.history), _spread(moment.history[:, -4:])], axis=1)
-    band = moment.path[:, :, (_LOW, _HIGH, _UPPER)] - centre
-    shape = (count, slots, 1)
+def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] | None = None) -> Array:
+    """Columns (rows, F) of every slot ahead or those drawn (n, H), in units of `scale` from the mixture's median."""
+    size = moment.path.shape[:2]
+    row, slot = np.divmod(np.arange(size[0] * size[1]), size[1]) if drawn is None else np.nonzero(drawn)
+    unit, centre = scale[row], moment.path[row, slot, _MIDDLE]
+    recent = [_mean(moment.history[:, -k:]) for k in _RECENT_SLOTS]
+    own = (_spread(moment.history[:, -48:]), _mean(moment.history), _spread(moment.history[:, -4:]))
     columns = (
-        *of_members,
-        (recent - centre) / unit,
-        np.broadcast_to(own[:, None, :] / unit, (count, slots, 3)),
-        np.broadcast_to(moment.stride * np.arange(slots)[None, :, None], shape),
-        band / unit,
-        np.broadcast_to(np.log(unit / moment.base[:, None, None]), shape),
+        *((one[row, slot] - centre) / unit for level in (_MIDDLE, _LOW, _HIGH) for one in moment.forecasts[..., level]),
+        *((mean[row] - centre) / unit for mean in recent),
+        *(one[row] / unit for one in own),
+        moment.stride * slot,
+        *((moment.path[row, slot, level] - centre) / unit for level in (_LOW, _HIGH, _UPPER)),
+        np.log(scale / moment.base)[row],
     )
-    joined: Array = np.concatenate(columns, axis=2).clip(-_ABSURD, _ABSURD).astype(np.float32)
-    return joined
+    # trees are grown and asked by column
+    return np.stack([column.clip(-_ABSURD, _ABSURD).astype(np.float32) for column in columns]).T
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +110,7 @@ class Booster:
         return np.concatenate(parts) if parts else np.empty(moment.path.shape, dtype=np.float32)
 
     def _quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
-        columns = features(moment, scale)
-        away = self.trees.predict(columns.reshape(-1, columns.shape[2])).reshape(*columns.shape[:2], -1)
+        away = self.trees.predict(features(moment, scale)).reshape(*moment.path.shape[:2], -1)
         path = moment.path[:, :, _MIDDLE, None] + _every_level(away) * scale[:, None, None]
         path[:, :, _HIGH + 1 :] += moment.path[:, :, _HIGH + 1 :] - moment.path[:, :, _HIGH, None]
         return in_order(path.astype(np.float32))
@@ -147,7 +142,7 @@ def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
 def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
     scale = scale_of(moment.path, moment.base)
     target = (actual - moment.path[:, :, _MIDDLE]) / scale[:, None]
-    columns = [features(moment.rows(some), scale[some])[drawn[some]] for some in _blocks(len(scale))]
+    columns = [features(moment.rows(some), scale[some], drawn[some]) for some in _blocks(len(scale))]
     return np.concatenate(columns), np.clip(target[drawn], -_FARTHEST, _FARTHEST)
 
 

@@ -90,7 +90,7 @@ def test_every_column_has_a_name_and_a_finite_value() -> None:
     moment = moment_of(1)[0]
     moment.history[3] = np.nan
     columns = features(moment, np.full(SERIES, 1e-30))
-    assert columns.shape[2] == len(feature_names(["a", "b", "c"]))
+    assert columns.shape[1] == len(feature_names(["a", "b", "c"]))
     assert np.isfinite(columns).all()
 
 
