@@ -133,7 +133,8 @@ def decayed(residual: Floats, half_life: float) -> Array:
     together = np.zeros(residual.shape, dtype=np.float32)
     together[np.arange(residual.shape[1]) < count[:, -1:]] = residual[present]
     level = np.pad(_filtered(together, decay), ((0, 0), (1, 0)), constant_values=np.nan)
-    return level.ravel().take(count + np.arange(len(level))[:, None] * level.shape[1])
+    levels: Array = level.ravel().take(count + np.arange(len(level))[:, None] * level.shape[1])
+    return levels
 
 
 def _filtered(values: Array, decay: float) -> Array:
