@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating[Any]]
+
+_LAST: Final = np.iinfo(np.int32).max
 
 
 def row_quantiles(values: Floats, levels: Floats) -> Array:
@@ -36,7 +38,8 @@ def known(values: Floats) -> npt.NDArray[np.intp]:
     """How many values along the last axis are no gap, (...)."""
     # sums of so short whole numbers take a quarter of the time; none of our rows is as long as they count
     short = np.uint16 if values.shape[-1] <= np.iinfo(np.uint16).max else np.intp
-    return (~np.isnan(values)).sum(axis=-1, dtype=short).astype(np.intp)
+    count: npt.NDArray[np.intp] = (~np.isnan(values)).sum(axis=-1, dtype=short).astype(np.intp)
+    return count
 
 
 def filled(values: Floats, gap: float = 0.0) -> Floats:
@@ -73,14 +76,31 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
     """
     if not values.shape[-1]:
         return np.full((len(values), len(levels)), np.nan, dtype=np.float32)
-    order = np.argsort(values, axis=-1)
-    ordered = np.take_along_axis(values, order, axis=-1)
-    mass = np.take_along_axis(np.where(np.isnan(values), 0.0, weights), order, axis=-1).cumsum(axis=-1)
-    last = np.maximum(known(values) - 1, 0)
+    order, count = _order(values), known(values)
+    mass = weights.take(order) if weights.ndim == 1 else np.take_along_axis(weights, order, axis=-1)
+    mass[np.arange(values.shape[-1]) >= count[:, None]] = 0  # gaps are last
+    mass = mass.cumsum(axis=-1)
     # a rounding error must not lift the answer to the next value
-    index = np.minimum(_lower(mass, (levels - 1e-12) * mass[:, -1:]), last[:, None])
-    quantiles: Array = np.take_along_axis(ordered, index, axis=-1).astype(np.float32)
+    index = np.minimum(_lower(mass, (levels - 1e-12) * mass[:, -1:]), np.maximum(count - 1, 0)[:, None])
+    quantiles: Array = np.take_along_axis(values, np.take_along_axis(order, index, axis=-1), axis=-1).astype(np.float32)
     return quantiles
+
+
+def _order(values: Floats) -> npt.NDArray[np.integer[Any]]:
+    """Places of the values in each row (n, k) from the lowest to the highest, gaps last.
+
+    Single precision numbers are sorted in a third of the time as whole numbers that hold their bits and their place.
+    """
+    if values.dtype != np.float32:
+        return np.argsort(values, axis=-1)
+    bits = (values + np.float32(0)).view(np.int32)  # -0 has other bits than 0
+    low, high = (1, 0) if sys.byteorder == "big" else (0, 1)
+    pairs = np.empty((*values.shape, 2), dtype=np.int32)
+    pairs[..., low] = np.arange(values.shape[-1], dtype=np.int32)
+    pairs[..., high] = np.where(bits < 0, bits ^ np.int32(_LAST), bits)  # of two negative numbers the higher has less
+    pairs[..., high][np.isnan(values)] = _LAST
+    order: npt.NDArray[np.int32] = np.sort(pairs.view(np.int64)[..., 0], axis=-1)[..., None].view(np.int32)[..., low]
+    return order
 
 
 def smooth_quantiles(values: Array, weights: Array, levels: Floats) -> Array:

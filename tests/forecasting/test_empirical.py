@@ -42,6 +42,21 @@ def test_whole_weights_are_repetitions(matrix: np.ndarray, data: st.DataObject) 
             assert np.isnan(row).all()
 
 
+@given(
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 3), st.integers(1, 30)),
+        elements=st.one_of(st.sampled_from([np.nan, -np.nan, -0.0, 0.0, np.inf]), st.floats(-100, 100, width=32)),
+    )
+)
+def test_numbers_of_single_precision_have_the_weighted_quantiles_of_the_same_numbers_in_double(
+    matrix: np.ndarray,
+) -> None:
+    weights = np.exp2(-np.arange(matrix.shape[1])[::-1] / 8)
+    found = weighted_quantiles(matrix, weights, LEVELS)
+    np.testing.assert_array_equal(found, weighted_quantiles(matrix.astype(np.float64), weights, LEVELS))
+
+
 def test_rows_without_columns_have_no_quantile() -> None:
     assert np.isnan(row_quantiles(np.empty((2, 0)), LEVELS)).all()
     assert np.isnan(weighted_quantiles(np.empty((2, 0)), np.empty(0), LEVELS)).all()
