@@ -26,7 +26,6 @@ from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
 
 DAYS: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "": "for good"}
-FOR_GOOD: Final = ""
 RECALL: Final = "recall-asked"
 """What *Show again* asks for: {"ref": a workload's name}."""
 MOST_WORKLOADS: Final = 1_000
@@ -54,16 +53,7 @@ def dialog() -> Component:
         dcc.Store(id=select_bar.PUT_OFF),
         dcc.Store(id=RECALL),
     ]
-    return dmc.Modal(
-        html.Div(parts, className="dialog"),
-        id="put-off",
-        title="Snooze or dismiss",
-        opened=False,
-        size="md",
-        keepMounted=True,
-        zIndex=400,
-        closeButtonProps={"aria-label": "Close"},
-    )
+    return panels.dialog("put-off", "Snooze or dismiss", parts, "md")
 
 
 def one(view: View, ref: WorkloadRef) -> Component:

@@ -43,6 +43,34 @@ def panel(title: str, *children: Any, aside: Any = None, note: str = "", id_: st
     return html.Section([head, *lead, *children], className="panel", **({"id": id_} if id_ else {}))
 
 
+def drawer(id_: str, title: str, content: Component, *, width: int) -> Component:
+    """A closed drawer on the right; width in pixels."""
+    return dmc.Drawer(
+        content,
+        id=id_,
+        opened=False,
+        position="right",
+        size=width,
+        title=title,
+        closeButtonProps={"aria-label": "Close"},
+        transitionProps={"duration": 120},
+    )
+
+
+def dialog(id_: str, title: str, parts: Sequence[Component], size: str) -> Component:
+    """A closed dialog above every drawer; its parts are in the page from the start, where callbacks reach them."""
+    return dmc.Modal(
+        html.Div(parts, className="dialog"),
+        id=id_,
+        title=title,
+        opened=False,
+        size=size,
+        keepMounted=True,
+        zIndex=400,
+        closeButtonProps={"aria-label": "Close"},
+    )
+
+
 def figure(chart: Chart, id_: str, height: int) -> Component:
     """A chart, with its summary as accessible name and as a line of text below."""
     graph = dcc.Graph(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.changes.tables import CHANGES, moves
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.text import visible
@@ -28,6 +28,8 @@ from dashboard.tables.list_page import Listing
 
 NEWS: Final = "changes-news"
 SECONDS_PER_MINUTE: Final = 60.0
+ChangeAct = Callable[[ChangeService, Person, str], Sequence[ChangeStatus]]
+"""An act of the person on the change of an id, through the service; the changes that it touched, as they are then."""
 SHOWN: Final = (
     "time", "state", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "verdict",
     "saved_cpu", "saved_memory", "batch", "words",
@@ -109,16 +111,8 @@ def render(view: View, search: str) -> Component:
         html.P("What was applied, its verdict, and the way back. Enter or click: the whole story."),
     ]
     side = html.Div(panels.guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status")
-    drawer = dmc.Drawer(
-        html.Div(panels.skeleton(60, 200, 200), id="change-told"),
-        id="change-drawer",
-        opened=False,
-        position="right",
-        size=760,
-        title="Change",
-        closeButtonProps={"aria-label": "Close"},
-        transitionProps={"duration": 120},
-    )
+    told = html.Div(panels.skeleton(60, 200, 200), id="change-told")
+    drawer = panels.drawer("change-drawer", "Change", told, width=760)
     stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in change_story.ASKED)]
     head = html.Div([*heading, side], className="page-head")
     return html.Div([head, body, drawer, _question(), *stores], className="page list-page")
@@ -143,16 +137,7 @@ def _question() -> Component:
         html.Div(buttons, className="dialog-acts"),
         dcc.Store(id="change-ids", data=[]),
     ]
-    return dmc.Modal(
-        html.Div(parts, className="dialog"),
-        id="change-question",
-        title="Roll back",
-        opened=False,
-        size="lg",
-        keepMounted=True,
-        zIndex=400,
-        closeButtonProps={"aria-label": "Close"},
-    )
+    return panels.dialog("change-question", "Roll back", parts, "lg")
 
 
 def ledger(view: View) -> Component:
@@ -332,56 +317,38 @@ def _register_acting(app: Dash, view: View) -> None:
         done = service.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
         return [False, _answered(view, done, "roll back")]
 
-    @app.callback(
-        Output(NEWS, "data", allow_duplicate=True),
-        Input(change_story.VERIFY, "data"),
-        State("url", "search"),
-        prevent_initial_call=True,
+    _register_act(
+        app, view, Right.ACCEPT, change_story.VERIFY, "verify yet", lambda service, who, id_: service.verify(who, [id_])
     )
-    @acts(view, Right.ACCEPT)
-    def _verify(request: Mapping[str, Any] | None, search: str | None) -> Any:
-        if not request:
-            return no_update
-        done = change_tables.required(view).verify(view.given.people(), [opened(search or "")])
-        return _answered(view, done, "verify yet")
-
-    @app.callback(
-        Output(NEWS, "data", allow_duplicate=True), Input(change_story.SETTLE, "data"), prevent_initial_call=True
+    _register_act(
+        app, view, Right.ADMINISTER, change_story.SETTLE, "settle", lambda service, who, _id: service.settle(who)
     )
-    @acts(view, Right.ADMINISTER)
-    def _settle(request: Mapping[str, Any] | None) -> Any:
-        if not request:
-            return no_update
-        done = change_tables.required(view).settle(view.given.people())
-        return _answered(view, done, "settle")
 
 
 def _register_seconding(app: Dash, view: View) -> None:
-    @app.callback(
-        Output(NEWS, "data", allow_duplicate=True),
-        Input(change_story.CONFIRM, "data"),
-        State("url", "search"),
-        prevent_initial_call=True,
+    _register_act(
+        app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
     )
-    @acts(view, Right.APPROVE)
-    def _confirm(request: Mapping[str, Any] | None, search: str | None) -> Any:
-        if not request:
-            return no_update
-        done = change_tables.required(view).confirm(view.given.people(), opened(search or ""))
-        return _answered(view, done, "confirm")
+    _register_act(
+        app, view, Right.ACCEPT, change_story.DECLINE, "decline", lambda service, who, id_: service.decline(who, id_)
+    )
+
+
+def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str, act: ChangeAct) -> None:
+    """An act on the opened change; `pressed`: the store that its button fills; `phrase`: what could not be done."""
 
     @app.callback(
         Output(NEWS, "data", allow_duplicate=True),
-        Input(change_story.DECLINE, "data"),
+        Input(pressed, "data"),
         State("url", "search"),
         prevent_initial_call=True,
     )
-    @acts(view, Right.ACCEPT)
-    def _decline(request: Mapping[str, Any] | None, search: str | None) -> Any:
+    @acts(view, right)
+    def _act(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:
             return no_update
-        done = change_tables.required(view).decline(view.given.people(), opened(search or ""))
-        return _answered(view, done, "decline")
+        done = act(change_tables.required(view), view.given.people(), opened(search or ""))
+        return _answered(view, done, phrase)
 
 
 def _answered(view: View, done: Sequence[ChangeStatus], act: str) -> str:

@@ -56,17 +56,9 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The page."""
-    lead = html.P(
-        "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
-    )
-    return html.Div(
-        [
-            html.Div([html.H1("Findings"), lead, panels.severity_legend()], className="page-head"),
-            panels.guarded(lambda: list_page.body(LIST, view, search)),
-            acting.awaited(view),
-        ],
-        className="page list-page",
-    )
+    lead = "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
+    head = [html.H1("Findings"), html.P(lead), panels.severity_legend()]
+    return list_page.page(LIST, view, search, head, acting.awaited(view))
 
 
 def register(app: Dash, view: View) -> None:

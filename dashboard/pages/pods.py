@@ -8,7 +8,6 @@ from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.views import PODS
-from dashboard.frame import panels
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import list_page
 from dashboard.tables.list_page import Listing
@@ -41,14 +40,8 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The page."""
-    lead = html.P("What each running pod asks for and uses now, and where. Enter or click: its workload's portrait.")
-    return html.Div(
-        [
-            html.Div([html.H1("Pods"), lead], className="page-head"),
-            panels.guarded(lambda: list_page.body(LIST, view, search)),
-        ],
-        className="page list-page",
-    )
+    lead = "What each running pod asks for and uses now, and where. Enter or click: its workload's portrait."
+    return list_page.page(LIST, view, search, [html.H1("Pods"), html.P(lead)])
 
 
 def register(app: Dash, view: View) -> None:

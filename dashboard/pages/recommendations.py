@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -148,21 +147,16 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a container."""
     lead = html.P("Per container and pod; deltas count all replicas. Enter or click: why; x selects, r reviews.")
-    drawer = dmc.Drawer(
-        html.Div(id="explanation"),
-        id="drawer",
-        opened=False,
-        position="right",
-        size=620,
-        title="Recommendation",
-        closeButtonProps={"aria-label": "Close"},
-        transitionProps={"duration": 120},
-    )
-    body = panels.guarded(lambda: list_page.body(LIST, view, search))
-    head = html.Div([html.H1("Recommendations"), lead, panels.severity_legend()], className="page-head")
     waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens
-    stores = [dcc.Store(id="drawer-name"), dcc.Store(id="drawer-waiting", data=waiting)]
-    return html.Div([head, body, *stores, drawer, snooze.dialog(), acting.awaited(view)], className="page list-page")
+    head = [html.H1("Recommendations"), lead, panels.severity_legend()]
+    unseen = [
+        dcc.Store(id="drawer-name"),
+        dcc.Store(id="drawer-waiting", data=waiting),
+        panels.drawer("drawer", "Recommendation", html.Div(id="explanation"), width=620),
+        snooze.dialog(),
+        acting.awaited(view),
+    ]
+    return list_page.page(LIST, view, search, head, *unseen)
 
 
 def named(open_name: str) -> tuple[str, str, str, str] | None:

@@ -39,11 +39,6 @@ TITLES: Final = {
     CONFIRM: ("Confirm", "Tried on the server once more just now."),
     DONE: ("Result", "Written down in the ledger before the cluster was touched."),
 }
-WAITS: Final = {
-    DRY_RUN: "The API server tries every write and keeps none",
-    CONFIRM: "The API server tries every write once more",
-    DONE: "The ledger is read",
-}
 P99: Final = 4
 """Place of p99 in a portrait's ladder."""
 DRY: Final = (DRY_RUN, CONFIRM)

@@ -13,8 +13,6 @@ from cotenant.core.model.resource import GIB, KIB, MIB, PERCENT_PER_DEVICE, Devi
 from cotenant.core.model.text import percent as finite_percent
 
 MISSING: Final = "–"
-SEVERITY_COLOURS: Final = {"critical": "red", "warning": "orange", "ok": "yellow", "good": "teal", "unknown": "gray"}
-"""Mantine colour names; the word always stands beside the colour."""
 
 
 def cores(millicores: float | None) -> str:

@@ -91,6 +91,12 @@ class Listing:
         return f"{search.lstrip('?')}&{self.hidden}"
 
 
+def page(listing: Listing, view: View, search: str, head: Sequence[Component], *unseen: Component) -> Component:
+    """A page that is one list below its heading; `unseen`: its stores, drawers and dialogs."""
+    table = panels.guarded(lambda: body(listing, view, search))
+    return html.Div([html.Div(head, className="page-head"), table, *unseen], className="page list-page")
+
+
 def body(listing: Listing, view: View, search: str) -> Component:
     """The page below its heading."""
     name, snapshot = listing.schema.name, view.source.snapshot()

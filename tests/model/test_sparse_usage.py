@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.sparse_usage import SparseUsage, Stretch, of_stretches, sparse
+from cotenant.core.model.usage.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.core.model.usage.usage import FloatMatrix, Statistic, TimeGrid, Usage
 
 CELLS = st.one_of(st.just(np.nan), st.floats(0, 1e6, width=32))
@@ -22,6 +22,12 @@ MATRICES = st.tuples(st.integers(0, 6), st.integers(0, 12)).flatmap(
 def usage_of(values: FloatMatrix) -> Usage[NodeRef]:
     refs = tuple(NodeRef(f"n{i}") for i in range(len(values)))
     return Usage(refs, TimeGrid(600, 300, values.shape[1]), values, Resource.CPU, Statistic.MEAN)
+
+
+def sparse(usage: Usage[NodeRef]) -> SparseUsage[NodeRef]:
+    """The same series without the gaps before and after each one's samples."""
+    stretch = Stretch(np.arange(len(usage.refs)), 0, usage.values)
+    return of_stretches(usage.refs, usage.grid, [stretch], usage.resource, usage.statistic)
 
 
 @given(MATRICES, st.data())

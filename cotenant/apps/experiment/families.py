@@ -63,7 +63,7 @@ def read(path: Path) -> PodSeries:
     trace = open_trace(str(path))
     usage, requests = {}, {}
     for resource, column in family.usage.items():
-        values = _matrix(trace, column)
+        values = np.concatenate([trace.read(names, column) for names in trace.shards()])
         amounts = _requests(trace, family, resource, len(values))
         share = amounts[:, None] / 100.0 if resource in family.percent else family.unit[resource]
         usage[resource], requests[resource] = values * share, amounts
@@ -75,10 +75,6 @@ def read(path: Path) -> PodSeries:
         {r: of[present][:, days].astype(np.float32) for r, of in usage.items()},
         {r: of[present] for r, of in requests.items()},
     )
-
-
-def _matrix(trace: Trace, column: str) -> Floats:
-    return np.concatenate([trace.read(names, column) for names in trace.shards()])
 
 
 def _requests(trace: Trace, family: Family, resource: Resource, count: int) -> Floats:

@@ -20,7 +20,7 @@ import typer
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.output import message
 from cotenant.apps.cli.progress import bars
-from cotenant.core.model.errors import ClusterAbsent, ClusterError, CotenantError, UsageError
+from cotenant.core.model.errors import ClusterAbsent, ClusterError, UsageError
 from cotenant.core.model.table import Kind
 
 if TYPE_CHECKING:
@@ -187,11 +187,7 @@ def _tell_round(agent: NodeAgents) -> None:
     except ClusterAbsent:
         message("NodeMetric is not installed, so nobody is told what the pods use: run `cotenant install --apply`.")
     except ClusterError as error:
-        message(_error_text(error))
-
-
-def _error_text(error: CotenantError) -> str:
-    return f"{error.message} {error.fix}".rstrip()
+        message(f"{error.message} {error.fix}".rstrip())
 
 
 def _line(summary: AgentRound) -> str:

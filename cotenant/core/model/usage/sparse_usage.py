@@ -168,9 +168,3 @@ def of_stretches(
         place = (bounds[part.rows] - begin[part.rows])[:, None] + slot
         cells[place[inside]] = part.values[inside]
     return SparseUsage(tuple(refs), grid, begin, bounds, cells, resource, statistic)
-
-
-def sparse(usage: Usage[RefT]) -> SparseUsage[RefT]:
-    """The same series without the gaps before and after each one's samples."""
-    stretch = Stretch(np.arange(len(usage.refs)), 0, usage.values)
-    return of_stretches(usage.refs, usage.grid, [stretch], usage.resource, usage.statistic)
