@@ -169,6 +169,7 @@ def register(app: Dash, view: View) -> None:
     )
     @acts(view, Right.APPROVE)
     def _save(clicks: int | None, text: str | None, before: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
+        # text: as it was previewed; before: the spec that the editor opened, which must still be the cluster's
         if not clicks or not text:
             return no_update, no_update, no_update
         try:

@@ -51,6 +51,7 @@ def drawn_nodes(rows: Sequence[Row]) -> list[Row]:
 
 
 def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> Chart:
+    """A row of cells a state; states: (column of the table less the resource, title); what: subject of the summary."""
     nodes = drawn_nodes(rows)
     values = [_percents(nodes, f"{resource}_{name}") for name, _ in states]
     high = _percents(nodes, f"{resource}_high")
@@ -87,16 +88,19 @@ def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]]
 
 
 def _percents(rows: Sequence[Row], column: str) -> np.ndarray:
+    """A column of ratios in percent, (rows,), missing = NaN."""
     return np.array([np.nan if row[column] is None else 100 * row[column] for row in rows], dtype=np.float64)
 
 
 def _cell(value: float, high: float) -> str:
+    """Text in a cell: percent, marked where it is above the threshold `high`; nothing for NaN."""
     if np.isnan(value):
         return ""
     return f"{value:.0f}{ABOVE if value > high else ''}"
 
 
 def _hover(row: Row, high: float) -> list[str]:
+    """The node's whole name, and its threshold in percent where it has one."""
     return [base.plain(str(row["node"])), "" if np.isnan(high) else f", threshold {high:.0f} %"]
 
 
@@ -119,6 +123,7 @@ def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str
 
 
 def _state(values: np.ndarray, high: np.ndarray) -> str:
+    """How all nodes stand, in words; percent of each node, NaN = not known or no threshold."""
     above = int((values > high).sum())
     spread = float(np.nanstd(values))
     return (

@@ -244,6 +244,8 @@ def register(app: Dash, view: View) -> None:
 
 
 def _register_looking(app: Dash, view: View) -> None:
+    """What changes nothing: news of the ledger at each tick, its line below the heading, and the drawer's content."""
+
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"))
     def _news(_ticks: int | None, shown_version: str | None) -> Any:
         now = _version(view)
@@ -276,6 +278,8 @@ def _register_looking(app: Dash, view: View) -> None:
 
 
 def _register_asking(app: Dash, view: View) -> None:
+    """The dialog before a rollback, and how it is left."""
+
     @app.callback(
         Output("change-question", "opened"),
         Output("change-what", "children"),
@@ -301,6 +305,8 @@ def _register_asking(app: Dash, view: View) -> None:
 
 
 def _register_acting(app: Dash, view: View) -> None:
+    """What the drawer's and the dialog's buttons do by themselves: roll back, verify now, settle what was left open."""
+
     @app.callback(
         Output("change-question", "opened", allow_duplicate=True),
         Output(NEWS, "data", allow_duplicate=True),
@@ -326,6 +332,7 @@ def _register_acting(app: Dash, view: View) -> None:
 
 
 def _register_seconding(app: Dash, view: View) -> None:
+    """What a second person does with a change that waits for one."""
     _register_act(
         app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
     )

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.model.colocation.enforcement import NodeLanes
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.text import visible
@@ -131,7 +132,8 @@ def node_in_hand(view: View, search: str) -> Component:
     )
 
 
-def _note(lanes: Any) -> str:
+def _note(lanes: NodeLanes | None) -> str:
+    """Where the node's CPU over time comes from, and how a dry run is drawn."""
     hatched = "Hollow marks and hatched bars are a dry run: nothing was done."
     if lanes is None:
         return f"No CPU over time is known of this node: only what its agent reported. {hatched}"

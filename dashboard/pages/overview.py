@@ -364,6 +364,7 @@ def _share(word: str, count: int, total: int, href: str, tone: str) -> Component
 
 
 def _reasons(page: OverviewPage) -> Component:
+    """The five reason codes that most recommended values carry, each with its count, sentence and rows."""
     reasons = page.overview.reasons
     ranked = sorted(((n, Reason(code)) for code, n in reasons.items() if n and code in set(Reason)), reverse=True)[:5]
     rows = [

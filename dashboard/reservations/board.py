@@ -373,7 +373,7 @@ def _memory(demand: gantt.DemandCurve) -> str:
 
 
 def _withheld(rows: Sequence[Row]) -> list[Component]:
-    """Why some are not proposed."""
+    """Why plans are not proposed: a line a reason with its count; nothing where all are."""
     withheld = proposed_plans.withheld(rows)
     if not withheld:
         return []

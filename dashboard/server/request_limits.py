@@ -116,6 +116,7 @@ def _replayed(body: bytes, receive: Any) -> Any:
     sent = False
 
     async def received() -> Any:
+        """ASGI's `receive` for the application."""
         nonlocal sent
         if sent:
             return await receive()

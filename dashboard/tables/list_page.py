@@ -253,6 +253,10 @@ def _facet_list(title: str, rows: Sequence[Component]) -> Component:
 
 
 def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> Component:
+    """A value as two links: one shows only its rows, the other leaves them out; on a chosen one the first undoes that.
+
+    count: its rows under all the other conditions.
+    """
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
     pick = dcc.Link(

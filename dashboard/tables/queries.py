@@ -150,6 +150,7 @@ def _by_word(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
 
 
 def _narrowing(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
+    """A test for each condition, and one for each word of a search text: rows whose name contains it."""
     tests = [(one, _holds(schema, one.key, one.values)) for one in conditions]
     named = [_named(schema, word) for word in text.lower().replace("/", " ").split()]
     return [*(~holds if one.negated else holds for one, holds in tests), *named]

@@ -123,6 +123,11 @@ def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dic
 
 
 def _curve_rows(ledger: BacktestScores) -> Iterator[dict[str, Any]]:
+    """Calibration: a row a contender and level, with the share of values at or below the forecast of that level.
+
+    worst_tenth: the same of the tenth of series where it is lowest; by_hour: of each UTC hour, 24 values, NaN = no
+    slot; pinball: mean loss in the unit of the values.
+    """
     for contender in ledger.contenders:
         coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
         loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)

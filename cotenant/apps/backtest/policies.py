@@ -162,11 +162,14 @@ def forecasts_at(
         name: np.stack(columns, axis=1).astype(np.float64).ravel()
         for name, columns in (("system_peak", system), ("mid_peak", mid))
     }
-    return {r: {**_column(served, i), **beside} for i, r in enumerate(risks_percent)}
+    return {r: {**_columns_of_risk(served, i), **beside} for i, r in enumerate(risks_percent)}
 
 
-def _column(served: Sequence[NodePeaks[NodeRef]], risk: int) -> dict[str, Any]:
-    """Of one risk: peak, violation and days of every node and decision."""
+def _columns_of_risk(served: Sequence[NodePeaks[NodeRef]], risk: int) -> dict[str, Any]:
+    """Peak, measured violation (ratio) and days of record at one risk, each (nodes * decisions,), node after node.
+
+    served: the peaks of all nodes at each decision; risk: index into the risks that they were computed for.
+    """
     return {
         "prod_peak": np.stack([p.peaks[:, risk] for p in served], axis=1).astype(np.float64).ravel(),
         "violation": np.stack([p.violation[:, risk] for p in served], axis=1).astype(np.float64).ravel(),

@@ -65,7 +65,10 @@ class CliSession:
         return loaded
 
     def require_no_context(self, flags: Mapping[str, Any], command: str) -> None:
-        """UsageError where an option, or --set, says of one cluster what a command of several would do in each."""
+        """UsageError where --set or an option of `flags` names a kubeconfig, a context or the labels of one cluster.
+
+        For a command of several clusters, which would ask that one under the name of each. `command`: in the message.
+        """
         options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
         if path := next((path for path in options if path.startswith(_OF_ONE)), None):
             raise UsageError(

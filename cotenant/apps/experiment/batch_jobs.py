@@ -51,7 +51,11 @@ class BatchJobs:
 
 
 def arriving(millicores: float, steps: int, seed: int) -> BatchJobs:
-    """Poisson arrivals whose work would keep so many millicores busy at all times."""
+    """Jobs that arrive at random in `steps` steps (Poisson); their work would keep `millicores` busy at all times.
+
+    The rate is that demand by what the mean job asks for: the kinds' mean request times the mean length, which is
+    sampled from a random stream of its own.
+    """
     rng = np.random.default_rng([seed, 2])
     mean_steps = float(_work(np.random.default_rng([seed, 4]), _AT_ONCE**2).mean())
     rate = millicores / (float(np.mean([kind[0] for kind in KINDS])) * mean_steps)
@@ -64,7 +68,7 @@ def arriving(millicores: float, steps: int, seed: int) -> BatchJobs:
 
 
 def _work(rng: np.random.Generator, count: int) -> Floats:
-    """Log-normal, within the shortest and the longest run."""
+    """Steps at full speed of `count` jobs: log-normal, within the shortest and the longest run."""
     steps = MEDIAN_STEPS * np.exp(SPREAD * rng.standard_normal(count))
     return np.clip(np.rint(steps), SHORTEST_STEPS, LONGEST_STEPS)
 

@@ -1,6 +1,7 @@
 """Merges actions and lanes of node agents into the store: each action once, those of the last days.
 
-    Found (Events, logs, recordings, a scenario) -> keep -> ENFORCEMENT, ENFORCEMENT_LANES, the document "enforcement"
+    EnforcementHistory (from Events, logs, recordings or a scenario)
+      -> keep -> the tables ENFORCEMENT and ENFORCEMENT_LANES, and the document "enforcement"
 
 The document is written last; its revision tells readers that the tables are others. Each table is read and replaced
 under the store's lock, so that a person's import and the manager that listens lose nothing of each other's.
@@ -28,7 +29,10 @@ SOURCES_KEPT: Final = 5
 
 
 def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathering:
-    """Join the news with what is kept; what is kept now, in short. Nothing new leaves the tables as they are."""
+    """Join `gathered` with what the store keeps, within `bounds`; the document that sums up what is kept now.
+
+    Where nothing is new the tables stay as they are, so that readers need not read them again.
+    """
 
     def with_news(stored: Table | None) -> Table | None:
         updated = joined(stored, gathered.acts, bounds)
@@ -44,17 +48,24 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
 
 
 def _same(one: Table, other: Table) -> bool:
+    """Whether both have the same acts: an act's id stands for all that is in its row."""
     return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
 
 
 def _revision(gathered: EnforcementHistory, news: Table | None) -> str:
-    """Another one for other tables, also of two writers in the same instant."""
+    """Text that differs whenever the tables do, also where two writers gathered in the same instant.
+
+    news: ENFORCEMENT as it is now, None = it did not change.
+    """
     rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
     return f"{gathered.gathering.gathered_seconds:.3f}{rows}"
 
 
 def _joined(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
-    """What was known of agents stays where this look could not count them."""
+    """The document of `now` after that of `before`: sources of both, the newest first; an empty revision is kept.
+
+    A count of agents that `now` does not have (a source without a cluster) stays the one of `before`.
+    """
     old_sources: Sequence[str] = before.sources if before else ()
     sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
     revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")

@@ -104,7 +104,11 @@ def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pods:
-    """Prod pods as columns, (n,). node_of: (places,), number of each place's node."""
+    """Prod pods as columns, (n,). node_of: (places,), number of each place's node.
+
+    place: number of each pod's place; start, end: Unix seconds, end infinite while it runs; request: millicores or
+    bytes, 0 = not set.
+    """
 
     nodes: tuple[str, ...]
     places: tuple[Place, ...]
@@ -116,6 +120,7 @@ class _Pods:
 
     @classmethod
     def of(cls, inventory: Inventory, resource: Resource) -> _Pods:
+        """Prod pods of an inventory, ended ones too; placeholders of reservations use nothing and are left out."""
         prod = [p for p in inventory.pods if p.effective_priority in PROD and p.namespace != PLACEHOLDER_NAMESPACE]
         places = {place: number for number, place in enumerate(dict.fromkeys(_place(p) for p in prod))}
         nodes = {node: number for number, node in enumerate(dict.fromkeys(node for node, _ in places))}

@@ -50,7 +50,8 @@ def change_service_of(
 ) -> ClusterChangeService:
     """A change service on the cluster of the settings and the recommendations of a store; sends no request yet.
 
-    comparison: `compare` and `trace` of a metric source in the place of the settings' Prometheus.
+    door: how the cluster is reached, by the settings unless it is given. comparison: `compare` and `trace`
+    of a metric source in the place of the settings' Prometheus.
     """
     from changes.service import ChangeServiceConfig, ClusterChangeService
     from changes.soak.usage_comparison import comparison_of
@@ -75,9 +76,10 @@ def change_service_of(
 def plan_service_of(
     settings: Settings, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
 ) -> ClusterPlanService:
-    """A plan service on the same cluster, with the same ledger; sends no request yet.
+    """A plan service on the cluster of the settings and their ledger; sends no request yet.
 
-    store: whose forecasts say what nodes will use; None: nobody knows.
+    door: how the cluster is reached, by the settings unless it is given. store: whose forecasts say what nodes will
+    use; without one a preview does not know.
     """
     from changes.forecasted_usage import ahead_of
     from changes.plans.service import ClusterPlanService, PlanServiceConfig

@@ -66,7 +66,7 @@ def dashboard(
     stores = [open_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
     if len(stores) > 1 and not settings.access.read_only:
         session.require_no_context(flags, "a dashboard of several clusters")
-    parts = [_part(session, flags, store, several=len(stores) > 1) for store in stores]
+    parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
     with ExitStack() as watchers:
         for part in parts:
             watchers.enter_context(watched(part.settings, part.services.get("changes"), part.store))
@@ -82,8 +82,12 @@ class ServedCluster:
     services: Mapping[str, Any]
 
 
-def _part(session: CliSession, flags: Mapping[str, Any], store: Store, *, several: bool) -> ServedCluster:
-    """A cluster is acted on through its own context alone; one of several without such a context is only shown."""
+def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, several: bool) -> ServedCluster:
+    """The cluster of a store with its settings, and services to act on it unless the dashboard is read-only.
+
+    A cluster is acted on through its own kubeconfig context alone; one of `several` without such a context is only
+    shown, and a note says so. flags: settings that the command's options give, by path.
+    """
     if several:
         loaded = session.of_cluster(store.cluster).read(flags)
         acts = loaded.cluster == store.cluster and loaded.reaches_cluster

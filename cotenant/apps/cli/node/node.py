@@ -171,12 +171,14 @@ def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
 
 
 def _value(value: HeldValue) -> dict[str, Any]:
+    """Cells of STATUS for one value that the agent holds."""
     original = "" if value.original is None else str(value.original)
     cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}
     return cells | {"cgroup": value.cgroup, "original": original}
 
 
 def _heading(status: NodeStatus) -> Iterator[str]:
+    """Lines about the whole node: mode, policy and its age, what is not ready or not supported."""
     age = "" if status.policy_age_seconds is None else f", {status.policy_age_seconds:.0f} s old"
     dry = "; dry run: nothing is written" if status.dry_run else ""
     yield f"node {status.node} at {status.updated}: {status.mode}, policy from {status.policy_origin}{age}{dry}"

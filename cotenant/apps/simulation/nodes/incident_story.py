@@ -91,7 +91,7 @@ class IncidentLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentCost:
-    """What it cost; at_most: the goal, None where there is none."""
+    """One figure of what an incident cost, `value` in `unit`; at_most: the goal, None where there is none."""
 
     what: str
     value: float
@@ -120,7 +120,7 @@ class IncidentStory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterRuns:
-    """The same cluster with and without the incident, which is in the steps [first, last)."""
+    """The same cluster with the incident (`hit`) and without it (`spared`); it lasts for the steps [first, last)."""
 
     hit: SharingOutcome
     spared: SharingOutcome
@@ -185,6 +185,7 @@ def normal_after_seconds(runs: ClusterRuns) -> float:
 
 
 def _cluster_costs(runs: ClusterRuns) -> Iterator[IncidentCost]:
+    """Figures of the whole cluster; the return to normal has a goal only where the forecast was wrong."""
     hit, spared = runs.hit, runs.spared
     yield IncidentCost("batch core-hours lost, cluster", spared.batch_core_hours - hit.batch_core_hours, "core-hours")
     yield IncidentCost("batch pods evicted more, cluster", hit.evictions - spared.evictions, "pods")
@@ -228,14 +229,17 @@ def _runs_of(acts: Sequence[AgentAction]) -> Iterator[list[AgentAction]]:
 
 
 def _since(node: NodeReplay, act: AgentAction) -> float:
+    """Seconds from the incident's begin to an act; negative before it."""
     return act.time_seconds - node.unix_seconds - node.begins_seconds
 
 
 def _clock(seconds: float) -> str:
+    """A length as minutes:seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _node_costs(node: NodeReplay) -> Iterator[IncidentCost]:
+    """Figures of one node under its agent, with goals as those of the cluster."""
     wrong_forecast = node.incident is Incident.FLASH_CROWD
     yield IncidentCost("services evicted, node", len(node.evicted_services), "pods", 0)
     yield IncidentCost("batch pods evicted, node", len(node.evicted), "pods")

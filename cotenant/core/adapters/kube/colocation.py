@@ -21,7 +21,11 @@ from cotenant.core.model.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
 
 @dataclass(frozen=True, slots=True)
 class NodeInputs:
-    """One node; `config_map` is the ConfigMap's data, None = there is no such ConfigMap."""
+    """What one node's reclaimable capacity is computed from.
+
+    metric: the node's report, None = none was made; pods: those that have not ended; config_map: data of
+    slo-controller-config, None = there is no such ConfigMap; notes: sentences about what could not be read.
+    """
 
     node: Node
     metric: NodeMetric | None
@@ -54,7 +58,7 @@ def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
 
 
 def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
-    """Pods that have not ended, and those that cannot be read."""
+    """Pods that have not ended, and a sentence about each that is left out because a quantity cannot be read."""
     pods, notes = [], []
     for pod in listed:
         if pod.status.phase not in ("Succeeded", "Failed"):

@@ -51,11 +51,14 @@ class EventRecorder:
         self._flushing = threading.Lock()
 
     def record(self, regarding: Regarding, reason: str, note: str, warning: bool = False, template: str = "") -> None:
-        """Something happened. reason: CamelCase; template: the note without what differs each time (numbers, times)."""
+        """Note that something happened to an object.
+
+        reason: CamelCase; template: the note without what differs each time (numbers, times).
+        """
         self.tell(EventSubject(regarding, reason, template or note, warning), note)
 
     def tell(self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE) -> None:
-        """The same; annotations: of the Event, each time those of what happened last."""
+        """Note one occurrence of a subject; annotations: of the Event, each time those of the last occurrence."""
         with self._lock:
             self._backlog.add(subject, note, self._clock.now_seconds(), annotations)
 
@@ -84,7 +87,7 @@ class EventRecorder:
         self._client.close()
 
     def _write(self, subject: EventSubject, series: EventOccurrences) -> None:
-        """One more of what the server has, or the first."""
+        """Apply the Event with its pending occurrences added to those that the server has."""
         about = subject.regarding
         address = Address(API_VERSION, "events", subject.event_name(self._component), about.namespace or "default")
         stored = self._client.get(address.path, _EventObject)

@@ -351,7 +351,11 @@ class BucketFiles:
         return self._unreached(verb, where, str(error), text, code)
 
     def _unreached(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
-        """The server did not answer, or with something else than a refusal."""
+        """The error where the server did not answer, or answered with something else than a refusal.
+
+        verb: what was tried; where: address for people; details: the client's error in full, searched for its cause;
+        text, code: the same cut down for the message.
+        """
         message = f"cannot {verb} {where}: {_error_text(text, code)}"
         if "169.254." in text or "credential" in details.lower():
             fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role (docs/storage.md)."

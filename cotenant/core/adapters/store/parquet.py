@@ -95,7 +95,7 @@ def opened(handle: Any) -> File:
 
 
 def stamp_of(file: File) -> dict[str, str]:
-    """What the file says about itself; NewerVersionError for a later version."""
+    """What `encode` was given as the file's stamp, with its version; NewerVersionError for a later version."""
     metadata = file.schema_arrow.metadata or {}
     check(int(metadata[_VERSION_KEY]))
     return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}

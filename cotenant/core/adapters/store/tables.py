@@ -36,7 +36,10 @@ def rows_of(part: Part, schema: Schema) -> Table:
 
 
 def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
-    """Columns as they are stored, and the rows of a group; cells of a file need not become objects in between."""
+    """A part's columns as they are stored, and how many rows a row group of the file has.
+
+    The columns of a part that is a file already are passed on as they are: its cells never become Python objects.
+    """
     if isinstance(part, Table):
         return to_arrow(part), _group_rows(part)
     file = parquet.opened(pa.BufferReader(part))

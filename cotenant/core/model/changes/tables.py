@@ -72,12 +72,19 @@ def changes_table(standings: Iterable[ChangeStatus]) -> Table:
     return Table.from_rows(CHANGES, [_row(s) for s in sorted(standings, key=lambda s: -s.accepted_seconds)])
 
 
-def entries_table(rows: Iterable[LedgerEntry]) -> Table:
-    """The ledger's rows, in their order."""
+def entries_table(entries: Iterable[LedgerEntry]) -> Table:
+    """Entries of the ledger as rows of ENTRIES, in their order; times are Unix seconds."""
     records = [
-        {"seq": t.row, "time": t.seconds, "actor": t.actor, "event": t.event, "subject": t.subject}
-        | {"body": t.body, "hash": t.hash}
-        for t in rows
+        {
+            "seq": entry.row,
+            "time": entry.seconds,
+            "actor": entry.actor,
+            "event": entry.event,
+            "subject": entry.subject,
+            "body": entry.body,
+            "hash": entry.hash,
+        }
+        for entry in entries
     ]
     return Table.from_rows(ENTRIES, records)
 

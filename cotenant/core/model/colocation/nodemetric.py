@@ -2,6 +2,7 @@
 
 Koordinator's NodeMetric (`slo.koordinator.sh/v1alpha1`, name = node) as far as decisions need it. `NodeMetric.parse`
 reads the API's JSON; a part that cannot be read is left out and noted, so that one bad quantity never hides a node.
+Amounts are millicores and bytes, by resource; a resource that is missing was not measured.
 """
 
 from __future__ import annotations
