@@ -74,6 +74,7 @@ def _thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[np
 
 
 def _summary(requested: npt.NDArray[np.float64], used: npt.NDArray[np.float64], names: Any, resource: Resource) -> str:
+    """The chart in a sentence; requested, used: percent of allocatable of each node, (nodes,), as `names`."""
     if not len(used):
         return f"No node reports {WORDS[resource]} usage."
     hot, cold = int(used.argmax()), int(used.argmin())

@@ -34,6 +34,7 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
 
 
 def _map(values: np.ndarray, hover: str, suffix: str, meta: Mapping[str, Any]) -> Figure:
+    """values: (7, 24), Monday first, in the unit shown; hover: plotly's template; suffix: of the colour bar's ticks."""
     trace = {
         "type": "heatmap",
         "x": list(range(24)),

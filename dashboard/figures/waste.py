@@ -32,7 +32,7 @@ def amount(row: NamespaceWaste, measure: Measure) -> float:
 
 
 def words(value: float, measure: Measure) -> str:
-    """An amount of waste for people."""
+    """An amount that `amount` gives, for people: money, or the resource's amount with its unit."""
     return (
         display.money(value, measure.currency) if isinstance(measure, PriceSettings) else display.amount(value, measure)
     )

@@ -18,7 +18,7 @@ LiveTable = Callable[[], tuple[float, Table]]
 
 
 def add(api: APIRouter, path: str, schema: Schema, read: LiveTable) -> None:
-    """GET of the table at `path`."""
+    """Add GET of the table at `path`: rows under the query's filters and order, from `read` at every request."""
 
     def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
         if form == "yaml":

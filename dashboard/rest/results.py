@@ -138,7 +138,10 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _fitted(view: View, job: Job) -> Mapping[str, Any]:
-    """What the batch page answers; the clock of demo data stands still."""
+    """When and where a job would fit, as the batch page says it; NoData without a forecast that reaches beyond now.
+
+    Now is the end of the history where the data are a demo's: their clock stands still.
+    """
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:
         raise NoData("no node has a forecast", fix="Run `cotenant scan` or `cotenant demo`.")

@@ -260,7 +260,7 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
 
 
 def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress) -> tuple[Frontier, ...]:
-    """What nodes made of the first shard's series could lend, ours against static predictors."""
+    """Savings against violations of nodes made of the first shard's series, `pods` each: ours and static predictors."""
     from cotenant.apps.backtest.frontiers import frontier
 
     progress.stage("Frontier", 1)

@@ -247,6 +247,7 @@ class Simulation:
 
 
 def _simulated(request: SimulationRequest, progress: Progress) -> Simulation:
+    """Every way at every knob for each seed; the incident's story is of the first seed, beside the same without it."""
     from cotenant.apps.experiment.comparison import installed, swept
     from cotenant.apps.experiment.interference import Interference
     from cotenant.apps.experiment.outcome import Sharing
@@ -266,7 +267,7 @@ def _simulated(request: SimulationRequest, progress: Progress) -> Simulation:
 
 
 def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
-    """Plans instead of ways to share."""
+    """With --reservations: what plans would have done for peaks of services, and a sentence a cluster."""
     _check_plain(ctx)
     quiet = ctx.params["quiet"]
 

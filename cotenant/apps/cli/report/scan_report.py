@@ -82,6 +82,7 @@ def page(contents: ReportContents) -> str:
 
 
 def _head(contents: ReportContents) -> str:
+    """Heading and what the report is about, as HTML; a heading alone without an overview of the cluster."""
     overview = contents.overview
     if overview is None:
         return "<h1>Recommendations</h1>"

@@ -19,7 +19,10 @@ _REASONS: Final = {
 
 
 class Refusal(Exception):
-    """An answer other than 2xx; `causes` are (reason, field, message)."""
+    """An answer other than 2xx, of the object `name`; `causes`: (reason, field, message) of each invalid field.
+
+    reason: the word for programs, such as NotFound; by the HTTP status `code` unless it is given.
+    """
 
     def __init__(
         self, code: int, message: str, *, reason: str = "", causes: Iterable[tuple[str, str, str]] = (), name: str = ""

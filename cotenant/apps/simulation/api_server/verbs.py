@@ -196,6 +196,7 @@ class Verbs:
             return self._update(call, self.get(call), body)
 
     def _update(self, call: ApiCall, live: Json, new: Json) -> Json:
+        """Store `new` in the place of `live`; the caller owns every field that it changes. The lock is held."""
         writer = self._writer(call)
         changed = writer.changed(live, new, call.subresource)
         owners = updated(
