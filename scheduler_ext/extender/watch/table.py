@@ -183,8 +183,13 @@ class NodeTable:
         watch = Watch(tuple(departures), self.watched_since, now_seconds)
         return NodeState(self.nodes[name], self.metrics.get(name), pods, outlook, watch)
 
-    def take(self, sources: Mapping[str, CollectionState], times: tuple[float, float]) -> Frame:
-        """What changed since the last call. times: (Unix time, monotonic time)."""
+    def take(
+        self, sources: Mapping[str, CollectionState], times: tuple[float, float], with_shares: bool = True
+    ) -> Frame:
+        """What changed since the last call. times: (Unix time, monotonic time).
+
+        with_shares: also what each pod of a changed node counts, which only questions about preemption ask.
+        """
         slot = slot_of(times[0])
         full, again = self._other_nodes, slot != self._slot
         if again:
@@ -209,7 +214,7 @@ class NodeTable:
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
             rooms=self._rooms(COLLECTION, room_of) or None,
             device_rooms=self._rooms(DEVICES, device_room_of) or None,
-            shares=self._shares(self._changed & index.keys()),
+            shares=self._shares(self._changed & index.keys()) if with_shares else None,
             gone=sorted(self._gone | self._homeless(name for name in self._changed if name not in index)),
         )
         self._forget(slot)

@@ -139,15 +139,18 @@ class Watching:
             m.wait_synced(0) or isinstance(m.error, ClusterAbsent | ClusterForbidden) for m in self.mirrors.values()
         )
 
-    def frame(self) -> Frame:
-        """What changed since the last one; only how things stand until all collections are complete."""
+    def frame(self, with_shares: bool = True) -> Frame:
+        """What changed since the last one; only how things stand until all collections are complete.
+
+        with_shares: as `NodeTable.take` has it.
+        """
         now, sources = time.time(), self.sources()
         if not self.complete():
             return Frame(time.monotonic(), sources)
         if math.isinf(self.table.watched_since):
             self.table.watched_since = now
         self._drain(now)
-        return self.table.take(sources, (now, time.monotonic()))
+        return self.table.take(sources, (now, time.monotonic()), with_shares)
 
     def sources(self) -> dict[str, CollectionState]:
         """State of each collection."""

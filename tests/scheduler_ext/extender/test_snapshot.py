@@ -92,6 +92,18 @@ def test_pods_of_nodes_that_are_not_there_yet_count_once_they_are() -> None:
     assert world.show().snapshot.columns[24, 0] == 1000
 
 
+def test_a_view_for_whom_nobody_displaces_pods_lacks_only_what_each_pod_counts() -> None:
+    whole, without = (
+        World().node("n1").metric("n1", cpu="1").pod(pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW))
+        for _ in range(2)
+    )
+    without.view.take(without.table.take(SOURCES, (NOW, 100.0), with_shares=False))
+    seen = whole.show()
+    assert np.array_equal(without.view.snapshot.columns, seen.snapshot.columns, equal_nan=True)
+    assert len(seen.shares) == 1
+    assert without.view.shares == {}
+
+
 def test_the_age_of_a_view_is_that_of_its_oldest_part() -> None:
     snapshot = World().node("n1").show(sources={**SOURCES, "pods": CollectionState(30.0)}).snapshot
     # sent at 100 on the monotonic clock

@@ -172,7 +172,7 @@ class LoadTaintController:
     def _loads(self, now_seconds: float) -> NodeLoads:
         """The cluster as it is; NoData while the first lists are not complete."""
         watching = self._watch()
-        frame = watching.frame()
+        frame = watching.frame(with_shares=False)
         errors = [one.error for name, one in watching.mirrors.items() if name in ("nodes", "pods") and one.error]
         if errors:
             raise errors[0]
