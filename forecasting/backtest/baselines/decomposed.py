@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -53,19 +54,29 @@ class StlSes:
 
 def _forecast(series: Floats, period: int, hours: int) -> Floats:
     """Quantiles (hours, L) of one series without gaps."""
-    from statsmodels.tsa.holtwinters import SimpleExpSmoothing
     from statsmodels.tsa.seasonal import STL
 
     if np.ptp(series) == 0:
         return np.full((hours, len(LEVELS)), series[-1])
     seasonal = STL(series, period=period, robust=False).fit().seasonal
     rest = series - seasonal
-    with warnings.catch_warnings():
-        # A rest that is all noise has no best smoothing; any is as good.
-        warnings.simplefilter("ignore")
-        fitted = SimpleExpSmoothing(rest, initialization_method="estimated").fit()
+    fitted = _simple_smoothing()(rest, initialization_method="estimated").fit()
     deviation = float(np.sqrt(np.mean((rest - fitted.fittedvalues) ** 2)))
     point = seasonal[-period:][np.arange(hours) % period] + fitted.forecast(1)[0]
     widening = np.sqrt(1 + np.arange(hours) * float(fitted.params["smoothing_level"]) ** 2)
     ahead: Floats = point[:, None] + deviation * widening[:, None] * _NORMAL
     return ahead
+
+
+@cache
+def _simple_smoothing() -> Any:
+    """Statsmodels' class SimpleExpSmoothing, whose complaint that its optimiser did not converge is silenced.
+
+    A rest that is all noise has no best smoothing; any is as good. The filter is set once and stays, because
+    `warnings.catch_warnings` around a fit would swap the filters of other threads, too; and it is set after the import,
+    because statsmodels then sets one of its own that lets this warning through.
+    """
+    from statsmodels.tsa.holtwinters import SimpleExpSmoothing
+
+    warnings.filterwarnings("ignore", "Optimization failed to converge", UserWarning, r"statsmodels\.tsa\.holtwinters")
+    return SimpleExpSmoothing
