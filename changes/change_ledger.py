@@ -101,15 +101,11 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
             f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, which {ledger.path} has not",
             fix="`cotenant audit verify` says what is wrong; once that is settled, remove its entry there.",
         )
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": ANCHOR, "namespace": namespace},
-        "data": {ledger.id: msgspec.json.encode(ledger.head()).decode()},
-    }
+    address = Address("v1", "configmaps", ANCHOR, namespace)
+    body = address.manifest("ConfigMap", data={ledger.id: msgspec.json.encode(ledger.head()).decode()})
     # Each ledger is a field manager of its own: an apply takes away what its manager no longer names.
     Writer(client, f"{FIELD_MANAGER}-{ledger.id}").send(
-        Apply(Address("v1", "configmaps", ANCHOR, namespace), body, why="the ledger grew"), full_response=False
+        Apply(address, body, why="the ledger grew"), full_response=False
     )
 
 

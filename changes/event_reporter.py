@@ -115,9 +115,7 @@ def _condition(address: Address, regression: Regressed, since: str) -> dict[str,
         "message": regression.message,
         "lastTransitionTime": since,
     }
-    head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation"}
-    meta = {"name": address.name, "namespace": address.namespace}
-    return {**head, "metadata": meta, "status": {"conditions": [condition]}}
+    return address.manifest("Recommendation", status={"conditions": [condition]})
 
 
 def _regarding(change: Change) -> Regarding:

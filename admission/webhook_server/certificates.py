@@ -77,14 +77,8 @@ class SecretStore:
 
     def write(self, material: Material, version: str) -> None:
         """Server-side apply, conditional on the version that was read."""
-        where = {"name": self._address.name, "namespace": self._address.namespace}
         data = {key: base64.b64encode(value).decode() for key, value in _contents(material).items()}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {**where, **({"resourceVersion": version} if version else {})},
-            "data": data,
-        }
+        body = self._address.manifest("Secret", {"resourceVersion": version} if version else {}, data=data)
         self._writer.send(Apply(self._address, body, why="renew the webhook's certificate"))
 
 
@@ -146,12 +140,7 @@ class Injector:
             bundles = self._bundles(address)
             if bundles and set(bundles.values()) != {bundle}:
                 hooks = [{"name": name, "clientConfig": {"caBundle": text}} for name in bundles]
-                body = {
-                    "apiVersion": REGISTRATION,
-                    "kind": CONFIGURATIONS[address.resource],
-                    "metadata": {"name": address.name},
-                    "webhooks": hooks,
-                }
+                body = address.manifest(CONFIGURATIONS[address.resource], webhooks=hooks)
                 self._writer.send(Apply(address, body, why="let the API server trust our certificate"))
                 written += 1
         return written

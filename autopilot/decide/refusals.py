@@ -59,6 +59,27 @@ class WriteRefusal:
         return 0.0 <= now_seconds - self.seconds < rest_seconds
 
 
+class WriteRefusals:
+    """What the server refused to let us write, by the object's uid. For one thread."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, WriteRefusal] = {}
+
+    def rests(self, uid: str, now_seconds: float) -> bool:
+        """Whether the object is not tried again yet."""
+        refusal = self._by_uid.get(uid)
+        return refusal is not None and refusal.rests(now_seconds)
+
+    def refused(self, uid: str, now_seconds: float) -> None:
+        """Once more in a row, now."""
+        earlier = self._by_uid.get(uid)
+        self._by_uid[uid] = WriteRefusal(now_seconds, earlier.times + 1 if earlier else 1)
+
+    def written(self, uid: str) -> None:
+        """The object could be written: what was refused before does not count any more."""
+        self._by_uid.pop(uid, None)
+
+
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
     """What keeps all of a policy (NAMESPACE/NAME) back: a right that is missing, in words; "" when none is."""
     return next((one.words for one in refusals if one.policy == policy and one.is_forbidden), "")

@@ -97,24 +97,16 @@ def read_switch(client: KubeClient, namespace: str) -> str:
 
 def set_switch(client: KubeClient, namespace: str, value: str, dry_run: bool = False) -> None:
     """Write the switch's key: a reason pauses, "false" does not; dry_run: only ask whether that would do."""
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": SWITCH_CONFIG_MAP, "namespace": namespace},
-        "data": {PAUSED_KEY: value},
-    }
-    Writer(client, FIELD_MANAGER).send(Apply(_switch(namespace), body, why="the autopilot's switch"), dry_run)
+    address = _switch(namespace)
+    body = address.manifest("ConfigMap", data={PAUSED_KEY: value})
+    Writer(client, FIELD_MANAGER).send(Apply(address, body, why="the autopilot's switch"), dry_run)
 
 
 def set_mode(client: KubeClient, policy: NamespacedPolicy, mode: str, dry_run: bool = False) -> None:
     """Write spec.mode of a policy; dry_run: only ask whether that would do."""
-    body = {
-        "apiVersion": OWN_GROUP,
-        "kind": "AutopilotPolicy",
-        "metadata": {"name": policy.name, "namespace": policy.namespace},
-        "spec": {"mode": mode},
-    }
-    Writer(client, FIELD_MANAGER).send(Apply(policy_address(policy), body, why="the policy's mode"), dry_run)
+    address = policy_address(policy)
+    body = address.manifest("AutopilotPolicy", spec={"mode": mode})
+    Writer(client, FIELD_MANAGER).send(Apply(address, body, why="the policy's mode"), dry_run)
 
 
 def policy_address(policy: NamespacedPolicy) -> Address:

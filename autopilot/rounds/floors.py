@@ -18,7 +18,7 @@ from autopilot.decide.floors import (
     kept_by,
     target_of,
 )
-from autopilot.decide.refusals import WriteRefusal
+from autopilot.decide.refusals import WriteRefusals
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from autopilot.rounds.cluster_state import FIELD_MANAGER
 from autopilot.rounds.ledger_history import LedgerHistory, append
@@ -44,7 +44,7 @@ class Floors:
     ) -> None:
         """Nothing is asked yet. paused: why nothing may be lent now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused, self._forecasts = config, ledger, paused, forecasts
-        self._refusals: dict[str, WriteRefusal] = {}
+        self._refusals = WriteRefusals()
         """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[FloorStep]:
@@ -85,12 +85,10 @@ class Floors:
                     workload, factor = present.workload, 1.0  # it scales another one now
                 for step in floor_steps(workload, body, factor, present, forecasts.get(workload), now):
                     is_raise = step.event is AutopilotEvent.FLOOR_RAISED
-                    if not is_raise or (may_rise and not self._rests(uid, now) and not kept_by(body, guardrails)):
+                    if not is_raise or (
+                        may_rise and not self._refusals.rests(uid, now) and not kept_by(body, guardrails)
+                    ):
                         yield step
-
-    def _rests(self, uid: str, now_seconds: float) -> bool:
-        refusal = self._refusals.get(uid)
-        return refusal is not None and refusal.rests(now_seconds)
 
     def _done(self, ledger: Ledger, actor: str, writer: Writer, step: FloorStep) -> FloorStep:
         """A raise is in the ledger before it is sent and once it has arrived; an end after it. refused: why not."""
@@ -104,11 +102,9 @@ class Floors:
         except (NotLeader, ClusterUnreachable):
             raise  # the next round reads what became of it
         except CotenantError as error:
-            earlier = self._refusals.get(step.lent.uid)
-            times = earlier.times + 1 if earlier else 1
-            self._refusals[step.lent.uid] = WriteRefusal(self._config.clock.now_seconds(), times)
+            self._refusals.refused(step.lent.uid, self._config.clock.now_seconds())
             return replace(step, refused=error.message)
-        self._refusals.pop(step.lent.uid, None)
+        self._refusals.written(step.lent.uid)
         self._write(ledger, actor, arrived(step) if is_raise else step)
         return step
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from autopilot.decide.floors import FloorStep
 from autopilot.decide.queue import helped_starts
-from autopilot.decide.refusals import WriteRefusal
+from autopilot.decide.refusals import WriteRefusals
 from autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
 from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from autopilot.rounds.cluster_state import FIELD_MANAGER
@@ -34,7 +34,7 @@ class Starts:
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
         """Nothing is asked yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
         self._config, self._ledger, self._paused = config, ledger, paused
-        self._refusals: dict[str, WriteRefusal] = {}
+        self._refusals = WriteRefusals()
         """By the pod's uid: what could not go back, while it is tried anew."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
@@ -67,7 +67,7 @@ class Starts:
             inside = [
                 boost
                 for boost in history.boosts
-                if boost.workload.namespace == namespace and not self._rests(boost.uid, now)
+                if boost.workload.namespace == namespace and not self._refusals.rests(boost.uid, now)
             ]
             over += endings(pods, inside, now, longest)
             for aim in aims:
@@ -89,16 +89,10 @@ class Starts:
             words = f"{words}: {error.message}"
         if (step.event is AutopilotEvent.BOOST_ENDED) == (words == step.words):
             self._write(ledger, actor, AutopilotEvent.BOOST_ENDED, step, words)
-            self._refusals.pop(step.boost.uid, None)
+            self._refusals.written(step.boost.uid)
         elif step.event is AutopilotEvent.BOOST_ENDED:
-            earlier = self._refusals.get(step.boost.uid)
-            times = earlier.times + 1 if earlier else 1
-            self._refusals[step.boost.uid] = WriteRefusal(self._config.clock.now_seconds(), times)
+            self._refusals.refused(step.boost.uid, self._config.clock.now_seconds())
         return replace(step, words=words)
-
-    def _rests(self, uid: str, now_seconds: float) -> bool:
-        refusal = self._refusals.get(uid)
-        return refusal is not None and refusal.rests(now_seconds)
 
     def _write(self, ledger: Ledger, actor: str, event: AutopilotEvent, step: BoostStep, words: str) -> None:
         body = {**details_of(step.boost), "words": words}

@@ -80,14 +80,8 @@ def decided(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
     spec: dict[str, Any] = {"approval": {**decision, **({"reason": approval.reason} if approval.reason else {})}}
     if standby is not None or one.standby:
         spec["amount"] = {"standby": one.standby if standby is None else standby}
-    body = {
-        "apiVersion": OWN_GROUP,
-        "kind": KIND,
-        "metadata": {"name": one.name, "namespace": one.namespace},
-        "spec": spec,
-    }
     address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
-    return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
+    return Apply(address, address.manifest(KIND, spec=spec), why=f"{approval.decision.value} by {approval.by}")
 
 
 def created(client: KubeClient, requested: Plan) -> Create:
@@ -119,9 +113,8 @@ def created(client: KubeClient, requested: Plan) -> Create:
     elif requested.window:
         spec["window"] = span_body(requested.window)
     spec |= _unusual(requested)
-    meta = {"name": requested.name, "namespace": requested.namespace}
-    body = {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": spec}
-    return Create(Address(OWN_GROUP, PLURAL, requested.name, requested.namespace), body, why="asked for")
+    address = Address(OWN_GROUP, PLURAL, requested.name, requested.namespace)
+    return Create(address, address.manifest(KIND, spec=spec), why="asked for")
 
 
 def _unusual(requested: Plan) -> dict[str, Any]:

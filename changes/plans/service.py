@@ -163,8 +163,7 @@ class ClusterPlanService:
     def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then."""
 
-        def make_intent(client: KubeClient, by: str) -> Intent:
-            one = plans.plan(client, ref.namespace, ref.name)
+        def skipped(one: Plan, by: str) -> Intent:
             if one.source is WindowSource.MANUAL:
                 raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
             if one.recurring:
@@ -175,27 +174,22 @@ class ClusterPlanService:
             message = reason.strip() or "skipped"
             return plans.decided(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
 
-        return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, make_intent)
+        return self._change(who, Right.PLAN, ref, PlanEvent.SKIPPED, skipped)
 
     def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
         """Let a skipped occurrence of a schedule happen after all."""
 
-        def make_intent(client: KubeClient, _by: str) -> Intent:
-            one = plans.plan(client, ref.namespace, ref.name)
+        def restored(one: Plan, _by: str) -> Intent:
             return plan_terms.restored(one, start_seconds, self._now())
 
-        return self._do(who, Right.PLAN, ref, PlanEvent.RESTORED, make_intent)
+        return self._change(who, Right.PLAN, ref, PlanEvent.RESTORED, restored)
 
     def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
         one = _new(workload, plan_terms.checked(terms, self._now()), name)
         ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
-
-        def make_intent(client: KubeClient, _by: str) -> Intent:
-            return plans.created(client, one)
-
         try:
-            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, make_intent)
+            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, lambda client, _by: plans.created(client, one))
         except ClusterConflict as error:
             raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
 
@@ -203,19 +197,19 @@ class ClusterPlanService:
         """Change it, if it still is the generation that was looked at."""
         plan_terms.checked(terms, self._now())
 
-        def make_intent(client: KubeClient, _by: str) -> Intent:
-            return plan_terms.edited(plans.plan(client, ref.namespace, ref.name), terms, generation)
+        def edited(one: Plan, _by: str) -> Intent:
+            return plan_terms.edited(one, terms, generation)
 
-        return self._do(who, Right.PLAN, ref, PlanEvent.EDITED, make_intent)
+        return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edited)
 
     def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """When it may approve itself."""
         plan_terms.checked_policy(policy)
 
-        def make_intent(client: KubeClient, _by: str) -> Intent:
-            return plan_terms.with_policy(plans.plan(client, ref.namespace, ref.name), policy)
+        def with_policy(one: Plan, _by: str) -> Intent:
+            return plan_terms.with_policy(one, policy)
 
-        return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, make_intent)
+        return self._change(who, Right.ADMINISTER, ref, PlanEvent.POLICY, with_policy)
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _decide(
@@ -227,12 +221,19 @@ class ClusterPlanService:
     ) -> Plan:  # fmt: skip
         word, scope, reason = choice
 
-        def make_intent(client: KubeClient, by: str) -> Intent:
-            one = plans.plan(client, ref.namespace, ref.name)
+        def decided(one: Plan, by: str) -> Intent:
             return plans.decided(one, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
-        return self._do(who, Right.APPROVE, ref, event, make_intent)
+        return self._change(who, Right.APPROVE, ref, event, decided)
+
+    def _change(
+        self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, decided: Callable[[Plan, str], Intent]
+    ) -> Plan:
+        """What `decided` makes of the plan as the server has it now, and of the person's name."""
+        return self._do(
+            who, right, ref, event, lambda client, by: decided(plans.plan(client, ref.namespace, ref.name), by)
+        )
 
     def _do(self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
         """Ledger, cluster, ledger; the plan as the server has it afterwards."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.kubernetes.intent import Address, Create, eviction_of
 from enforcer.contract import Evict, PodSpec
 
 AGAIN_SECONDS: Final = 30.0
@@ -92,15 +92,8 @@ def request_of(eviction: Evict, grace_seconds: int) -> Create:
     A pod that is not to be asked by the API alone gets AT_ONCE_SECONDS then: the kubelet stops its containers at once,
     and still confirms that they ended before the pod's name is free again.
     """
-    options: dict[str, Any] = {"preconditions": {"uid": eviction.uid}}
     if grace_seconds < 0 and not eviction.by_api_only:
         grace_seconds = AT_ONCE_SECONDS
-    if grace_seconds >= 0:
-        options["gracePeriodSeconds"] = grace_seconds
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": eviction.name, "namespace": eviction.namespace},
-        "deleteOptions": options,
-    }
-    return Create(Address("v1", "pods", eviction.name, eviction.namespace), body, "eviction", eviction.why)
+    options = {"gracePeriodSeconds": grace_seconds} if grace_seconds >= 0 else {}
+    pod = Address("v1", "pods", eviction.name, eviction.namespace)
+    return eviction_of(pod, eviction.uid, eviction.why, options)

@@ -159,16 +159,11 @@ def _bodies(node: str, uid: str, offers: Sequence[OfferedDevice], generation: in
     bodies = {}
     for number, part in enumerate(parts):
         name = f"{node}-cotenant-{number}"
-        bodies[name] = {
-            "apiVersion": API_VERSION,
-            "kind": "ResourceSlice",
-            "metadata": {
-                "name": name,
-                "labels": {"app.kubernetes.io/managed-by": NODE_AGENT},
-                "ownerReferences": [owner],
-            },
-            "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [_device(one) for one in part]},
-        }
+        bodies[name] = _address(name).manifest(
+            "ResourceSlice",
+            {"labels": {"app.kubernetes.io/managed-by": NODE_AGENT}, "ownerReferences": [owner]},
+            spec={"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [_device(one) for one in part]},
+        )
     return bodies
 
 

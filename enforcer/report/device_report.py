@@ -66,8 +66,8 @@ def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[s
         if not gpus:
             return None
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
-        metadata = {"name": name, "labels": {MANAGED_BY: NODE_AGENT}, "ownerReferences": [owner]}
-        body = {"apiVersion": SCHEDULING_GROUP, "kind": "Device", "metadata": metadata, "spec": {"devices": list(gpus)}}
+        metadata = {"labels": {MANAGED_BY: NODE_AGENT}, "ownerReferences": [owner]}
+        body = address.manifest("Device", metadata, spec={"devices": list(gpus)})
         return Create(address, body, why="the GPUs of this node")
     listed = (current.get("spec") or {}).get("devices") or []
     devices = [*gpus, *_absent_from_nvml(gpus, listed)]

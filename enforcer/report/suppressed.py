@@ -71,9 +71,9 @@ def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str])
     present = _number(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, ""))
     if present is not None and abs(fraction - present) < STEP and (fraction > 0 or present == 0):
         return None
-    metadata = {"name": node, "annotations": {SUPPRESSED_FRACTION_ANNOTATION: f"{fraction:.2f}"}}
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    return Apply(Address("v1", "nodes", node), body, why="best effort was held back so much of the last hour")
+    address = Address("v1", "nodes", node)
+    body = address.manifest("Node", {"annotations": {SUPPRESSED_FRACTION_ANNOTATION: f"{fraction:.2f}"}})
+    return Apply(address, body, why="best effort was held back so much of the last hour")
 
 
 def _number(text: str) -> float | None:

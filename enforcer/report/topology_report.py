@@ -17,7 +17,6 @@ from cotenant.core.model.allocation.topology_document import (
     zones_of,
 )
 from cotenant.core.model.kubernetes.intent import Apply, Create, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import TOPOLOGY_GROUP
 from enforcer.contract import Observation, PodSpec
 from enforcer.decide.overrides import active
 from enforcer.observe.cpusets import assigned, overclaims
@@ -58,11 +57,10 @@ def topology_write(
     name, uid = node
     address, annotations = topology_address(name), annotations_of(cpus)
     zones = zones_of(cpus.topology, memory_bytes)
-    head: dict[str, Any] = {"apiVersion": TOPOLOGY_GROUP, "kind": "NodeResourceTopology"}
     if current is None:
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
-        metadata = {"name": name, "annotations": annotations, "ownerReferences": [owner]}
-        body = {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": zones}
+        metadata = {"annotations": annotations, "ownerReferences": [owner]}
+        body = address.manifest("NodeResourceTopology", metadata, topologyPolicies=["None"], zones=zones)
         return Create(address, body, why="the CPUs of this node")
     present: Mapping[str, Any] = current.get("metadata") or {}
     if _cpus_by_zone(current.get("zones")) != _cpus_by_zone(zones):
@@ -71,7 +69,8 @@ def topology_write(
     published = present.get("annotations") or {}
     if all(published.get(key) == text for key, text in annotations.items()):
         return None
-    return Apply(address, {**head, "metadata": {"name": name, "annotations": annotations}}, why="whose CPUs they are")
+    body = address.manifest("NodeResourceTopology", {"annotations": annotations})
+    return Apply(address, body, why="whose CPUs they are")
 
 
 def _alone(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> Iterator[PodCpus]:

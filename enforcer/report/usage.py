@@ -127,15 +127,8 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
     }
     if observation.host_applications:
         status["hostApplicationMetric"] = list(_hosts(observation, usage, policy))
-    body = {
-        "apiVersion": SLO_GROUP,
-        "kind": "NodeMetric",
-        "metadata": {"name": observation.node.name},
-        "status": status,
-    }
-    return Apply(
-        Address(SLO_GROUP, PLURAL, observation.node.name), body, subresource="status", why="usage of this node"
-    )
+    address = Address(SLO_GROUP, PLURAL, observation.node.name)
+    return Apply(address, address.manifest("NodeMetric", status=status), "status", why="usage of this node")
 
 
 def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
@@ -149,8 +142,9 @@ def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
             "nodeMemoryCollectPolicy": policy.memory_policy,
         }
     }
-    body = {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": node, "ownerReferences": [owner]}}
-    return Apply(Address(SLO_GROUP, PLURAL, node), body | {"spec": spec}, force=False, why="how the node is measured")
+    address = Address(SLO_GROUP, PLURAL, node)
+    body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
+    return Apply(address, body, force=False, why="how the node is measured")
 
 
 def _groups(observation: Observation) -> Iterable[tuple[str, GroupReading]]:

@@ -91,8 +91,9 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
             continue
         outlook = prod.get(node)
         if _apart(outlook.reclaimable if outlook else {}, metric.prod_reclaimable):
-            body = _object(node) | {"status": outlook_status(outlook)}
-            intents.append(Apply(Address(SLO_GROUP, PLURAL, node), body, subresource="status", why="forecast of prod"))
+            address = Address(SLO_GROUP, PLURAL, node)
+            body = address.manifest("NodeMetric", status=outlook_status(outlook))
+            intents.append(Apply(address, body, subresource="status", why="forecast of prod"))
     return intents
 
 
@@ -155,14 +156,12 @@ def _collect(policy: CollectPolicy) -> dict[str, Any]:
 
 def _spec(node: str, view: ReportContext) -> Apply:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": view.nodes[node]}
-    body = _object(node, ownerReferences=[owner]) | {"spec": {"metricCollectPolicy": _collect(view.policy)}}
-    return Apply(Address(SLO_GROUP, PLURAL, node), body, why="how the node is measured")
+    address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": _collect(view.policy)}
+    body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
+    return Apply(address, body, why="how the node is measured")
 
 
 def _status(report: Report) -> Apply:
-    body = _object(report.node) | {"status": report.status}
-    return Apply(Address(SLO_GROUP, PLURAL, report.node), body, subresource="status", why="usage from Prometheus")
-
-
-def _object(node: str, **metadata: Any) -> dict[str, Any]:
-    return {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": node, **metadata}}
+    address = Address(SLO_GROUP, PLURAL, report.node)
+    body = address.manifest("NodeMetric", status=report.status)
+    return Apply(address, body, subresource="status", why="usage from Prometheus")

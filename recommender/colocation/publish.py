@@ -196,11 +196,9 @@ def _write(
     if facts.third_party:
         text = json.dumps({"resources": original}, separators=(",", ":"), sort_keys=True)
         annotations[ORIGIN_ALLOCATABLE_ANNOTATION] = text
-    metadata: dict[str, Any] = {"name": facts.node.name}
-    if annotations:
-        metadata["annotations"] = annotations
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    return Apply(address, body | {"status": {"capacity": lent, "allocatable": lent}}, subresource="status", why=why)
+    metadata = {"annotations": annotations} if annotations else {}
+    body = address.manifest("Node", metadata, status={"capacity": lent, "allocatable": lent})
+    return Apply(address, body, subresource="status", why=why)
 
 
 def _paths(facts: ColocationNode) -> Iterator[str]:

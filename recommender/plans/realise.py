@@ -152,20 +152,14 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
         return []
     group = plan.owner.api_version.partition("/")[0] if "/" in plan.owner.api_version else ""
     owner = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "name": plan.name, "uid": plan.uid}
-    body = {
-        "apiVersion": address.api_version,
-        "kind": "CapacityBuffer",
-        "metadata": {
-            "name": address.name,
-            "namespace": plan.namespace,
-            "labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key},
-            "ownerReferences": [owner],
-        },
-        "spec": {
+    body = address.manifest(
+        "CapacityBuffer",
+        {"labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key}, "ownerReferences": [owner]},
+        spec={
             "scalableRef": {"apiGroup": group, "kind": plan.owner.kind, "name": plan.owner.name},
             "replicas": want,
         },
-    }
+    )
     return [Apply(address, body, why=f"capacity for {want} pods is wanted")]
 
 

@@ -38,33 +38,20 @@ def reservation_name(pod: QueuePod) -> str:
 
 def created(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
     """Reserve capacity for a member: what it requests, where it may go, for nobody else."""
-    name = reservation_name(pod)
-    body = {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": "Reservation",
-        "metadata": {
-            "name": name,
-            "labels": MANAGED | {GANG_LABEL: label_of(gang.name)},
-            "annotations": {GANG_ANNOTATION: gang.key, MODE_ANNOTATION: Mode.PINNED.value},
-        },
-        "spec": {
-            "template": {"metadata": {"namespace": pod.namespace}, "spec": _template(pod)},
-            "owners": [
-                {
-                    "object": {
-                        "apiVersion": "v1",
-                        "kind": "Pod",
-                        "namespace": pod.namespace,
-                        "name": pod.name,
-                        "uid": pod.uid,
-                    }
-                }
-            ],
-            "allocateOnce": True,
-            "ttl": f"{int(settings.gang_place_seconds + SPARE_SECONDS)}s",
-        },
+    address = Address(SCHEDULING_GROUP, "reservations", reservation_name(pod))
+    metadata = {
+        "labels": MANAGED | {GANG_LABEL: label_of(gang.name)},
+        "annotations": {GANG_ANNOTATION: gang.key, MODE_ANNOTATION: Mode.PINNED.value},
     }
-    return Create(Address(SCHEDULING_GROUP, "reservations", name), body, why=f"place gang {gang.key} as a whole")
+    owner = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    spec = {
+        "template": {"metadata": {"namespace": pod.namespace}, "spec": _template(pod)},
+        "owners": [{"object": owner}],
+        "allocateOnce": True,
+        "ttl": f"{int(settings.gang_place_seconds + SPARE_SECONDS)}s",
+    }
+    body = address.manifest("Reservation", metadata, spec=spec)
+    return Create(address, body, why=f"place gang {gang.key} as a whole")
 
 
 def deleted(reservation: Reservation, why: str) -> Delete:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
 from cotenant.core.model.queues.report import GangState
 from scheduler_ext.queues.gang_group import GangMembers
 from scheduler_ext.queues.gang_state import GangStanding
-from scheduler_ext.reservations.guard import stamp
 
 ENDED: Final = frozenset({"Finished", "Failed"})
 BEGUN: Final = frozenset({"Scheduled", "Running"})
@@ -41,7 +41,7 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
     }
     started = before.get("scheduleStartTime")
     if not started and (state in _HELD or members.bound):
-        started = stamp(int(now_seconds)).replace(".000000", "")
+        started = moment(now_seconds)
     status |= {"scheduleStartTime": started} if started else {}
     if before.get("phase") in ENDED and not (members.pods or members.succeeded or members.failed):
         return {}
@@ -72,6 +72,6 @@ def phase_of(members: GangMembers, state: GangState) -> str:
 
 def _intent(members: GangMembers, status: dict[str, Any]) -> Apply:
     gang = members.gang
-    meta = {"name": gang.name, "namespace": gang.namespace} | ({"uid": gang.uid} if gang.uid else {})
-    body = {"apiVersion": QUOTA_GROUP, "kind": "PodGroup", "metadata": meta, "status": status}
-    return Apply(Address(QUOTA_GROUP, "podgroups", gang.name, gang.namespace), body, why=f"it is {status['phase']}")
+    address = Address(QUOTA_GROUP, "podgroups", gang.name, gang.namespace)
+    body = address.manifest("PodGroup", {"uid": gang.uid} if gang.uid else {}, status=status)
+    return Apply(address, body, why=f"it is {status['phase']}")

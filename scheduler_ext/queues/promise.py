@@ -10,11 +10,12 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, SWAP_GUARD
+from cotenant.core.model.kubernetes.moments import micro_moment
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
 from cotenant.core.model.queues.native_group import native_group
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, without_gate
-from scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard, stamp
+from scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
 
 
 def renewed(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
@@ -64,9 +65,8 @@ def let_go(pod: QueuePod) -> Patch:
 
 def promised(guard: Guard, until_seconds: float, why: str) -> Intent:
     """Write the promise, and the object where there is none."""
-    until = stamp(until_seconds)
+    until = micro_moment(until_seconds)
     if guard.version:
         return Patch(ADDRESS, ({"op": "add", "path": "/spec/queuesServedUntil", "value": until},), why=why)
-    meta = {"name": SWAP_GUARD, "labels": MANAGED}
-    body = {"apiVersion": OWN_GROUP, "kind": "SwapGuard", "metadata": meta, "spec": {"queuesServedUntil": until}}
+    body = ADDRESS.manifest("SwapGuard", {"labels": MANAGED}, spec={"queuesServedUntil": until})
     return Create(ADDRESS, body, why=why)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -41,7 +40,7 @@ from cotenant.core.model.kubernetes.quota_tree import (
 )
 from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
 from scheduler_ext.queues.quota_trees import profile_capacity
-from scheduler_ext.queues.view import QueueView, QuotaProfile
+from scheduler_ext.queues.view import QueueView
 
 
 def status_intents(
@@ -75,7 +74,10 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
         address = Address(QUOTA_GROUP, "elasticquotas", profile.quota, profile.namespace)
         why = f"root of the tree of elasticquotaprofile {profile.namespace}/{profile.name}"
         if quota is None:
-            yield Create(address, _root_quota(profile, size), why=why)
+            labels = {PROFILE_LABEL: profile.name, IS_ROOT_LABEL: "true", TREE_LABEL: profile.tree_id}
+            metadata = {"labels": {**profile.quota_labels, **labels, IS_PARENT_LABEL: "true"}}
+            spec = {"min": _quantities(size), "max": _quantities(size)}
+            yield Create(address, address.manifest("ElasticQuota", metadata, spec=spec), why=why)
         elif (quota.profile, quota.namespace) == (profile.name, profile.namespace) and (
             quota.minimum != size or quota.maximum != size
         ):
@@ -85,20 +87,6 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
                 {"op": "replace", "path": f"/spec/{name}", "value": _quantities(size)} for name in ("min", "max")
             )
             yield Patch(address, (same, *written), why=why)
-
-
-def _root_quota(profile: QuotaProfile, size: Amounts) -> dict[str, Any]:
-    ours = {PROFILE_LABEL: profile.name, IS_ROOT_LABEL: "true", TREE_LABEL: profile.tree_id, IS_PARENT_LABEL: "true"}
-    return {
-        "apiVersion": QUOTA_GROUP,
-        "kind": "ElasticQuota",
-        "metadata": {
-            "name": profile.quota,
-            "namespace": profile.namespace,
-            "labels": {**profile.quota_labels, **ours},
-        },
-        "spec": {"min": _quantities(size), "max": _quantities(size)},
-    }
 
 
 def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[str, float]:
@@ -128,13 +116,8 @@ def _changed(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]
 
 def _apply(quota: QuotaNode, annotations: Mapping[str, Amounts], use: QuotaUse, moments: Mapping[str, str]) -> Apply:
     texts = dict(moments) | {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
-    body = {
-        "apiVersion": QUOTA_GROUP,
-        "kind": "ElasticQuota",
-        "metadata": {"name": quota.name, "namespace": quota.namespace, "annotations": texts},
-        "status": {"used": _quantities(use.used)},
-    }
     address = Address(QUOTA_GROUP, "elasticquotas", quota.name, quota.namespace)
+    body = address.manifest("ElasticQuota", {"annotations": texts}, status={"used": _quantities(use.used)})
     return Apply(address, body, why="its use or its runtime changed")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
-from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.kubernetes.intent import Address, Create, eviction_of
 from cotenant.core.model.kubernetes.pod_request import added
 from cotenant.core.model.kubernetes.quota_tree import Amounts
 from cotenant.core.model.queues.queue_pod import QueuePod
@@ -98,10 +98,4 @@ def _may_go(view: QueueView, pod: QueuePod) -> bool:
 
 def eviction(pod: QueuePod, why: str) -> Create:
     """Asks for the end of this very pod; the API server honours disruption budgets."""
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
-    }
-    return Create(Address("v1", "pods", pod.name, pod.namespace), body, "eviction", why)
+    return eviction_of(Address("v1", "pods", pod.name, pod.namespace), pod.uid, why)

@@ -49,15 +49,9 @@ def published(outlooks: Mapping[WorkloadRef, WorkloadOutlook], namespace: str, m
     while len(data) > most_bytes:
         chosen = chosen[: int(len(chosen) * 0.95 * most_bytes / len(data))]
         data = _packed(chosen)
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": OUTLOOKS_CONFIG_MAP, "namespace": namespace, "labels": dict(MANAGED)},
-        "binaryData": {KEY: base64.b64encode(data).decode()},
-    }
-    return Apply(
-        outlooks_address(namespace), body, why=f"{len(chosen)} of {len(outlooks)} workloads have new forecasts"
-    )
+    address, text = outlooks_address(namespace), base64.b64encode(data).decode()
+    body = address.manifest("ConfigMap", {"labels": dict(MANAGED)}, binaryData={KEY: text})
+    return Apply(address, body, why=f"{len(chosen)} of {len(outlooks)} workloads have new forecasts")
 
 
 def _packed(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> bytes:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import moment_of
+from cotenant.core.model.kubernetes.moments import micro_moment, moment_of
 from cotenant.core.model.kubernetes.pod_request import format_room, parse_room
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
 from cotenant.core.model.reservations.reservation import Reference
@@ -95,20 +94,13 @@ class Guard:
 
     def intent(self, why: str) -> Apply:
         """Write it; refused with a conflict when somebody else has written meanwhile."""
-        meta: dict[str, Any] = {"name": SWAP_GUARD, "labels": MANAGED}
-        if self.version:
-            meta["resourceVersion"] = self.version
+        meta = {"labels": MANAGED} | ({"resourceVersion": self.version} if self.version else {})
         # An apply that empties a map leaves null behind, which the definition refuses: what is empty is left out.
         maybe = {"nodes": self.nodes, "swaps": [_body(swap) for swap in self.swaps]}
-        spec = {"servedUntil": stamp(self.served_until_seconds)} | {
+        spec = {"servedUntil": micro_moment(self.served_until_seconds)} | {
             name: value for name, value in maybe.items() if value
         }
-        return Apply(ADDRESS, {"apiVersion": OWN_GROUP, "kind": "SwapGuard", "metadata": meta, "spec": spec}, why=why)
-
-
-def stamp(seconds: float) -> str:
-    """A moment with microseconds, UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return Apply(ADDRESS, ADDRESS.manifest("SwapGuard", meta, spec=spec), why=why)
 
 
 def _swap(entry: Json) -> ReservationSwap:
@@ -146,8 +138,8 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
             {"namespace": p.namespace, "name": p.name, "uid": p.uid, "room": format_room(p.room)}
             for p in swap.placeholders
         ],
-        "started": stamp(swap.started_seconds),
-        "expires": stamp(swap.expires_seconds),
+        "started": micro_moment(swap.started_seconds),
+        "expires": micro_moment(swap.expires_seconds),
     }
     if swap.owner:
         body["owner"] = {"namespace": swap.owner.namespace, "name": swap.owner.name, "uid": swap.owner.uid}

@@ -77,12 +77,7 @@ def created(
     """Make a placeholder; the scheduler finds its node."""
     address = Address("v1", "pods", placeholder.name, PLACEHOLDER_NAMESPACE)
     name = PINNED_CLASS if mode is Mode.PINNED else lower_class(reservation, classes)[0]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": _metadata(reservation, placeholder.name),
-        "spec": _spec(reservation, placeholder, name, s),
-    }
+    pod = address.manifest("Pod", _metadata(reservation), spec=_spec(reservation, placeholder, name, s))
     return Create(address, pod, why=f"placeholder of reservation {reservation.name}")
 
 
@@ -106,14 +101,13 @@ def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[s
 def class_intent(name: str, value: int) -> Create:
     """Create a priority class for LastResort placeholders, below the owners' class; its pods preempt nobody."""
     address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
-    body = {
-        "apiVersion": address.api_version,
-        "kind": "PriorityClass",
-        "metadata": {"name": name, "labels": MANAGED},
-        "value": value,
-        "preemptionPolicy": "Never",
-        "description": "Placeholders whose capacity pods of the class above take when nothing else is free.",
-    }
+    body = address.manifest(
+        "PriorityClass",
+        {"labels": MANAGED},
+        value=value,
+        preemptionPolicy="Never",
+        description="Placeholders whose capacity pods of the class above take when nothing else is free.",
+    )
     return Create(address, body, why="owners must be able to push placeholders aside")
 
 
@@ -164,12 +158,10 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
     return {"nodeSelectorTerms": terms}
 
 
-def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
+def _metadata(reservation: Reservation) -> dict[str, Any]:
     """Metadata of a placeholder pod. The Reservation owns it, so that both are deleted together."""
     owner = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION)
     return {
-        "name": name,
-        "namespace": PLACEHOLDER_NAMESPACE,
         "labels": MANAGED | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)},
         "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
         | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.pod_request import added, format_room, masked
 from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.core.model.reservations.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
-from scheduler_ext.reservations.guard import stamp
 from scheduler_ext.reservations.view import PodView
 
 SCHEDULED: Final = "Scheduled"
@@ -45,8 +45,8 @@ def merged(before: Sequence[Condition], conditions: Sequence[Condition], now_sec
     by_type = {c.type: c for c in before}
     for new in conditions:
         old = by_type.get(new.type)
-        since = old.since if old is not None and old.status == new.status and old.since else stamp(int(now_seconds))
-        by_type[new.type] = replace(new, since=since.replace(".000000", ""))
+        since = old.since if old is not None and old.status == new.status and old.since else moment(now_seconds)
+        by_type[new.type] = replace(new, since=since)
     return tuple(by_type.values())
 
 
@@ -54,13 +54,9 @@ def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply 
     """Write the status when it says something new."""
     if status == reservation.status:
         return None
-    body = {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": "Reservation",
-        "metadata": {"name": reservation.name, "uid": reservation.uid},
-        "status": _body(status),
-    }
-    return Apply(address_of(reservation), body, "status", why=f"reservation {reservation.name} is {status.phase}")
+    address = address_of(reservation)
+    body = address.manifest("Reservation", {"uid": reservation.uid}, status=_body(status))
+    return Apply(address, body, "status", why=f"reservation {reservation.name} is {status.phase}")
 
 
 def ended_seconds(status: ReservationStatus, fallback: float, parse: Any) -> float:

@@ -110,20 +110,10 @@ def message_of(error: Exception) -> str:
 
 def status_intent(namespace: str, states: Mapping[str, FeatureState]) -> Apply:
     """The ConfigMap that shows every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
-    return Apply(
-        Address("v1", "configmaps", STATUS_CONFIG_MAP, namespace),
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": STATUS_CONFIG_MAP,
-                "namespace": namespace,
-                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-            },
-            "data": {name: _line(state) for name, state in sorted(states.items())},
-        },
-        why="a feature's state changed",
-    )
+    address = Address("v1", "configmaps", STATUS_CONFIG_MAP, namespace)
+    data = {name: _line(state) for name, state in sorted(states.items())}
+    body = address.manifest("ConfigMap", {"labels": {MANAGED_BY_LABEL: MANAGED_BY}}, data=data)
+    return Apply(address, body, why="a feature's state changed")
 
 
 def _line(state: FeatureState) -> str:

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.kubernetes.intent import Address, Create, Patch
+from cotenant.core.model.kubernetes.intent import Address, Create, Patch, eviction_of
+from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import SOFT_EVICTION_ANNOTATION
 from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.view import MigrationView
-from scheduler_ext.reservations.guard import stamp
 
 INITIATOR: Final = "cotenant-manager"
 
@@ -22,21 +22,13 @@ def eviction(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Creat
     address, why = Address("v1", "pods", identity.name, identity.namespace), f"podmigrationjob {job.name}"
     if view.arguments.eviction_policy == "SoftEviction":
         return None if SOFT_EVICTION_ANNOTATION in identity.annotations else _annotation(view, job, pod, address, why)
-    conditions = {**(job.delete_options.get("preconditions") or {}), "uid": identity.uid}
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": identity.name, "namespace": identity.namespace},
-        "deleteOptions": {**job.delete_options, "preconditions": conditions},
-    }
-    return Create(address, body, "eviction", why)
+    return eviction_of(address, identity.uid, why, job.delete_options)
 
 
 def _annotation(view: MigrationView, job: MigrationJob, pod: RebalancePod, address: Address, why: str) -> Patch:
     """Koordinator's SoftEvictionSpec as the pod's annotation (`apis/extension/descheduling.go`)."""
     identity = pod.facts.identity
-    moment = stamp(int(view.now_seconds)).replace(".000000", "")
-    request: dict[str, Any] = {"timestamp": moment, "initiator": INITIATOR, "reason": why}
+    request: dict[str, Any] = {"timestamp": moment(view.now_seconds), "initiator": INITIATOR, "reason": why}
     if job.delete_options:
         request["deleteOptions"] = job.delete_options
     key, text = SOFT_EVICTION_ANNOTATION.replace("/", "~1"), msgspec.json.encode(request).decode()

@@ -212,13 +212,9 @@ def status_intent(job: MigrationJob, status: JobStatus) -> Apply | None:
     """Write the status when it says something new."""
     if status == job.status:
         return None
-    body = {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": KIND,
-        "metadata": {"name": job.name, "uid": job.uid},
-        "status": _status_body(status),
-    }
-    return Apply(address_of(job.name), body, "status", why=f"the move is {status.phase}: {status.step}")
+    address = address_of(job.name)
+    body = address.manifest(KIND, {"uid": job.uid}, status=_status_body(status))
+    return Apply(address, body, "status", why=f"the move is {status.phase}: {status.step}")
 
 
 def _status_body(status: JobStatus) -> Json:

@@ -13,7 +13,6 @@ from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Create, Delete
 from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.migration.arbitration import resting_workloads
@@ -147,19 +146,17 @@ def job_of(move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[
         REASON_ANNOTATION: move.reason,
         **marks.get("annotations", {}),
     }
-    job = name_of(namespace, name, move.uid)
-    body = {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": KIND,
-        "metadata": {"name": job, "labels": {**MANAGED, **marks.get("labels", {})}, "annotations": annotations},
-        "spec": {
-            "paused": False,
-            "ttl": arguments.default_job_ttl,
-            "mode": arguments.default_job_mode,
-            "podRef": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": move.uid},
-        },
+    spec = {
+        "paused": False,
+        "ttl": arguments.default_job_ttl,
+        "mode": arguments.default_job_mode,
+        "podRef": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": move.uid},
     }
-    return Create(address_of(job), body, why=f"from {move.source} to {move.target}: {move.reason}")
+    metadata = {"labels": {**MANAGED, **marks.get("labels", {})}, "annotations": annotations}
+    address = address_of(name_of(namespace, name, move.uid))
+    return Create(
+        address, address.manifest(KIND, metadata, spec=spec), why=f"from {move.source} to {move.target}: {move.reason}"
+    )
 
 
 def _why(move: PlannedMove, *, emptying: bool) -> str:

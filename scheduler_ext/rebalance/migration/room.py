@@ -39,7 +39,7 @@ def room_name(job: MigrationJob) -> str:
 
 def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
     """Reserve capacity for the pod's successor on another node. left_seconds: what is left of the job's time."""
-    name, identity = room_name(job), pod.facts.identity
+    identity = pod.facts.identity
     controller = next(one for one in identity.controllers if one.controlling)
     own: dict[str, Any] = {
         "template": {"metadata": {"namespace": identity.namespace}, "spec": _pod_template(pod)},
@@ -59,20 +59,14 @@ def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create
     }
     spec = merged(own, job.reservation_template.get("spec") or {}) | {"allocateOnce": True}
     spec["template"]["spec"] = _on_other_node(spec["template"]["spec"], pod.facts.node, job.target)
-    body = {
-        "apiVersion": SCHEDULING_GROUP,
-        "kind": "Reservation",
-        "metadata": {
-            "name": name,
-            "labels": MANAGED | {MIGRATION_LABEL: label_of(job.name)},
-            "annotations": {MODE_ANNOTATION: Mode.PINNED.value},
-            "ownerReferences": [
-                {"apiVersion": SCHEDULING_GROUP, "kind": KIND, "name": job.name, "uid": job.uid, "controller": True}
-            ],
-        },
-        "spec": spec,
+    owner = {"apiVersion": SCHEDULING_GROUP, "kind": KIND, "name": job.name, "uid": job.uid, "controller": True}
+    metadata = {
+        "labels": MANAGED | {MIGRATION_LABEL: label_of(job.name)},
+        "annotations": {MODE_ANNOTATION: Mode.PINNED.value},
+        "ownerReferences": [owner],
     }
-    return Create(Address(SCHEDULING_GROUP, "reservations", name), body, why=f"capacity to move pod {pod.key}")
+    address = Address(SCHEDULING_GROUP, "reservations", room_name(job))
+    return Create(address, address.manifest("Reservation", metadata, spec=spec), why=f"capacity to move pod {pod.key}")
 
 
 def stands(reservation: Reservation) -> bool:

@@ -117,22 +117,19 @@ class AutopilotController:
         """The write of a policy's status; None while it says what the server took last."""
         policy = one.policy
         address = policy_address(policy)
-        body = {
-            "apiVersion": address.api_version,
-            "kind": "AutopilotPolicy",
-            "metadata": {"name": policy.name, "namespace": policy.namespace},
-            "status": {
-                "observedGeneration": policy.generation,
-                "mode": one.does.value,
-                "reason": reading.reason(one),
-                "narrowed": list(one.narrowed),
-                "workloads": len(reading.of(policy)),
-                "queued": reading.queued(policy),
-                "underWay": reading.under_way(policy),
-                "waiting": reading.waiting(policy),
-            },
+        status = {
+            "observedGeneration": policy.generation,
+            "mode": one.does.value,
+            "reason": reading.reason(one),
+            "narrowed": list(one.narrowed),
+            "workloads": len(reading.of(policy)),
+            "queued": reading.queued(policy),
+            "underWay": reading.under_way(policy),
+            "waiting": reading.waiting(policy),
         }
-        intent = Apply(address, body, "status", why="what the policy does now")
+        intent = Apply(
+            address, address.manifest("AutopilotPolicy", status=status), "status", why="what the policy does now"
+        )
         return None if self._shown.get(str(address)) == intent else intent
 
 

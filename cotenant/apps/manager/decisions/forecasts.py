@@ -86,7 +86,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
             continue
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
-            intents.append(Apply(address, _body(outlook, node), why=why))
+            intents.append(Apply(address, _body(address, outlook, node), why=why))
     return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
@@ -155,25 +155,18 @@ def _amount(resource: Resource, text: str | int) -> int:
         return 0
 
 
-def _body(outlook: NodeOutlook, node: ExistingObject) -> dict[str, Any]:
-    return {
-        "apiVersion": OWN_GROUP,
-        "kind": "UsageForecast",
-        "metadata": {
-            "name": outlook.node,
-            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-            "ownerReferences": [node.reference()],
-        },
-        "spec": {
-            "start": moment(outlook.start_seconds),
-            "stepSeconds": outlook.step_seconds,
-            "validUntil": moment(outlook.end_seconds),
-            "settingsDigest": outlook.settings_digest,
-            "historyStart": moment(outlook.history_start_seconds),
-            "historyEnd": moment(outlook.history_end_seconds),
-            **{r.value: _series(r, series) for r, series in outlook.series.items()},
-        },
+def _body(address: Address, outlook: NodeOutlook, node: ExistingObject) -> dict[str, Any]:
+    spec = {
+        "start": moment(outlook.start_seconds),
+        "stepSeconds": outlook.step_seconds,
+        "validUntil": moment(outlook.end_seconds),
+        "settingsDigest": outlook.settings_digest,
+        "historyStart": moment(outlook.history_start_seconds),
+        "historyEnd": moment(outlook.history_end_seconds),
+        **{r.value: _series(r, series) for r, series in outlook.series.items()},
     }
+    metadata = {"labels": {MANAGED_BY_LABEL: MANAGED_BY}, "ownerReferences": [node.reference()]}
+    return address.manifest("UsageForecast", metadata, spec=spec)
 
 
 def _series(resource: Resource, series: SeriesOutlook) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def decide(view: NodeSloView) -> ControllerDecision:
         rendering = _with_kept(renderings[alike], specs, live)
         if why := difference(node.owned, live, rendering, specs):
             address = Address(SLO_GROUP, PLURAL, node.owned.name)
-            intents.append(Apply(address, _body(node.owned, rendering), why=why))
+            intents.append(Apply(address, _body(address, node.owned, rendering), why=why))
     notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
     return ControllerDecision(tuple(intents), notes)
 
@@ -208,18 +208,13 @@ def _holds(live: Any, expected: Any) -> bool:
     return bool(live == expected)
 
 
-def _body(owned: ExistingObject, rendering: Rendering) -> dict[str, Any]:
-    return {
-        "apiVersion": SLO_GROUP,
-        "kind": "NodeSLO",
-        "metadata": {
-            "name": owned.name,
-            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-            "annotations": {DIGEST_ANNOTATION: rendering.digest},
-            "ownerReferences": [owned.reference()],
-        },
-        "spec": rendering.spec,
+def _body(address: Address, owned: ExistingObject, rendering: Rendering) -> dict[str, Any]:
+    metadata = {
+        "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+        "annotations": {DIGEST_ANNOTATION: rendering.digest},
+        "ownerReferences": [owned.reference()],
     }
+    return address.manifest("NodeSLO", metadata, spec=rendering.spec)
 
 
 def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:

@@ -339,8 +339,7 @@ def _expires(plan: Plan, window: Span, now_seconds: float, settings: PlanSetting
 
 def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
     address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
-    head = {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": {"name": plan.name, "namespace": plan.namespace}}
-    return Apply(address, {**head, "status": dict(body)}, subresource="status", why=f"it is {body.get('phase')}")
+    return Apply(address, address.manifest(KIND, status=dict(body)), "status", why=f"it is {body.get('phase')}")
 
 
 def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
@@ -415,22 +414,14 @@ def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
         for span in spans
     ]
     windows = [PeakWindow(span, max(1, count)) for span, count in zip(spans, pods, strict=True)]
-    name = proposal_name(ref)
-    body = {
-        "apiVersion": OWN_GROUP,
-        "kind": KIND,
-        "metadata": {
-            "name": name,
-            "namespace": ref.namespace,
-            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-        },
-        "spec": {
-            "source": WindowSource.FORECAST.value,
-            "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
-            "amount": {"perPod": dict(proposal.per_pod), "count": max(1, standby, *pods), "standby": standby},
-            "window": span_body(window) if window else None,
-            "windows": [peak_body(peak) for peak in windows],
-            "quantile": quantile,
-        },
+    spec = {
+        "source": WindowSource.FORECAST.value,
+        "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
+        "amount": {"perPod": dict(proposal.per_pod), "count": max(1, standby, *pods), "standby": standby},
+        "window": span_body(window) if window else None,
+        "windows": [peak_body(peak) for peak in windows],
+        "quantile": quantile,
     }
-    return Apply(Address(OWN_GROUP, PLURAL, name, ref.namespace), body, why=proposal.words or "the forecast says so")
+    address = Address(OWN_GROUP, PLURAL, proposal_name(ref), ref.namespace)
+    body = address.manifest(KIND, {"labels": {MANAGED_BY_LABEL: MANAGED_BY}}, spec=spec)
+    return Apply(address, body, why=proposal.words or "the forecast says so")

@@ -246,18 +246,12 @@ def _label(states: list[_ConditionState]) -> str:
 
 def _body(address: Address, owner: ExistingObject, state: str, evidence: str) -> dict[str, Any]:
     workload = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name}
-    return {
-        "apiVersion": ANALYSIS_GROUP,
-        "kind": "Recommendation",
-        "metadata": {
-            "name": address.name,
-            "namespace": address.namespace,
-            "labels": {MANAGED_BY_LABEL: MANAGED_BY, STATE_LABEL: state},
-            "annotations": {EVIDENCE_ANNOTATION: evidence},
-            "ownerReferences": [owner.reference()],
-        },
-        "spec": {"target": {"type": "workload", "workload": workload}},
+    metadata = {
+        "labels": {MANAGED_BY_LABEL: MANAGED_BY, STATE_LABEL: state},
+        "annotations": {EVIDENCE_ANNOTATION: evidence},
+        "ownerReferences": [owner.reference()],
     }
+    return address.manifest("Recommendation", metadata, spec={"target": {"type": "workload", "workload": workload}})
 
 
 def _evidence_of(advice: WorkloadAdvice) -> str:
@@ -283,16 +277,12 @@ def _status(
     published: RecommendationObject,
     now_seconds: float,
 ) -> dict[str, Any]:
-    return {
-        "apiVersion": ANALYSIS_GROUP,
-        "kind": "Recommendation",
-        "metadata": {"name": address.name, "namespace": address.namespace},
-        "status": {
-            "updateTime": moment(now_seconds),
-            "conditions": [_condition(state, published, now_seconds) for state in states],
-            "podStatus": {"containerStatuses": containers},
-        },
+    status = {
+        "updateTime": moment(now_seconds),
+        "conditions": [_condition(state, published, now_seconds) for state in states],
+        "podStatus": {"containerStatuses": containers},
     }
+    return address.manifest("Recommendation", status=status)
 
 
 def _condition(state: _ConditionState, published: RecommendationObject, now_seconds: float) -> dict[str, str]:

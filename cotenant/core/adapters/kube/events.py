@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +18,7 @@ from cotenant.core.adapters.kube.series import NOTHING_MORE, Backlog, EventOccur
 from cotenant.core.adapters.kube.writes import Writer, anybody
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.moments import micro_moment
 
 API_VERSION: Final = "events.k8s.io/v1"
 NOTE_BYTES: Final = 1024
@@ -115,7 +115,7 @@ def _body(
         "apiVersion": API_VERSION,
         "kind": "Event",
         "metadata": {"name": address.name, "namespace": address.namespace, **_annotated(series)},
-        "eventTime": (stored and stored.event_time) or _stamp(series.first_seconds),
+        "eventTime": (stored and stored.event_time) or micro_moment(series.first_seconds),
         "reportingController": component,
         "reportingInstance": component,
         "action": subject.reason,
@@ -125,13 +125,9 @@ def _body(
         "regarding": regarding,
     }
     if count > 1:
-        body["series"] = {"count": count, "lastObservedTime": _stamp(series.last_seconds)}
+        body["series"] = {"count": count, "lastObservedTime": micro_moment(series.last_seconds)}
     return body
 
 
 def _annotated(series: EventOccurrences) -> dict[str, Any]:
     return {"annotations": dict(series.annotations)} if series.annotations else {}
-
-
-def _stamp(unix_seconds: float) -> str:
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -36,6 +36,14 @@ class Address:
         """Path of the object itself."""
         return f"{self.collection}/{self.name}"
 
+    def manifest(self, kind: str, metadata: Mapping[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
+        """The object here as JSON: apiVersion, kind, metadata with this name and namespace, and `parts` like `spec`.
+
+        metadata: what it has beside name and namespace, such as labels.
+        """
+        where = {"name": self.name} | ({"namespace": self.namespace} if self.namespace else {})
+        return {"apiVersion": self.api_version, "kind": kind, "metadata": where | dict(metadata or {}), **parts}
+
     def __str__(self) -> str:
         """As people write it: nodes/n1, recommendations/shop/web."""
         return "/".join(part for part in (self.resource, self.namespace, self.name) if part)
@@ -90,6 +98,18 @@ class Create:
     body: Mapping[str, Any]
     subresource: str = ""
     why: str = ""
+
+
+def eviction_of(pod: Address, uid: str, why: str, options: Mapping[str, Any] | None = None) -> Create:
+    """Ask the API server, which honours disruption budgets, for the end of the very pod with this uid.
+
+    options: DeleteOptions as JSON; of their preconditions the uid is always this one.
+    """
+    preconditions = {**((options or {}).get("preconditions") or {}), "uid": uid}
+    body = Address("policy/v1", "evictions", pod.name, pod.namespace).manifest(
+        "Eviction", deleteOptions={**(options or {}), "preconditions": preconditions}
+    )
+    return Create(pod, body, "eviction", why)
 
 
 Intent: TypeAlias = Apply | Patch | Delete | Create

@@ -21,6 +21,11 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def micro_moment(seconds: float) -> str:
+    """A moment as Kubernetes' MicroTime: with microseconds, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def seconds_of(text: str, what: str) -> float:
     """Seconds of a Go duration such as "24h" or "1m30s"; UsageError names `what`."""
     if text in ("0", ""):

@@ -67,13 +67,10 @@ def native_group(
     """
     references = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid} for pod, uid in owners]
     labels = {"app.kubernetes.io/managed-by": "cotenant"}
-    body = {
-        "apiVersion": NATIVE_GANG_GROUP,
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": references},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}} if min_count else {"basic": {}}},
-    }
-    return Create(Address(NATIVE_GANG_GROUP, "podgroups", name, namespace), body, why=why)
+    policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
+    address = Address(NATIVE_GANG_GROUP, "podgroups", name, namespace)
+    metadata = {"labels": labels, "ownerReferences": references}
+    return Create(address, address.manifest("PodGroup", metadata, spec={"schedulingPolicy": policy}), why=why)
 
 
 def group_named(pod: Mapping[str, Any]) -> str:
