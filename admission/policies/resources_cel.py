@@ -79,7 +79,12 @@ def translation(conditions: Iterable[str]) -> str:
 
 
 def _renamed(group: str, side: str) -> str:
-    """One operation for each container that names cpu or memory on this side."""
+    """CEL for a list of JSON patch operations, one for each container that names cpu or memory on this side.
+
+    group: "containers" or "initContainers"; side: "requests" or "limits". Each operation replaces the whole side, with
+    cpu (in whole millicores) and memory under the band's names and all else as it was; a resource that the container
+    names under the band's name too stays.
+    """
     amounts = f"c.resources.{side}"
     renames = [
         f"k == {text(resource)} && !({_named(resource)}) ? {{{_name(resource)}: {value}}} : "

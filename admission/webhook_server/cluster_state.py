@@ -211,5 +211,6 @@ def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:
 
 
 def _promises(snapshots: Mapping[str, Mapping[Any, Any]]) -> tuple[float, float]:
+    """Until when reservations, and queues, are looked after, Unix seconds, by the SwapGuard; 0 without one."""
     ends: tuple[float, float] = snapshots["swapguards"].get(("", SWAP_GUARD), (0.0, 0.0))
     return ends

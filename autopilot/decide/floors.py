@@ -268,6 +268,7 @@ def _marked_only(workload: WorkloadRef, autoscaler: Json, mark: Floor) -> LentFl
 
 
 def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
+    """Lend: minReplicas from the value that was looked at to lent.floor; an annotation keeps its own value."""
     words = f"at least {lent.floor} replicas instead of {lent.own} for the peak that the forecast has"
     operations = (
         _minimum("test", lent.before),

@@ -37,22 +37,22 @@ class Dialect:
 
     versions: Mapping[str, Version] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES
-    _found: dict[Knob, tuple[Version, KnobFile]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _present: dict[Knob, tuple[Version, KnobFile]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for knob, spec in SPECS.items():
             for version, file in ((Version.V2, spec.v2), (Version.V1, spec.v1)):
                 if file is not None and self.versions.get(file.controller) is version:
-                    self._found[knob] = version, file
+                    self._present[knob] = version, file
 
     def version(self, knob: Knob) -> Version | None:
         """Of the hierarchy that has this knob's controller."""
-        entry = self._found.get(knob)
+        entry = self._present.get(knob)
         return entry[0] if entry else None
 
     def file(self, knob: Knob) -> KnobFile | None:
         """The knob's file here, None where the controller is absent."""
-        entry = self._found.get(knob)
+        entry = self._present.get(knob)
         return entry[1] if entry else None
 
 

@@ -159,6 +159,7 @@ def level_of(path: CgroupPath, layout: Layout) -> Level | None:
 
 
 def _names_pod(name: str, parent: CgroupPath, driver: Driver) -> bool:
+    """Whether a cgroup of this name below a tier is a pod's: "podUID", or with systemd "TIER-podUID.slice"."""
     if driver is Driver.CGROUPFS:
         return name.startswith("pod")
     return name.startswith(parent.rpartition("/")[2].removesuffix(".slice") + "-pod") and name.endswith(".slice")

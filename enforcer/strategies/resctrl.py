@@ -107,7 +107,10 @@ class Resctrl:
 
 
 def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
-    """Bits of the cache that a range of percent is; 0 when it has none, or the root mask has a gap."""
+    """The ways of the cache, one bit each, from start_percent to end_percent of them, both rounded up to whole ways.
+
+    root_mask: all ways of the machine. 0 for a range without a way, or out of order, and for a root mask with a gap.
+    """
     ways = root_mask.bit_length()
     if root_mask != (1 << ways) - 1 or not 0 <= start_percent < end_percent <= 100:
         return 0

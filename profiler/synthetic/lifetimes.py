@@ -59,6 +59,10 @@ def lives(
 
 
 def _lives(blueprint: Blueprint, load: npt.NDArray[np.float32], grid: TimeGrid, rng: np.random.Generator) -> Lives:
+    """Lives of one workload's seats: how many are taken by its load, (grid.size,), cut at deploys where it has them.
+
+    The period of its saw-tooth, 1.5 to 9 days, is drawn even where no memory follows it, so that all else stays.
+    """
     begin = _birth(blueprint, grid, rng)
     deploys = _deploys(blueprint, begin, grid, rng)
     period = int(rng.uniform(1.5, 9.0) * grid.slots_per_day)

@@ -70,7 +70,7 @@ class PodForecast:
         return self.start_seconds + self.step_seconds * len(self.wanted)
 
     def covers(self, window: tuple[float, float]) -> bool:
-        """Whether it says something about the beginning of a window."""
+        """Whether it says something about the beginning of a window: (start, end), Unix seconds."""
         return self.start_seconds <= window[0] < self.end_seconds
 
     def most(self, window: tuple[float, float]) -> int:

@@ -178,7 +178,7 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
 
 
 def _weights(current: ThresholdPass, over: Flags) -> Floats:
-    """Weights of the overloaded resources; the others count nothing."""
+    """Weights of (cpu, memory) by the pool's settings where `over` says that the resource is overloaded, else 0."""
     weights = current.pool.pool.resource_weights
     by_resource: Floats = np.where(over, np.array([weights.cpu, weights.memory], dtype=np.float64), 0.0)
     return by_resource

@@ -306,7 +306,10 @@ def _horizon(work: _EmptyingRound) -> float:
 
 
 def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> _Placement | Reason:
-    """Where a pod of the row would go, on the fullest node that takes it; or why it does not leave."""
+    """Where a pod of the row would go, on the fullest node that takes it; or why it does not leave.
+
+    pods: how many must leave the row's node; each is charged its part of the time for which a free node counts.
+    """
     reason = work.eligibility.refusal(pod)
     if reason is Reason.OK and pod.facts.identity.uid in work.arguments.failed:
         reason = Reason.MOVE_FAILED

@@ -21,7 +21,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An amount in the unit, the reason that decided it last, the formula, the rules that moved it."""
+    """What a value shall be: `amount` in the resource's unit, the reason that decided it last, the rules that moved it.
+
+    now: as the template has it, None where it is not set. formula: where the amount began, in words for people.
+    must_raise: a rule wants more whatever the dead band says.
+    """
 
     now: int | None
     amount: int

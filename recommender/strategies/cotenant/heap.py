@@ -106,6 +106,10 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
 
 
 def _proposal(place: ContainerContext, heap: ManagedHeap, request: Draft, demand: ResourceDemand) -> HeapProposal:
+    """The container's largest heap, bytes, by `largest_heap`; as it is where it cannot move, or needs no other.
+
+    rest: bytes that the process needs beside its heap, by the pods' highest usage and the margin, rounded up to MiB.
+    """
     highest = float(np.nan_to_num(demand.highest[place.index]))
     rest = rounded_up(heap.rest_bytes(highest) * (1 + place.policy.margin_fraction(MEMORY)), MIB)
     amount = largest_heap(heap, place.own) if _is_movable(place, request, demand) else heap.maximum_bytes
