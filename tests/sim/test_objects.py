@@ -10,10 +10,10 @@ import pytest
 
 from cotenant.apps.simulation import objects
 from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.apps.simulation.cluster_population import fake_nodes, resident
+from cotenant.apps.simulation.cluster_population import PREFIX, fake_nodes, resident
 from cotenant.core.adapters.kube import connect, send_all
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.cluster import ContainerRole, Inventory
 from cotenant.core.model.usage.usage import Signal
 from cotenant.core.settings.sections.kube import KubeSettings
 from profiler.synthetic import SyntheticSpec
@@ -22,6 +22,7 @@ from tests.contract.target import embedded_api
 from tests.support.command_line import LEAN, cotenant
 
 SPEC = SyntheticSpec(4, 20, 1, 7)
+WITH_SIDECARS = SyntheticSpec(5, 60, 1, 7)
 SIZE = {"cpu": "32", "memory": "128Gi", "pods": "110"}
 NODE = {"metadata": {"name": "precious"}, "status": {"capacity": SIZE, "allocatable": SIZE}}
 
@@ -81,6 +82,23 @@ def test_the_whole_inventory_is_accepted_with_its_pods_on_their_nodes(api: Api, 
     on_node = api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node},status.phase=Running")
     controlled = [pod for pod in running if pod.node == node and pod.workload.kind != "Pod"]
     assert len(on_node) == len(controlled)
+
+
+def test_a_sidecar_of_the_history_is_one_on_the_cluster_so_that_its_workload_can_be_changed() -> None:
+    inventory = resident(WITH_SIDECARS, fake_nodes(WITH_SIDECARS)).inventory
+    expected = {
+        (f"{PREFIX}{w.ref.namespace}", w.ref.name): [c.name for c in w.containers if c.role is ContainerRole.SIDECAR]
+        for w in inventory.workloads
+        if w.ref.kind == "Deployment"
+    }
+    assert any(expected.values())
+    bodies = [it.body for it in objects.workloads(inventory) if it.address.resource == "deployments"]
+    specs = {(b["metadata"]["namespace"], b["metadata"]["name"]): b["spec"]["template"]["spec"] for b in bodies}
+    always = {
+        key: [c["name"] for c in spec.get("initContainers", []) if c["restartPolicy"] == "Always"]
+        for key, spec in specs.items()
+    }
+    assert always == expected
 
 
 def test_showing_writes_nothing(api: Api, kubeconfig: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.apps.simulation.cluster_population import PREFIX
-from cotenant.core.model.cluster import Container, Inventory, Node, Pod, Workload
+from cotenant.core.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL
@@ -124,14 +124,17 @@ def workload_label(ref: WorkloadRef) -> str:
 
 def _pod_spec(workload: Workload) -> Json:
     tolerations = [{"key": KWOK_ANNOTATION[0], "operator": "Exists"}]
-    containers = [_container(container) for container in workload.staying]
-    return {"containers": containers, "tolerations": tolerations, "terminationGracePeriodSeconds": 0}
+    sidecars = [_container(c) for c in workload.containers if c.role is ContainerRole.SIDECAR]
+    main = [_container(c) for c in workload.staying if c.role is not ContainerRole.SIDECAR]
+    first = {"initContainers": sidecars} if sidecars else {}
+    return {**first, "containers": main, "tolerations": tolerations, "terminationGracePeriodSeconds": 0}
 
 
 def _container(container: Container) -> Json:
     sides = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
     resources = {key: amounts for key, amounts in sides.items() if amounts}
-    return {"name": container.name, "image": PAUSE_IMAGE, **({"resources": resources} if resources else {})}
+    stays = {"restartPolicy": "Always"} if container.role is ContainerRole.SIDECAR else {}
+    return {"name": container.name, "image": PAUSE_IMAGE, **stays, **({"resources": resources} if resources else {})}
 
 
 def _amounts(amounts: Mapping[Resource, int]) -> dict[str, str]:
