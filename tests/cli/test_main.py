@@ -21,7 +21,7 @@ from cotenant.apps.cli import main
 from cotenant.apps.cli.extras import PACKAGES, in_words
 from cotenant.apps.cli.groups import addressed, load_command
 from cotenant.apps.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
-from cotenant.apps.cli.registry import ACT, COMMANDS, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
+from cotenant.apps.cli.registry import ACT, COMMANDS, ELSEWHERE, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
 from cotenant.apps.cli.session import parse_overrides
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.load import default_config
@@ -179,6 +179,20 @@ KINDS = ("workload", "pod", "node", "node-slo", "queue")
 )
 def test_the_address_decides_what_is_explained(words: str, meant: str) -> None:
     assert addressed(words.split(), KINDS) == meant.split()
+
+
+@pytest.mark.parametrize("word", sorted(ELSEWHERE))
+def test_what_get_does_not_show_is_refused_with_the_command_that_does(word: str) -> None:
+    result = invoke("get", word)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"`cotenant {ELSEWHERE[word]}` shows them" in " ".join(result.stderr.replace("│", " ").split())
+    assert invoke(*ELSEWHERE[word].split(), "--help").exit_code == 0
+
+
+def test_settings_that_do_not_exist_are_not_an_empty_table() -> None:
+    result = invoke("config", "show", "colocation.cup")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "error: no setting begins with 'colocation.cup'" in result.stderr
 
 
 def test_an_unknown_command_is_a_usage_error_with_the_nearest_name() -> None:

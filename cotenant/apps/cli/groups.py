@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cotenant.apps.cli.command import CONTEXT, examples, new_app
-from cotenant.apps.cli.registry import CommandEntry
+from cotenant.apps.cli.registry import ELSEWHERE, CommandEntry
 from cotenant.apps.cli.session import remember_cluster
 
 CONNECTION: Final = "Where from"
@@ -123,6 +123,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now."""
+        if self.name == "get" and args and args[0] in ELSEWHERE:
+            ctx.fail(f"No such command {args[0]!r}. `cotenant {ELSEWHERE[args[0]]}` shows them.")
         self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
         name, stand_in, rest = super().resolve_command(ctx, args)
         entry = self.entry(name) if name else None

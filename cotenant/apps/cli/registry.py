@@ -50,6 +50,13 @@ GET: Final = (
     ),
     CommandEntry("gangs", f"{_CLI}.queues.gang", "Jobs whose pods are placed together or not at all.", command="list"),
 )
+ELSEWHERE: Final = {
+    **dict.fromkeys(("recommendations", "recommendation", "recs", "recom", "workloads"), "recs list"),
+    **dict.fromkeys(("nodes", "node"), "get reclaimable"),
+    **dict.fromkeys(("reservations", "plans"), "reservations list"),
+    "changes": "recs changes",
+}
+"""What people ask `get` for by the pages' and kubectl's names -> the command that shows it."""
 EXPLAIN: Final = (
     CommandEntry("workload", f"{_CLI}.analysis.explain", "Why a recommendation says what it says.", command="workload"),
     CommandEntry("pod", f"{_CLI}.cluster.why", "Why a pod is pending: which nodes refuse it, and by what."),

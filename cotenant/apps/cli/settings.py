@@ -12,6 +12,7 @@ import typer
 from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.apps.cli.session import remember_cluster
+from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.settings import docs as pages
 from cotenant.core.settings.catalogue import catalogue, masked
@@ -59,7 +60,10 @@ def show(
     loaded = session.read()
     if session.cluster is not None:
         the_one(session.cluster, loaded.clusters)
-    rows = [r for r in rows_of(loaded) if r["setting"].startswith(prefix) and (r["origin"] != "default" or not changed)]
+    asked = [r for r in rows_of(loaded) if r["setting"].startswith(prefix)]
+    if not asked:
+        raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
+    rows = [r for r in asked if r["origin"] != "default" or not changed]
     print_table(Table.from_rows(SETTINGS, rows), output, headers=not no_headers)
 
 
