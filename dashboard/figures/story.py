@@ -211,7 +211,8 @@ def _forecast_words(line: Line) -> str:
     if not len(top) or np.isnan(top).all():
         return ""
     at = int(np.nanargmax(top))
-    return f"; forecast p95 highest at {display.amount(top[at], line.resource)}, {display.moment(line.ahead[at])}"
+    highest, when = display.amount(top[at], line.resource), display.moment(line.ahead[at])
+    return f"; forecast p95 of half hours highest at {highest}, {when}"
 
 
 def _spoken(word: str) -> str:

@@ -241,9 +241,8 @@ def _way(view: View, subject: Subject, search: str) -> Component | None:
 
 def told(row: Row, resource: MeasuredResource) -> str:
     """A forecast's peak, model, measured error and reason in words."""
-    peak = (
-        f"24 h peak {display.amount(row['peak'], resource)} (p95), {display.amount(row['peak_median'], resource)} (p50)"
-    )
+    highest, median = (display.amount(row[name], resource) for name in ("peak", "peak_median"))
+    peak = f"24 h peak of 5 min {highest} (p95), {median} (p50)"
     window = (
         f", window {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
         if row["peak_time"] is not None and row["peak_end"] is not None

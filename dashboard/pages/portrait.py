@@ -211,14 +211,18 @@ def _chips(row: Row) -> Component:
 CHIPS: Final = (("pattern", "How usage moves"), ("qos", "QoS class"), ("priority", "Priority class"))
 
 
+PEAK: Final = "24 h peak, 5 min (p95)"
+"""Of single 5-minute values: above the half hours' means that the chart draws."""
+
+
 def _peak(workload_story: Story, resource: Resource) -> Component:
     row = workload_story.forecasts.get(resource.value)
     if row is None or row["peak"] is None:
-        return panels.stat("24 h peak (p95)", display.MISSING, "no forecast")
+        return panels.stat(PEAK, display.MISSING, "no forecast")
     when = (
         panels.window(row["peak_time"], row["peak_end"]) if row["peak_time"] and row["peak_end"] else "no peak window"
     )
-    return panels.stat("24 h peak (p95)", panels.amount(row["peak"], resource), when)
+    return panels.stat(PEAK, panels.amount(row["peak"], resource), when)
 
 
 def _ladder(workload_story: Story, resource: Resource) -> Floats:

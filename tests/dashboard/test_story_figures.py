@@ -106,7 +106,7 @@ def test_the_words_say_what_the_chart_shows() -> None:
     # The mean of whole sine periods is its middle, 4 cores; p95 is flat at 950 m, so its highest is the first slot.
     assert words == (
         "CPU: mean usage 4 cores, highest 6.5 cores, requested now 10 cores, proposed 8 cores, limit 12 cores; "
-        "forecast p95 highest at 950 m, Wed 29 Nov 00:00 UTC; 1 deploy, 1 restart."
+        "forecast p95 of half hours highest at 950 m, Wed 29 Nov 00:00 UTC; 1 deploy, 1 restart."
     )
 
 
