@@ -142,7 +142,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     rows = [(row.event, row.subject) for row in Ledger(ledger, reading=True).entries()]
     assert rows == [(event, name) for event in ("plan-asked", "plan-made", "plan-asked", "plan-approved")]
     # one pod of half a core, all day
-    standby = "standby: capacity for 1 more pods of 0.5 cores at any time, at most 12.0 idle core-hours a day"
+    standby = "standby: capacity for 1 more pod of 0.5 cores at any time, at most 12.0 idle core-hours a day"
     assert standby in run("approve", name, "--standby", "1", *where).stderr
     assert standby in run("approve", name, "--standby", "1", *where, "--yes").stderr
     assert run("approve", name, "--standby", "0", *where, "--yes").exit_code == 0

@@ -122,7 +122,8 @@ def apply(
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
         good, bad = _sorted(actions, reviews, terms.overridden, dry_run)
         if not yes:
-            message(f"dry run: {len(good)} workloads would be changed, {bad} would not; --yes does it")
+            noun = "workload" if len(good) == 1 else "workloads"
+            message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         print_table(changes_table(done), output, headers=not no_headers)
@@ -209,8 +210,10 @@ def verify(
     from cotenant.core.model.changes.change import ChangeState
 
     with recs_bundle.compared(settings_of(ctx, None, kubeconfig, context), "changes are verified") as actions:
-        every = actions.journal.standings().values()
-        due = [s for s in every if s.state is ChangeState.APPLIED and _named(s, which)]
+        chosen = [s for s in actions.journal.standings().values() if _named(s, which)]
+        if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
+            raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
+        due = [s for s in chosen if s.state is ChangeState.APPLIED]
         done = [s for standing in due if (s := _verified(actions, standing, revert)) is not None]
         print_table(changes_table(done), output, headers=not no_headers)
         bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)

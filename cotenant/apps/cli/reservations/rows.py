@@ -149,8 +149,9 @@ def preview_table(preview: Preview, currency: str) -> Table:
         ("reserved", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
         (
             "standby",
-            f"capacity for {preview.standby} more pods at any time: at most {preview.standby_core_hours:.1f} idle "
-            f"core-hours a day, {preview.standby_cost:.2f} {currency}; --standby 0 approves it without",
+            f"capacity for {preview.standby} more {'pod' if preview.standby == 1 else 'pods'} at any time: "
+            f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
+            "--standby 0 approves it without",
         )
         if preview.standby
         else ("standby", "none"),
