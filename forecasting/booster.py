@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.floating[Any]]
 SEED: Final = 0
 TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels with a model of their own; those between are linear between them, those above lie as in the mixture."""
-_ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 12, 0.25, 15, 60, 63
+_ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 12, 0.25, 15, 60, 31
 _SERIES_PER_BLOCK: Final = 128
 _FARTHEST: Final = 60.0
 """Targets are held within this many scales: one outlier must not bend a tree."""

@@ -99,7 +99,7 @@ class ForecastingSettings(Section, frozen=True):
     ] = 10.0
     booster_rows: Annotated[
         int, setting("Most rows that the booster learns from in one shard; 0 turns it off.", ge=0, le=1_000_000)
-    ] = 16_000
+    ] = 12_000
     booster_minimum_series: Annotated[
         int, setting("Series below which no booster is trained.", unit="series", ge=2, le=100_000)
     ] = 50
