@@ -90,7 +90,6 @@ class GuardWatchdog:
     """Looks now and then, in a thread of its own."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
-        """Nothing is asked yet."""
         self._client, self._clock = client, clock
         self._freed: Mapping[str, float] = {}
         """Ends of the promises after which no pod was left in these gates: until there are others, none gets them."""

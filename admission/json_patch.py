@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from cotenant.core.model.kubernetes.json_pointer import escaped
+
 Operation: TypeAlias = dict[str, Any]
 
 
@@ -42,8 +44,3 @@ def _compare_lists(operations: list[Operation], path: str, before: list[Any], af
         _compare(operations, f"{path}/{index}", old, new)
     operations += [{"op": "remove", "path": f"{path}/{len(after)}"}] * (len(before) - len(after))
     operations += [{"op": "add", "path": f"{path}/-", "value": value} for value in after[len(before) :]]
-
-
-def escaped(key: str) -> str:
-    """A key as one step of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")

@@ -148,7 +148,6 @@ class Actions:
         person: ClusterUser,
         reached: Callable[[str], None] = unheard,
     ) -> None:
-        """Nothing is asked yet."""
         self.client = client
         self.journal = journal
         self.settings = settings

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from changes.change_ledger import keep_head
+from changes.live_context import who as asked_who
 from changes.service import ClusterAccess
 from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.core.adapters.clock import Clock
@@ -34,7 +36,6 @@ class AuditedActs:
     """
 
     def __init__(self, access: ClusterAccess, ledger: LedgerPlace, anchor_namespace: str = "") -> None:
-        """Nothing is asked yet."""
         self._access, self._ledger, self._anchor_namespace = access, ledger, anchor_namespace
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
 
@@ -59,6 +60,15 @@ class AuditedActs:
             finally:
                 keep_head(self._access, ledger, self._anchor_namespace)
                 ledger.close()
+
+    @contextmanager
+    def acting(
+        self, who: Person, what: str, clock: Clock
+    ) -> Iterator[tuple[KubeClient, Callable[[str], LedgerSubject]]]:
+        """A client with the person's rights and their rows in the ledger; what: for those who wait for it meanwhile."""
+        with self.client(who) as client, self.writing(what) as ledger:
+            by = who.name or asked_who(client).name
+            yield client, partial(LedgerSubject, ledger, clock, by, who.groups)
 
     @contextmanager
     def reading(self) -> Iterator[Ledger]:

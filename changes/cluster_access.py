@@ -100,7 +100,6 @@ class ReviewedClient(KubeClient):
         reload: Callable[[], Access] | None = None,
         pause: Pause | None = None,
     ) -> None:
-        """Nothing is asked yet."""
         super().__init__(access, settings, reload=reload, pause=pause)
         self._subject = subject
         self._asker = KubeClient(access, settings, reload=reload)

@@ -50,7 +50,6 @@ class EventReporter:
     """Tells of changes in the name of one person; for one thread."""
 
     def __init__(self, journal: ChangeJournal, client: KubeClient) -> None:
-        """Nothing is sent yet."""
         self.journal = journal
         self._client = client
         self._writer = Writer(client, FIELD_MANAGER)

@@ -39,7 +39,6 @@ class LedgerCache:
     """Standings of one ledger up to the last row that was read."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
         self._lock = threading.Lock()
         self._forget()
 

@@ -84,7 +84,6 @@ class LiveContext:
     """
 
     def __init__(self, client: KubeClient) -> None:
-        """Nothing is asked yet."""
         self.client = client
         self._known: dict[str, Any] = {}
 

@@ -132,7 +132,6 @@ class ClusterChangeService:
     """Changes of one cluster: review, dry run, accept, verify, roll back."""
 
     def __init__(self, office: ChangeServiceConfig) -> None:
-        """Nothing is asked yet."""
         self._office = office
         self._known = LedgerCache()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)

@@ -23,7 +23,6 @@ class SharedReading(Generic[AnswerT]):
     """
 
     def __init__(self, clock: Clock, read: Callable[[float], AnswerT]) -> None:
-        """Nothing is read yet."""
         self._clock, self._read = clock, read
         self._lock = threading.Lock()
         self._latest: tuple[float, float, AnswerT | CotenantError] | None = None

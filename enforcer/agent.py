@@ -133,7 +133,6 @@ class Agent:
     """Everything but `status` and `report` is for one thread."""
 
     def __init__(self, parts: AgentComponents) -> None:
-        """Nothing is read or written yet."""
         settings = parts.settings
         self.parts = parts
         self.wrong = "no tick yet"

@@ -73,7 +73,6 @@ class KubeletTreeReader:
     """Reads the node: detects the kubelet's cgroup tree first, and again while there is none."""
 
     def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
-        """Nothing is read yet."""
         self._around: _Around = (None, None, {})
         self._kernel = SwitchFiles(Path(settings.sysctl_root), Path(settings.sysfs_root))
         self._looked_seconds = -AROUND_SECONDS

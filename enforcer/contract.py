@@ -412,3 +412,12 @@ class Strategy(Protocol[StateT]):
     def step(self, observation: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
         """Decide."""
         ...
+
+
+class Stateless:
+    """A strategy that remembers nothing from one tick to the next."""
+
+    __slots__ = ()
+
+    def initial(self) -> None:
+        """Nothing."""

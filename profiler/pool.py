@@ -126,7 +126,6 @@ class TotalOfParts(Generic[RefT]):
     """
 
     def __init__(self, refs: Sequence[RefT], grid: TimeGrid) -> None:
-        """Nothing is known of any group yet."""
         self._refs, self._grid = tuple(refs), grid
         shape = (len(self._refs), grid.size)
         self._sums, self._reported, self._alive = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from admission.json_patch import escaped
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.selector import LabelSelector, Operator, Requirement
 
 LARGEST_NUMBER: Final = 2**53

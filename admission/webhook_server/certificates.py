@@ -58,7 +58,6 @@ class SecretStore:
     """The Secret in our own namespace."""
 
     def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
-        """Nothing is asked yet."""
         self._client = client
         self._writer = Writer(client, FIELD_MANAGER)
         self._address = Address("v1", "secrets", settings.certificate_secret_name, settings.namespace)
@@ -120,7 +119,6 @@ class Injector:
     """Puts the bundle into both webhook configurations, where each of our webhooks lacks it; no other field."""
 
     def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
-        """Nothing is asked yet."""
         self._client = client
         self._writer = Writer(client, FIELD_MANAGER)
         self._addresses = [Address(REGISTRATION, plural, settings.configuration) for plural in CONFIGURATIONS]
@@ -222,7 +220,6 @@ class CertificateFileReloader:
     """Shows tls.crt and tls.key of a folder that somebody else renews (cert-manager)."""
 
     def __init__(self, folder: Path, show: Show) -> None:
-        """Nothing is read yet."""
         self._folder, self._show = folder, show
         self._shown: Pair | None = None
         self.error: CotenantError | None = None

@@ -107,7 +107,6 @@ class Acts:
     """Acts of one cluster; for one thread."""
 
     def __init__(self, config: ActConfig) -> None:
-        """Nothing is sent yet."""
         self._config = config
 
     def carry_out(self, reading: RoundReading, entries: Sequence[QueueEntry]) -> Iterator[ActOutcome]:

@@ -50,7 +50,6 @@ class LedgerReader:
     """One ledger, of which only new rows are read; for one thread."""
 
     def __init__(self) -> None:
-        """Nothing is read yet."""
         self.cache = LedgerCache()
         self._seq, self._hash = 0, GENESIS
         self._notes: list[LedgerNote] = []

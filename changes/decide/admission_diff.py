@@ -11,10 +11,11 @@ from changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.core.model.changes.annotated_resources import same
 from cotenant.core.model.changes.change import Write
 from cotenant.core.model.changes.service import FieldMove
+from cotenant.core.model.kubernetes.json_pointer import escaped, pointed
 
 Json = Mapping[str, Any]
 
-_NOTE: Final = f"/metadata/annotations/{CHANGE_ANNOTATION.replace('/', '~1')}"
+_NOTE: Final = f"/metadata/annotations/{escaped(CHANGE_ANNOTATION)}"
 _WATCHED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
 """Everything else of an object is the server's own."""
 
@@ -24,7 +25,7 @@ def added(live: Json, answer: Json, write: Write) -> list[FieldMove]:
     sent = {**write.after, _NOTE: None}
     additions = [_moved(write, pointer, live, answer) for pointer in _apart(live, answer) if not _within(pointer, sent)]
     for pointer, sent_value in write.after.items():
-        answered_value = _at(answer, pointer)
+        answered_value = pointed(answer, pointer)
         alike = same(sent_value, answered_value) if pointer.endswith("/resources") else sent_value == answered_value
         if not alike:
             additions.append(FieldMove(str(write.address), pointer, _text(sent_value), _text(answered_value)))
@@ -34,14 +35,14 @@ def added(live: Json, answer: Json, write: Write) -> list[FieldMove]:
 def _apart(live: Json, answer: Json) -> Iterator[str]:
     for path in _WATCHED:
         pointer = "/" + "/".join(path)
-        yield from _differences(_at(live, pointer), _at(answer, pointer), pointer)
+        yield from _differences(pointed(live, pointer), pointed(answer, pointer), pointer)
 
 
 def _differences(one: Any, other: Any, pointer: str) -> Iterator[str]:
     """Pointers of the highest values that differ and are not both objects or both lists."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in {**one, **other}:
-            inner = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+            inner = f"{pointer}/{escaped(key)}"
             yield from _differences(one.get(key), other.get(key), inner)
     elif isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
         for place in range(max(len(one), len(other))):
@@ -56,19 +57,7 @@ def _within(pointer: str, sent: Json) -> bool:
 
 
 def _moved(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
-    return FieldMove(str(write.address), pointer, _text(_at(live, pointer)), _text(_at(answer, pointer)))
-
-
-def _at(value: Any, pointer: str) -> Any:
-    for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, Mapping):
-            value = value.get(key)
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
-        else:
-            return None
-    return value
+    return FieldMove(str(write.address), pointer, _text(pointed(live, pointer)), _text(pointed(answer, pointer)))
 
 
 def _text(value: Any) -> str:

@@ -28,6 +28,7 @@ from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address
+from cotenant.core.model.kubernetes.json_pointer import escaped, pointed
 from cotenant.core.model.recommendation import Recommendation
 
 __all__ = [
@@ -49,8 +50,8 @@ __all__ = [
 
 Json = Mapping[str, Any]
 
-_ANNOTATED: Final = f"/metadata/annotations/{RESOURCES_ANNOTATION.replace('/', '~1')}"
-_LABELLED: Final = f"/metadata/labels/{RESOURCES_LABEL.replace('/', '~1')}"
+_ANNOTATED: Final = f"/metadata/annotations/{escaped(RESOURCES_ANNOTATION)}"
+_LABELLED: Final = f"/metadata/labels/{escaped(RESOURCES_LABEL)}"
 _LABELS: Final[Mapping[str, Any]] = {"op": "add", "path": "/metadata/labels", "value": {}}
 RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -169,7 +170,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
     tests: list[Mapping[str, Any]] = []
     sets: list[Mapping[str, Any]] = []
     for pointer, old in write.before.items():
-        present = _pointed(live, pointer)
+        present = pointed(live, pointer)
         if _plain(present) != _plain(write.after[pointer]):
             raise UsageError(
                 f"{write.address}: {pointer} is not what was applied any more",
@@ -192,7 +193,7 @@ def carries(live: Json, write: Write, change: str) -> bool:
 
 def holds_values(live: Json, write: Write) -> bool:
     """Whether every field still has the value that was written."""
-    return all(_plain(_pointed(live, pointer)) == _plain(value) for pointer, value in write.after.items())
+    return all(_plain(pointed(live, pointer)) == _plain(value) for pointer, value in write.after.items())
 
 
 def _placed(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
@@ -270,7 +271,7 @@ def _heap_texts(
         if recommendation.heap is not None:
             pointer, _ = _container(spec, base, recommendation)
             place = pointer.removesuffix("/resources")
-            container = _pointed({"spec": spec}, f"/spec{place.removeprefix(base)}")
+            container = pointed({"spec": spec}, f"/spec{place.removeprefix(base)}")
             for path, texts in flag_texts(container, recommendation.heap).items():
                 yield f"{place}{path}", texts
 
@@ -314,7 +315,7 @@ def _noted(live: Json, change: str) -> Iterator[Mapping[str, Any]]:
     if not (live.get("metadata") or {}).get("annotations"):
         yield {"op": "add", "path": "/metadata/annotations", "value": {CHANGE_ANNOTATION: change}}
         return
-    yield {"op": "add", "path": f"/metadata/annotations/{CHANGE_ANNOTATION.replace('/', '~1')}", "value": change}
+    yield {"op": "add", "path": f"/metadata/annotations/{escaped(CHANGE_ANNOTATION)}", "value": change}
 
 
 def _at(live: Json, keys: Sequence[str]) -> Json:
@@ -323,17 +324,6 @@ def _at(live: Json, keys: Sequence[str]) -> Json:
         value = value.get(key) or {}
     place: Json = value
     return place
-
-
-def _pointed(live: Json, pointer: str) -> Any:
-    value: Any = live
-    for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list):
-            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
-        else:
-            value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject
-from changes.live_context import who as asked_who
 from changes.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes, outcome_of
 from changes.moves.jobs import APPROVED_BY_ANNOTATION, carrier_of, job_rows, open_job_of, withdrawn
 from changes.service import ClusterAccess
@@ -86,7 +85,6 @@ class ClusterMoveService:
     """Moves of one cluster."""
 
     def __init__(self, config: MoveServiceConfig) -> None:
-        """Nothing is read yet."""
         self._config = config
         self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._reading = SharedReading(config.clock, self._read)
@@ -180,28 +178,24 @@ class ClusterMoveService:
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """One job after another: a refusal of one leaves the others."""
         self._require(who, pods)
-        with self._acts.client(who) as client, self._acts.writing("approve moves") as ledger:
-            by = who.name or asked_who(client).name
+        with self._acts.acting(who, "approve moves", self._config.clock) as (client, subject):
             planned = self._planned(client, who)
-            subjects = [LedgerSubject(ledger, self._config.clock, by, who.groups, pod) for pod in pods]
-            outcomes = [planned.approved(subject, reason.strip()) for subject in subjects]
+            outcomes = [planned.approved(subject(pod), reason.strip()) for pod in pods]
         self._jobs.forget()
         return outcomes
 
     def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
         """Only while it is Pending: the server refuses when it has gone on since we looked."""
         who.require(Right.APPROVE)
-        with self._acts.client(who) as client, self._acts.writing("withdraw a move") as ledger:
+        with self._acts.acting(who, "withdraw a move", self._config.clock) as (client, subject):
             body = client.get(address_of(job).path)
             if body is None:
                 raise NoData(f"there is no PodMigrationJob {job}", fix="It was removed, or withdrawn already.")
             pod = job_rows([body])[0]["pod"]
             who.require(Right.APPROVE, namespace_of(pod))
-            by = who.name or asked_who(client).name
-            row = LedgerSubject(ledger, self._config.clock, by, who.groups, pod)
             intent = withdrawn(body)
             events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)
-            row.carry_out(events, lambda: intent, Writer(client, FIELD_MANAGER).send, reason.strip())
+            subject(pod).carry_out(events, lambda: intent, Writer(client, FIELD_MANAGER).send, reason.strip())
         self._jobs.forget()
         return MoveOutcome(pod, job)
 
@@ -214,21 +208,17 @@ class ClusterMoveService:
     def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """One node after another: a refusal of one leaves the others."""
         begun = self._begun(who, nodes)
-        with self._acts.client(who) as client, self._acts.writing("empty nodes") as ledger:
-            by = who.name or asked_who(client).name
-            subjects = [LedgerSubject(ledger, self._config.clock, by, who.groups, node) for node in nodes]
+        with self._acts.acting(who, "empty nodes", self._config.clock) as (client, subject):
             planned = EmptiedNodes(client, begun)
-            outcomes = [planned.approved(subject, reason.strip()) for subject in subjects]
+            outcomes = [planned.approved(subject(node), reason.strip()) for node in nodes]
         self._forget_rounds()
         return outcomes
 
     def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
         """Its moves under way go on; the manager begins no more."""
         who.require_everywhere(Right.APPROVE)
-        with self._acts.client(who) as client, self._acts.writing("give a node back") as ledger:
-            by = who.name or asked_who(client).name
-            row = LedgerSubject(ledger, self._config.clock, by, who.groups, node)
-            outcome = EmptiedNodes(client).withdrawn(row, reason.strip())
+        with self._acts.acting(who, "give a node back", self._config.clock) as (client, subject):
+            outcome = EmptiedNodes(client).withdrawn(subject(node), reason.strip())
         self._forget_rounds()
         return outcome
 

@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject
-from changes.live_context import who as asked_who
+from changes.audited_acts import ActEvents, AuditedActs
 from changes.plans import plans
 from changes.plans import terms as plan_terms
 from changes.service import ClusterAccess
@@ -71,7 +70,6 @@ class ClusterPlanService:
     """Plans of one cluster."""
 
     def __init__(self, office: PlanServiceConfig) -> None:
-        """Nothing is asked yet."""
         self._office = office
         self._acts = AuditedActs(office.door, office.ledger, office.anchor_namespace)
         self._listing = threading.Lock()
@@ -238,12 +236,11 @@ class ClusterPlanService:
     def _do(self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
         """Ledger, cluster, ledger; the plan as the server has it afterwards."""
         who.require(right, ref.namespace)
-        with self._acts.client(who) as client, self._acts.writing(event.value) as ledger:
-            by = who.name or asked_who(client).name
-            row = LedgerSubject(ledger, self._office.clock, by, who.groups, str(ref))
+        with self._acts.acting(who, event.value, self._office.clock) as (client, subject):
+            row = subject(str(ref))
             events = ActEvents(PlanEvent.ASKED, event, PlanEvent.REFUSED, f"{event.value}: ")
             writer = Writer(client, plans.FIELD_MANAGER)
-            answer = row.carry_out(events, lambda: make_intent(client, by), writer.send)
+            answer = row.carry_out(events, lambda: make_intent(client, row.by), writer.send)
             self._lists.clear()
         return parse_plan(answer)
 

@@ -48,7 +48,6 @@ class PrometheusComparison:
     """Compares changes of one cluster; `labels` narrow every series, as of a server with several clusters."""
 
     def __init__(self, client: Client, labels: dict[str, str]) -> None:
-        """Nothing is asked yet."""
         self._client = client
         self._labels = labels
 

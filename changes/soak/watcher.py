@@ -65,7 +65,6 @@ class Watcher:
         ahead: Callable[[float], Iterable[News]] = lambda _now: (),
         scope: WatchScope | None = None,
     ) -> None:
-        """Nothing is looked at yet."""
         self._opened = opened
         self._scope = scope or WatchScope()
         self._tell = tell

@@ -63,7 +63,6 @@ class NodeTurn:
     """Who may write on this node, by locks. One thread."""
 
     def __init__(self, settings: EnforcerSettings) -> None:
-        """Nothing is taken yet."""
         root = Path(settings.cgroup_root)
         self._tree = (root / "cpu" if (root / "cpu").is_dir() else root) / settings.cgroup_base.strip("/")
         self._state_lock = Path(settings.state_dir) / LOCK
@@ -153,7 +152,6 @@ class AgentStop:
     """What a signal means for an agent that runs. `asked`: it ends now; `hands_over`: and leaves its values."""
 
     def __init__(self, signals: Signals, turn: NodeTurn, settings: EnforcerSettings) -> None:
-        """Nothing was asked yet."""
         self._signals, self._turn = signals, turn
         self._seconds = 0.0 if settings.dry_run else settings.handover_seconds
         self._since: float | None = None

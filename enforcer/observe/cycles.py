@@ -46,7 +46,6 @@ class CycleReader:
     def __init__(
         self, hierarchy: Hierarchy, cpus: Sequence[int], events: tuple[tuple[int, int], tuple[int, int]] = HARDWARE
     ) -> None:
-        """Nothing is opened yet."""
         self._hierarchy, self._cpus, self._events = hierarchy, tuple(cpus), events
         self._counted: dict[CgroupPath, _Counted] = {}
         self._libc = ctypes.CDLL(None, use_errno=True)

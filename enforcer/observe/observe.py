@@ -127,7 +127,6 @@ class Observer:
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is read yet."""
         self._hierarchy, self._layout = hierarchy, layout
         self._clock, self._monotonic = clock or SystemClock(), monotonic
         self._machine = MachineReader(proc, sys, monotonic)

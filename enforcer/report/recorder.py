@@ -49,7 +49,6 @@ class Recorder:
     """Appends to a file; at its cap the file becomes FILE.1 and a new one begins. For one thread."""
 
     def __init__(self, path: Path, cap_bytes: int) -> None:
-        """Nothing is opened before the first tick."""
         self._path, self._cap_bytes = path, cap_bytes
         self._file: IO[bytes] | None = None
         self._policy: NodePolicy | None = None

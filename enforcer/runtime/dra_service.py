@@ -37,7 +37,6 @@ class DraService:
     def __init__(
         self, claims: Claims, plugin_folder: Path, registry_folder: Path, registered: Callable[[], None]
     ) -> None:
-        """Nothing listens yet."""
         self.kubelet_knows = False
         """Whether the kubelet has taken us up."""
         self._claims, self._registered = claims, registered

@@ -34,7 +34,6 @@ class PodResources:
     """The service behind a socket; `assignments` (its newest answer) and `problem` may be read from any thread."""
 
     def __init__(self, socket: str) -> None:
-        """Nothing is asked yet."""
         self.assignments: Assignments | None = None
         """The newest answer; None before the first one."""
         self.problem = "it was not asked yet"

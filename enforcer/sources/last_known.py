@@ -58,7 +58,6 @@ class LastInputsFile:
     """The file. `problem`: why it is of no use now, or empty."""
 
     def __init__(self, folder: Path, boot_id: str, node_name: str) -> None:
-        """Nothing is read yet."""
         self._path, self._boot, self._node = folder / FILE, boot_id, node_name
         self.problem = ""
 

@@ -89,7 +89,6 @@ class WatchedFile(Generic[ValueT]):
     """A file's parsed content, parsed anew when the file changes; for one thread."""
 
     def __init__(self, path: str, parse: Callable[[str, str], ValueT], monotonic: Monotonic = time.monotonic) -> None:
-        """Nothing is read yet."""
         self.path = path
         self.value: ValueT | None = None
         self.error = ""
@@ -169,7 +168,6 @@ class ApiSources:
     """Own node's pods, Node, NodeSLO and UsageForecast from the API server; a policy file goes before the NodeSLO."""
 
     def __init__(self, client: KubeClient, node_name: str, policy_file: str = "") -> None:
-        """Nothing is asked yet."""
         self._name = node_name
         by_name = f"metadata.name={node_name}"
         self._pods = Mirror(client, "/api/v1/pods", NodePodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")

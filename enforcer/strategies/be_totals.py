@@ -15,7 +15,7 @@ from typing import Final
 
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import GroupReading, Knob, Observation, PodReading, Step, StrategyPlan, Verdict, Want
+from enforcer.contract import GroupReading, Knob, Observation, PodReading, Stateless, Step, StrategyPlan, Verdict, Want
 from enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
 from enforcer.decide.kubelet_values import Values, kubelet_amounts
 from enforcer.decide.overrides import active
@@ -25,17 +25,13 @@ from enforcer.strategies.unchanged import Unchanged
 NAME: Final = "be-totals"
 
 
-class BeTotals:
+class BeTotals(Stateless):
     """Pure strategy without memory, but for answers that are the same again."""
 
     name = NAME
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._known: Unchanged[tuple[tuple[Want, ...], str]] = Unchanged()
-
-    def initial(self) -> None:
-        """Nothing to remember."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """CPU weight, CPU quota and memory limit for every active pod labelled BE, and its containers.

@@ -42,6 +42,7 @@ from enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
+    Stateless,
     Step,
     StrategyPlan,
     Verdict,
@@ -90,14 +91,11 @@ class CpusetPlacement:
 
 
 @dataclass(frozen=True, slots=True)
-class CpusetPools:
+class CpusetPools(Stateless):
     """The strategy. best_effort_pools: also place BE pods by NUMA node; only where `suppress` moves no cpusets."""
 
     best_effort_pools: bool = False
     name: str = NAME
-
-    def initial(self) -> None:
-        """It remembers nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """cpuset.cpus of the containers of all active pods, by the rules of the module; nothing for skipped pods."""

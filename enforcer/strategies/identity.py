@@ -29,6 +29,7 @@ from enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
+    Stateless,
     Step,
     StrategyPlan,
     Verdict,
@@ -42,13 +43,10 @@ _CLASS_OF_TIER: Final = {KubeQos.BURSTABLE: QosClass.LS, KubeQos.BEST_EFFORT: Qo
 
 
 @dataclass(frozen=True, slots=True)
-class GroupIdentity:
+class GroupIdentity(Stateless):
     """The strategy; it remembers nothing."""
 
     name: str = NAME
-
-    def initial(self) -> None:
-        """Nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Identities of tiers and pods, or their substitutes on this kernel."""

@@ -17,7 +17,18 @@ from typing import Final
 
 from cotenant.core.model.colocation.node_policy import BlkioQos, Block, IoLimits, NodePolicy
 from cotenant.core.model.kubernetes.protocol import BLKIO_QOS_ANNOTATION
-from enforcer.contract import Knob, Observation, PodReading, PodSpec, Step, StrategyPlan, Value, Verdict, Want
+from enforcer.contract import (
+    Knob,
+    Observation,
+    PodReading,
+    PodSpec,
+    Stateless,
+    Step,
+    StrategyPlan,
+    Value,
+    Verdict,
+    Want,
+)
 from enforcer.decide.overrides import active, class_of, overridden
 
 NAME: Final = "blkio"
@@ -32,13 +43,10 @@ _FIELDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class DiskLimits:
+class DiskLimits(Stateless):
     """The strategy; it remembers nothing."""
 
     name: str = NAME
-
-    def initial(self) -> None:
-        """Nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Disk limits and weights of all active pods that have a cgroup; knobs that this kernel lacks are left out."""

@@ -18,7 +18,7 @@ from typing import Final
 from cotenant.core.model.colocation.node_policy import NetworkQos, NodePolicy
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import parse_bytes
-from enforcer.contract import Observation, PodSpec, Step, StrategyPlan, Surface, SurfaceWant, Verdict
+from enforcer.contract import Observation, PodSpec, Stateless, Step, StrategyPlan, Surface, SurfaceWant, Verdict
 from enforcer.decide.overrides import active, class_of
 from enforcer.decide.surfaces import Traffic, TrafficClass, text_of
 
@@ -37,13 +37,10 @@ _CLASSES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class Network(Stateless):
     """The strategy; it remembers nothing."""
 
     name: str = NAME
-
-    def initial(self) -> None:
-        """Nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Traffic classes of the node's uplink, as one value; nothing unless a class is on and the mechanism is `tc`.

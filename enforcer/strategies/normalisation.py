@@ -24,6 +24,7 @@ from enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
+    Stateless,
     Step,
     StrategyPlan,
     Want,
@@ -37,13 +38,10 @@ NAME: Final = "cpu-normalisation"
 
 
 @dataclass(frozen=True, slots=True)
-class Normalisation:
+class Normalisation(Stateless):
     """The strategy; it remembers nothing."""
 
     name: str = NAME
-
-    def initial(self) -> None:
-        """Nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Quotas of the share pool's pods while the ratio is above 1."""

@@ -28,6 +28,7 @@ from enforcer.contract import (
     PodReading,
     PodSpec,
     ResctrlReading,
+    Stateless,
     Step,
     StrategyPlan,
     Surface,
@@ -68,14 +69,11 @@ class _Annotation(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Resctrl:
+class Resctrl(Stateless):
     """The strategy. pod_groups: whether pods may ask for groups of their own."""
 
     pod_groups: bool = True
     name: str = NAME
-
-    def initial(self) -> None:
-        """It remembers nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Resctrl groups of the classes that are on, and of pods that ask by annotation.

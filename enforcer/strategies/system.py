@@ -18,7 +18,7 @@ from typing import Final
 from cotenant.core.model.colocation import node_policy
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.resource import KIB
-from enforcer.contract import Observation, Step, StrategyPlan, Surface, SurfaceWant, Verdict
+from enforcer.contract import Observation, Stateless, Step, StrategyPlan, Surface, SurfaceWant, Verdict
 
 NAME: Final = "system"
 MIN_FREE: Final = "vm/min_free_kbytes"
@@ -29,14 +29,11 @@ TOO_MUCH: Final = "ReserveTooLarge"
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSettings:
+class KernelSettings(Stateless):
     """The strategy; `on`: whether the node's settings ask for it."""
 
     on: bool = False
     name: str = NAME
-
-    def initial(self) -> None:
-        """It remembers nothing."""
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Both values, or none."""

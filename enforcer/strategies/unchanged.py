@@ -19,7 +19,6 @@ class Unchanged(Generic[AnswerT]):
     """One answer a pod. One thread."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self._known: dict[str, tuple[Basis, AnswerT]] = {}
 
     def each(

@@ -50,7 +50,6 @@ class NodeMetricSource:
     """Usage of all nodes and pods now; for one thread."""
 
     def __init__(self, settings: PrometheusSettings) -> None:
-        """Nothing is asked yet."""
         self._settings = settings
         self._client = Client(settings)
         self._scene: Scene | None = None

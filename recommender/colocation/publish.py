@@ -22,6 +22,7 @@ from cotenant.core.model.colocation.colocation_strategy import ColocationStrateg
 from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -35,7 +36,7 @@ from recommender.colocation.state import Computed
 
 Key = tuple[Band, Resource]
 KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)
-_POLICY_PATH: Final = f"/metadata/annotations/{BATCH_CPU_POLICY_ANNOTATION.replace('/', '~1')}"
+_POLICY_PATH: Final = f"/metadata/annotations/{escaped(BATCH_CPU_POLICY_ANNOTATION)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +209,7 @@ def _paths(facts: ColocationNode) -> Iterator[str]:
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
         for name in EXTENDED_RESOURCES.values():
             if name in amounts:
-                yield f"/status/{part}/{name.replace('/', '~1')}"
+                yield f"/status/{part}/{escaped(name)}"
 
 
 def _texts(amounts: Floats) -> dict[str, str]:

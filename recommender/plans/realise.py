@@ -18,6 +18,7 @@ import msgspec
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent, Patch
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
 from cotenant.core.model.reservations.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
@@ -258,4 +259,4 @@ def _set_min(value: int) -> Json:
 
 
 def _pointer(annotation: str) -> str:
-    return "/metadata/annotations/" + annotation.replace("~", "~0").replace("/", "~1")
+    return "/metadata/annotations/" + escaped(annotation)

@@ -109,16 +109,27 @@ class _ExtenderPodSpec(_Amounts, rename="camel"):
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
 
 
-class _PodCondition(msgspec.Struct, rename="camel"):
+class PodConditionWire(msgspec.Struct, rename="camel"):
+    """A condition of a Pod as far as it is read here."""
+
     type: str = ""
     status: str = ""
     last_transition_time: datetime | None = None
 
 
-class _ExtenderPodStatus(msgspec.Struct, rename="camel"):
+class PodStatusWire(msgspec.Struct, rename="camel"):
+    """A Pod's status as far as it is read here."""
+
     phase: str = ""
     qos_class: str = ""
-    conditions: list[_PodCondition] | None = None
+    conditions: list[PodConditionWire] | None = None
+
+    def true_since(self, condition: str) -> float | None:
+        """Unix time since which the condition of this type is true; None: it is not, or does not say since when."""
+        for one in self.conditions or ():
+            if one.type == condition and one.status == "True" and one.last_transition_time is not None:
+                return one.last_transition_time.timestamp()
+        return None
 
 
 class PodWire(msgspec.Struct):
@@ -126,7 +137,7 @@ class PodWire(msgspec.Struct):
 
     metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
     spec: _ExtenderPodSpec = msgspec.field(default_factory=_ExtenderPodSpec)
-    status: _ExtenderPodStatus = msgspec.field(default_factory=_ExtenderPodStatus)
+    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -189,7 +200,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         for o in meta.owner_references or ()
     )
     identity = PodIdentity(meta.namespace, meta.name or meta.generate_name, meta.uid, labels, annotations, owners)
-    assigned, initialized = _since(wire, "PodScheduled"), _since(wire, "Initialized")
+    assigned, initialized = wire.status.true_since("PodScheduled"), wire.status.true_since("Initialized")
     placeholder_of = labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None
     weight, unread = _Weight(), ""
     try:
@@ -331,13 +342,6 @@ def _spec(spec: _Amounts) -> dict[str, Any]:
 
 def _part(resources: _ContainerResources | None) -> dict[str, Quantities]:
     return {} if resources is None else {"requests": resources.requests or {}, "limits": resources.limits or {}}
-
-
-def _since(wire: PodWire, kind: str) -> float | None:
-    for one in wire.status.conditions or ():
-        if one.type == kind and one.status == "True" and one.last_transition_time is not None:
-            return one.last_transition_time.timestamp()
-    return None
 
 
 def _young_until(

@@ -17,6 +17,7 @@ import msgspec
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create, Patch
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.moments import moment, moment_of
 from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
 from cotenant.core.model.kubernetes.quota_tree import (
@@ -81,7 +82,7 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
         elif (quota.profile, quota.namespace) == (profile.name, profile.namespace) and (
             quota.minimum != size or quota.maximum != size
         ):
-            label = "/metadata/labels/" + PROFILE_LABEL.replace("/", "~1")
+            label = "/metadata/labels/" + escaped(PROFILE_LABEL)
             same = {"op": "test", "path": label, "value": profile.name}
             written = (
                 {"op": "replace", "path": f"/spec/{name}", "value": _quantities(size)} for name in ("min", "max")

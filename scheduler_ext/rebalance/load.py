@@ -18,7 +18,7 @@ from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from scheduler_ext.extender.pod import PodFacts, PodStatusWire, PodWire, facts_of
 from scheduler_ext.extender.stock_rules import not_judged
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
@@ -50,24 +50,12 @@ class _RebalanceSpec(msgspec.Struct, rename="camel"):
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
 
 
-class _RebalanceCondition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    last_transition_time: datetime | None = None
-
-
-class _RebalanceStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    qos_class: str = ""
-    conditions: list[_RebalanceCondition] | None = None
-
-
 class RebalancePodWire(msgspec.Struct):
     """What rebalancing reads of a Pod beyond `PodWire`."""
 
     metadata: _RebalanceMeta = msgspec.field(default_factory=_RebalanceMeta)
     spec: _RebalanceSpec = msgspec.field(default_factory=_RebalanceSpec)
-    status: _RebalanceStatus = msgspec.field(default_factory=_RebalanceStatus)
+    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +133,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         priority=more.spec.priority or 0,
         kube_qos=more.status.qos_class,
         created_seconds=created.timestamp() if created else 0.0,
-        ready_seconds=_ready(more.status),
+        ready_seconds=more.status.true_since("Ready"),
         leaving=more.metadata.deletion_timestamp is not None,
         failed=more.status.phase == "Failed",
         static=MIRROR_ANNOTATION in annotations or any(one.kind == "Node" for one in owners),
@@ -155,13 +143,6 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         deletion_cost=_whole(annotations.get(DELETION_COST_ANNOTATION, "")),
         placement=_placement(more.spec),
     )
-
-
-def _ready(status: _RebalanceStatus) -> float | None:
-    for one in status.conditions or ():
-        if one.type == "Ready" and one.status == "True" and one.last_transition_time is not None:
-            return one.last_transition_time.timestamp()
-    return None
 
 
 def _whole(text: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
 from cotenant.core.model.reservations.reservation import AllocatePolicy, Reservation
 from cotenant.core.model.reservations.scheduling_gate import without_gate
@@ -88,10 +89,7 @@ def _set(what: str, current: Mapping[str, str], texts: Mapping[str, str]) -> lis
     """Add labels or annotations, and their map where there is none."""
     if not current:
         return [{"op": "add", "path": f"/metadata/{what}", "value": dict(texts)}]
-    return [
-        {"op": "add", "path": f"/metadata/{what}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
-        for key, value in texts.items()
-    ]
+    return [{"op": "add", "path": f"/metadata/{what}/{escaped(key)}", "value": value} for key, value in texts.items()]
 
 
 def _version(pod: PodView) -> list[Json]:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.model.kubernetes.json_pointer import last_key
+
 LONGEST: Final = 160
 """Characters of a difference."""
 LONGEST_WORD: Final = 40
@@ -57,7 +59,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """(last name of its path, value as text) of everything that is no object; a list of plain values is one leaf."""
     if isinstance(value, Mapping) and {"op", "path"} <= value.keys():  # an operation of a JSON patch
         if value["op"] != "test":
-            last = str(value["path"]).rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+            last = last_key(str(value["path"]))
             yield from _leaves(value.get("value", "gone"), last)
     elif isinstance(value, Mapping):
         for key, child in value.items():

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.core.model.usage.lanes import Lanes
+from cotenant.core.model.usage.portrait import ratio
 from cotenant.core.model.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, Signal, TimeGrid
 from recommender.evidence import Evidence, Floats, Integers, row_percentile
 
@@ -142,7 +142,7 @@ def _half_hours(values: FloatMatrix, factor: int, lead: int) -> Floats:
         present = np.isfinite(part)
         sums += np.where(present, part, np.float32(0))
         counts += present
-    return _ratio(sums, counts)
+    return ratio(sums, counts)
 
 
 def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
@@ -156,7 +156,7 @@ def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
     for row, group in enumerate(place.tolist()):
         sums[group] += weeks[row]
         counts[group] += present[row]
-    return _ratio(sums, counts)
+    return ratio(sums, counts)
 
 
 def _daily(weeks: Floats) -> Floats:
@@ -186,13 +186,7 @@ def _share(part: FloatMatrix, total: FloatMatrix, place: Integers, size: int) ->
     sums = np.zeros((2, size))
     for row, values in enumerate((part, total)):
         np.add.at(sums[row], place, np.nansum(values, axis=1, dtype=np.float64))
-    return np.nan_to_num(_ratio(sums[0], sums[1]))
-
-
-def _ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:
-    """Amount / count, NaN where the count is 0."""
-    ratio: Floats = np.divide(amount, count, out=np.full(amount.shape, np.nan), where=count > 0)
-    return ratio
+    return np.nan_to_num(ratio(sums[0], sums[1]))
 
 
 def _highest_and_median(each: Floats, place: Integers, size: int) -> tuple[Floats, Floats]:

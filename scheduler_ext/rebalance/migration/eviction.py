@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.core.model.kubernetes.intent import Address, Create, Patch, eviction_of
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import SOFT_EVICTION_ANNOTATION
 from scheduler_ext.rebalance.load import RebalancePod
@@ -31,7 +32,7 @@ def _annotation(view: MigrationView, job: MigrationJob, pod: RebalancePod, addre
     request: dict[str, Any] = {"timestamp": moment(view.now_seconds), "initiator": INITIATOR, "reason": why}
     if job.delete_options:
         request["deleteOptions"] = job.delete_options
-    key, text = SOFT_EVICTION_ANNOTATION.replace("/", "~1"), msgspec.json.encode(request).decode()
+    key, text = escaped(SOFT_EVICTION_ANNOTATION), msgspec.json.encode(request).decode()
     added = (
         {"op": "add", "path": f"/metadata/annotations/{key}", "value": text}
         if identity.annotations

@@ -12,6 +12,7 @@ import msgspec
 
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, Write
 from cotenant.core.model.changes.service import FieldMove, LedgerEntry
+from cotenant.core.model.kubernetes.json_pointer import last_key
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 CHANGES: Final = Schema(
@@ -151,7 +152,7 @@ def _name(write: Write, pointer: str) -> str:
     for operation in write.operations:
         if operation.get("op") == "test" and operation.get("path") == f"{place}/name":
             return str(operation.get("value"))
-    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+    return last_key(pointer)
 
 
 def _resources(value: Any) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +78,7 @@ class Portraits(Generic[RefT]):
     @cached_property
     def mean(self) -> Floats:
         """Mean of all samples, (n,); NaN for none."""
-        return _ratio(self.slot_sums.sum(axis=(1, 2)), self.samples)
+        return ratio(self.slot_sums.sum(axis=(1, 2)), self.samples)
 
     @cached_property
     def maximum(self) -> Floats:
@@ -89,12 +89,12 @@ class Portraits(Generic[RefT]):
     @cached_property
     def daily_means(self) -> Floats:
         """Mean of each day kept, (n, days); NaN where no sample."""
-        return _ratio(self.daily_sums, self.daily_counts)
+        return ratio(self.daily_sums, self.daily_counts)
 
     @cached_property
     def slots(self) -> Floats:
         """Mean by workday/weekend x half hour of the UTC day, (n, 2, 48); NaN where never seen."""
-        return _ratio(self.slot_sums, self.slot_counts)
+        return ratio(self.slot_sums, self.slot_counts)
 
     @cached_property
     def span_days(self) -> Floats:
@@ -105,14 +105,14 @@ class Portraits(Generic[RefT]):
     def coverage(self) -> Floats:
         """Share of slots with a sample between the first and the last, (n,); 0 for none."""
         slots = np.nan_to_num((self.last_seconds - self.first_seconds) / self.step_seconds + 1)
-        return np.nan_to_num(_ratio(self.seen, slots))
+        return np.nan_to_num(ratio(self.seen, slots))
 
     def percentile(self, fraction: float) -> Floats:
         """Decaying percentile of each series by the histogram's rule; NaN without samples."""
         return self.histograms.percentile(fraction)
 
 
-def _ratio(amount: Floats, count: Floats) -> Floats:
+def ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:
     """Amount / count, NaN where the count is 0."""
-    ratio: Floats = np.divide(amount, count, out=np.full(amount.shape, np.nan), where=count > 0)
-    return ratio
+    quotient: Floats = np.divide(amount, count, out=np.full(amount.shape, np.nan), where=count > 0)
+    return quotient

@@ -15,6 +15,7 @@ import msgspec
 
 from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.core.model.kubernetes.intent import Address, Patch
+from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.node_taints import OUR_TAINTS, TaintedNode, untainted
 from cotenant.core.model.kubernetes.protocol import (
     NODE_AGENT,
@@ -81,7 +82,7 @@ def without_marks(metadata: Json, marks: Mapping[str, Collection[str]]) -> Itera
     """JSON patch operations that remove these labels and annotations where they are."""
     for part, names in marks.items():
         for name in sorted(set(metadata.get(part) or {}) & set(names)):
-            yield {"op": "remove", "path": f"/metadata/{part}/{_escaped(name)}"}
+            yield {"op": "remove", "path": f"/metadata/{part}/{escaped(name)}"}
 
 
 def given_back(node: Json) -> tuple[Json, ...]:
@@ -97,12 +98,8 @@ def given_back(node: Json) -> tuple[Json, ...]:
     for outer, inner in places:
         keys = {key for fields in owned for key in fields.get(f"f:{outer}", {}).get(f"f:{inner}", {})}
         present = node.get(outer, {}).get(inner, {})
-        paths += [f"/{outer}/{inner}/{_escaped(name)}" for name in sorted(present) if f"f:{name}" in keys]
+        paths += [f"/{outer}/{inner}/{escaped(name)}" for name in sorted(present) if f"f:{name}" in keys]
     return tuple({"op": "remove", "path": path} for path in paths)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _nothing(node: str, resource: Any, capacities: Sequence[int]) -> Any:  # noqa: ARG001 - the shape of `Lend`
