@@ -188,6 +188,11 @@ AnyHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25,
 TestAnyHistory = AnyHistory.TestCase
 
 
+def test_a_change_that_has_ended_is_said_to_have_ended() -> None:
+    with pytest.raises(UsageError, match="the change is rolled-back already: it cannot become rollback-accepted"):
+        after(ChangeState.ROLLED_BACK, ChangeEvent.ROLLBACK_ACCEPTED)
+
+
 def test_what_cannot_happen_is_refused_before_it_is_written() -> None:
     states = [None, *ChangeState]
     for state in states:

@@ -114,7 +114,7 @@ class Explanations:
     def _near(self, namespace: str, name: str) -> str:
         names = {str(r.container.workload) for r in self.of_namespace(namespace)}
         if not names:
-            return f"Namespace {namespace} has none at all."
+            return f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."
         return nearest(name, names) or "Run cotenant scan --offline -o csv for the names."
 
 

@@ -202,8 +202,10 @@ def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:
     """The next state; UsageError when this cannot happen now."""
     next_state = TRANSITIONS.get((state, happened))
     if next_state is None:
+        ended = state is not None and all(state is not before for before, _ in TRANSITIONS)
+        stands = f"the change is {state} already: it" if ended else f"a change that is {state or 'not accepted'}"
         raise UsageError(
-            f"a change that is {state or 'not accepted'} cannot become {happened}",
+            f"{stands} cannot become {happened}",
             fix="Look at `cotenant recs changes`.",
         )
     return next_state
