@@ -35,10 +35,10 @@ FULLEST: Final = 0.98
 class Interference:
     """Constants of the model, all shares or factors >= 0; they are assumptions until a real node's p99 fits them."""
 
-    tail_weight: float = 4.9
+    tail_weight: float = 3.6
     preemption_leak: float = 0
-    hardware_share: float = 0.2
-    quota_penalty: float = 0.4
+    hardware_share: float = 0.04
+    quota_penalty: float = 0.42
     reclaim_penalty: float = 0.5
     reclaim_start: float = 0.9
 
