@@ -13,7 +13,7 @@ import pytest
 import cotenant
 from profiler.synthetic import SyntheticSpec
 from tests.support import command_line
-from tests.support.dashboard import WEEK, results
+from tests.support.dashboard import results
 
 SMALL = SyntheticSpec(nodes=3, workloads=10, days=16, seed=3)
 """A history that is just long enough for a back-test."""
@@ -21,7 +21,7 @@ SMALL = SyntheticSpec(nodes=3, workloads=10, days=16, seed=3)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> cotenant.ClusterStore:
-    return cotenant.open_store(results(tmp_path_factory.mktemp("store"), spec=WEEK).store.url)
+    return cotenant.open_store(results(tmp_path_factory.mktemp("store")).store.url)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,10 @@ def test_usage_of_a_store_is_forecast_as_the_scan_did(store: cotenant.ClusterSto
     own = cotenant.forecast(store.usage(resource=resource), resource=resource)
     of_scan = store.forecasts("scope=workload", resource=resource)
     sampled = of_scan[of_scan["name"].isin(own["name"])]
-    assert len(own) > 50
-    # rows of a scan are by namespace and name, those of a DataFrame by its columns, kind before name
-    pd.testing.assert_frame_equal(*(frame.set_index("name").sort_index() for frame in (own, sampled)))
+    # 12,000 rows train the booster: of more than 62 series it draws, and the draw goes by the order of the series
+    assert len(own) > 62
+    assert own.groupby("namespace")["kind"].nunique().max() > 1
+    pd.testing.assert_frame_equal(own, sampled.reset_index(drop=True))
 
 
 @pytest.mark.slow

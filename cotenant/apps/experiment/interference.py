@@ -33,7 +33,10 @@ FULLEST: Final = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Constants of the model, all shares or factors >= 0; they are assumptions until a real node's p99 fits them."""
+    """Constants of the model, all shares or factors >= 0.
+
+    Those of CPU are fitted on a real node (`bench.closed_loop_node`); those of memory's reclaim are assumptions.
+    """
 
     tail_weight: float = 3.6
     preemption_leak: float = 0

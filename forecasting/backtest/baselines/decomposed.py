@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cache
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -68,13 +67,12 @@ def _forecast(series: Floats, period: int, hours: int) -> Floats:
     return ahead
 
 
-@cache
 def _simple_smoothing() -> Any:
     """Statsmodels' class SimpleExpSmoothing, whose complaint that its optimiser did not converge is silenced.
 
-    A rest that is all noise has no best smoothing; any is as good. The filter is set once and stays, because
-    `warnings.catch_warnings` around a fit would swap the filters of other threads, too; and it is set after the import,
-    because statsmodels then sets one of its own that lets this warning through.
+    A rest that is all noise has no best smoothing; any is as good. The filter stays, because `warnings.catch_warnings`
+    around a fit would swap the filters of other threads, too; it is set before every fit, because the end of such a
+    block elsewhere may have taken it away, and after the import, with which statsmodels lets this warning through.
     """
     from statsmodels.tsa.holtwinters import SimpleExpSmoothing
 

@@ -120,12 +120,12 @@ def compute_packed(task: ShardTask) -> ShardResult:
 
 
 def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
-    """5-minute sums per workload, for every workload that is known or left usage, by namespace, name and kind."""
+    """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
     inventory = history.inventory
     usage = {s: history.usage[s] for s in TOTALS}
     cpu = usage[Signal.CPU_USAGE_MEAN].refs
     known = {*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}
-    refs = tuple(sorted(known, key=lambda ref: (ref.namespace, ref.name, ref.kind)))
+    refs = tuple(sorted(known))
     members = by_workload(cpu, inventory, refs)
     return refs, {
         s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
