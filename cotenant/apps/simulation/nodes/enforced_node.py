@@ -3,7 +3,8 @@
     demand of this second, knobs --Machine.look--> Observation -> the agent's own decide and settle -> Machine.obey
 
 CPU goes to everybody but best effort first, each container up to its quota; best effort shares what is left, up to the
-quota of its tier. That is what the weights of a real kernel come to when the online side does not want all of it.
+quota and the CPUs of its tier. That is what the weights of a real kernel come to when the online side does not want all
+of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
@@ -59,7 +61,7 @@ _OPEN: Final[dict[Knob, Value]] = {
     Knob.MEMORY_HIGH: NO_LIMIT,
     Knob.MEMORY_LIMIT: NO_LIMIT,
 }
-SUPPORTED: Final = frozenset(_OPEN)
+SUPPORTED: Final = frozenset({*_OPEN, Knob.CPUSET_CPUS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,13 @@ class SimulatedNode:
 
     def __post_init__(self) -> None:
         """As a kubelet leaves it: online containers have their limit, everything else is open."""
+        every: dict[Knob, Value] = _OPEN | {Knob.CPUSET_CPUS: format_cpus(range(self.cores))}
         for path in (ROOT, BURSTABLE, TIER):
-            self.knobs[path] = dict(_OPEN)
+            self.knobs[path] = dict(every)
         for actor in self.actors:
             quota = actor.limit_millicores * MICROSECONDS if actor.online else NO_LIMIT
             for path in (actor.path, f"{actor.path}/c-{actor.name}"):
-                self.knobs[path] = _OPEN | {Knob.CPU_QUOTA: quota}
+                self.knobs[path] = every | {Knob.CPU_QUOTA: quota}
 
     def look(self, demand: SecondDemand, at_seconds: float, wall_seconds: float) -> Observation:
         """What an agent would read after this second."""
@@ -162,8 +165,10 @@ class SimulatedNode:
     def _used(self, demand: SecondDemand) -> dict[str, float]:
         used = {a.name: self._capped(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
         online = sum(used[a.name] for a in self.actors if a.online) + demand.system
-        quota = _millicores(self.knobs[TIER][Knob.CPU_QUOTA])
-        room = min(quota, max(MILLICORES_PER_CORE * self.cores - online, 0.0))
+        tier = self.knobs[TIER]
+        cpus = len(parse_cpus(str(tier[Knob.CPUSET_CPUS])))
+        left = max(MILLICORES_PER_CORE * self.cores - online, 0.0)
+        room = min(_millicores(tier[Knob.CPU_QUOTA]), float(MILLICORES_PER_CORE * cpus), left)
         batch_demand = sum(used[a.name] for a in self.actors if not a.online)
         share = min(1.0, room / batch_demand) if batch_demand else 1.0
         return {a.name: used[a.name] * (1.0 if a.online else share) for a in self.actors}

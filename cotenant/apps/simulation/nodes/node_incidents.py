@@ -33,14 +33,13 @@ NODE: Final = "node-1"
 POLICY: Final[dict[str, Any]] = {
     "resourceUsedThresholdWithBE": {
         "enable": True,
-        "cpuSuppressPolicy": "cfsQuota",
         "cpuSuppressThresholdPercent": AMPLE_PERCENT,
         "cpuEvictBESatisfactionLowerPercent": 10,
         "cpuEvictBESatisfactionUpperPercent": 30,
         "cpuEvictTimeWindowSeconds": 60,
     }
 }
-"""The threshold that follows policy `forecast`; suppression by quota, eviction of starved pods."""
+"""The threshold that follows policy `forecast`; suppression by CPUs, the default, and eviction of starved pods."""
 FORECAST_SHARE: Final = 0.5
 """Of the node: the highest use that its forecast expects of everybody but batch."""
 USUAL_SHARE: Final = 0.45
