@@ -88,7 +88,7 @@ def tuned(sharing: Sharing) -> Callable[[Sequence[SharingOutcome]], float]:
 
 
 def rows(family: str, runs: Seeds) -> Iterator[Row]:
-    """The must rows of one family and what explains them."""
+    """The rows of one family that have goals, and what explains them."""
     ours, theirs = (lambda run, s=s: hours(run, s) for s in (Sharing.COTENANT, Sharing.KOORDINATOR))
     yield goal(
         f"{family}: batch core-hours as installed, cotenant / Koordinator's formulas", ratio(runs, ours, theirs), 1.15

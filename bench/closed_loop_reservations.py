@@ -6,8 +6,8 @@ shipped settings.
 The analysis sees the ten services as one cluster's, so that its models' weights are shared between them.
 
 Pending: from a peak pod's creation to its node, in control periods of 30 s, and the scheduler's 10 s for every pod.
-Idle: core-hours of reservations that have their room and no pod. The issue does not say of what 5 % may be idle: the
-strict reading, of the core-hours of the peak pods, and the one of the cluster's core-hours both stand here.
+Idle: core-hours of reservations that have their room and no pod. Both stand here against a goal of 5 %: their share of
+the peak pods' core-hours, the strict reading, and of the cluster's.
 The world was written down before the first trial and changed after it: jobs that arrive as fast as would just fill the
 cluster left room for the pods of either arm, so three times as many arrive, from a day before; their ends were in step
 with the service's scaling. Nothing was changed for what reservations make of it.
@@ -81,7 +81,7 @@ def usage_of(sizes: Sequence[Size], demand: Floats) -> Usage[WorkloadRef]:
 
 
 def rows(runs: Mapping[float, Sequence[PeakReplay]]) -> Iterator[Row]:
-    """The must row of the shipped settings, and what explains it."""
+    """The rows with goals of the shipped settings, and what explains it."""
     own = runs[PRICES[0]]
     ratio = across(own, lambda run: run.pending_ratio)
     reserved, without = (

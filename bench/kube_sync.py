@@ -92,7 +92,7 @@ def written(plane: ControlPlane, label: str, intents: list[Intent]) -> list[Row]
     note = f"{own_ms:.2f} ms CPU a write here, {server_ms:.2f} ms in the API server"
     rate = round(count / seconds)
     if label == "apply, first":
-        # the 25 s for 5,000 nodes
+        # 25 s for 5,000 nodes
         return [above(f"node status, {label}", rate, "writes/s", 200, note)]
     return [Row(f"node status, {label}", rate, "writes/s", note=note)]
 
