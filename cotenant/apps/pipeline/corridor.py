@@ -40,6 +40,7 @@ from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, fore
 from cotenant.apps.pipeline.shards.work import ShardTask, compute, compute_packed, everything
 from cotenant.apps.pipeline.stored_history import surroundings
 from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.memory import uncollected
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef
@@ -139,6 +140,7 @@ class _Run:
                 self.progress.advance()
         return merger
 
+    @uncollected()
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
         """With what concerns nodes and the cluster."""
         settings, now_seconds = self.settings, self.now_seconds

@@ -1,13 +1,17 @@
 """EDGE: how a process holds memory: glibc keeps what was freed, and gives each of many threads a heap of its own.
 
-The web process asks for few heaps before its threads start; code that has read much returns the freed memory.
+The web process asks for few heaps before its threads start; code that has read much returns the freed memory. Python
+looks for cycles of garbage by how many objects there are, and an analysis has very many that stay.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 ARENAS: Final = 2
@@ -29,6 +33,44 @@ def give_back() -> None:
         pool().release_unused()
     if trim := _of_libc("malloc_trim"):
         trim(0)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Leave cycles of garbage where they are for a while: work that makes none is not stopped to look for them.
+
+    For the whole process, until the last of the threads that ask for it is done; nothing where the collector is off.
+    """
+    _pause.begin()
+    try:
+        yield
+    finally:
+        _pause.end()
+
+
+class _Pause:
+    """How many threads keep the collector off, and whether they found it on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._was_on = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._threads:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._threads += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads and self._was_on:
+                gc.enable()
+
+
+_pause: Final = _Pause()
 
 
 def _of_libc(name: str) -> Callable[..., int] | None:

@@ -21,7 +21,7 @@ from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sum
 from cotenant.apps.pipeline.plans import Candidates
 from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
-from cotenant.core.adapters.memory import give_back
+from cotenant.core.adapters.memory import give_back, uncollected
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress, Silent
@@ -81,6 +81,7 @@ class ShardResult:
     since_seconds: tuple[int, ...]
 
 
+@uncollected()
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     """Compute one shard. StoreError when the store fails."""
     progress = progress or Silent()
