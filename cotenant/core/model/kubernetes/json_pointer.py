@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]*")
+"""A place in a list as RFC 6901 writes it: ASCII digits without a leading zero."""
 
 
 def escaped(key: str) -> str:
@@ -24,7 +28,7 @@ def pointed(document: Any, pointer: str) -> Any:
         if isinstance(value, Mapping):
             value = value.get(key)
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
+            value = value[int(key)] if _INDEX.fullmatch(key) and int(key) < len(value) else None
         else:
             return None
     return value
