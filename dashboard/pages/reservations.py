@@ -17,7 +17,7 @@ from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.reservations import callbacks as plan_acts
 from dashboard.reservations import detail, plan_actions, plan_page, story
-from dashboard.reservations.board import LIST, PATH, board, known
+from dashboard.reservations.board import LIST, PATH, board, known, narrowed
 from dashboard.tables import list_page
 
 
@@ -117,7 +117,7 @@ def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) 
     plan = next((p for p in everything.plans if str(story.ref_to(p)) == ref), None)
     inside = plan_actions.standing(plan, now) if plan else no_update
     if path == PATH:
-        return board(view, search, known(view, search)), inside, mark, pace
+        return board(view, search, narrowed(everything, search)), inside, mark, pace
     drawn = no_update if plan is None else panels.guarded(lambda: plan_page.board(view, plan))
     return drawn, inside, mark, pace
 

@@ -7,7 +7,7 @@ cluster has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -122,11 +122,17 @@ def known(view: View, search: str = "") -> BoardPlans:
         return BoardPlans()
     try:
         plans = view.given.plans.plans(view.given.people())
-        return BoardPlans(tuple(_filtered(plans, search)))
-    except UsageError:
-        return BoardPlans(tuple(plans))  # the filter is told by the list
     except CotenantError as error:
         return BoardPlans(trouble=panels.trouble(error))
+    return narrowed(BoardPlans(tuple(plans)), search)
+
+
+def narrowed(known_plans: BoardPlans, search: str) -> BoardPlans:
+    """Those under the URL's filters; all of them where these cannot be read, which the list itself reports."""
+    try:
+        return replace(known_plans, plans=tuple(_filtered(known_plans.plans, search)))
+    except UsageError:
+        return known_plans
 
 
 def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:

@@ -18,13 +18,13 @@ from dashboard.figures import gantt
 from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.reservations import plan_actions, story
+from dashboard.reservations.callbacks import FAST_MILLISECONDS
 from dashboard.reservations.story import TimelineEvent
 from dashboard.tables import display
 
 ADDRESS: Final = "Its address is its namespace and its name."
 REF_PARTS: Final = 2
 SCORES_HEIGHT: Final = 210
-SLOW_MILLISECONDS: Final = 2_000
 LINE: Final = "Time line"
 PAST: Final = "Forecast and actual"
 NOW: Final = "The present occurrence"
@@ -35,7 +35,7 @@ def follower(view: View) -> list[Component]:
     if view.given.plans is None:
         return []
     return [
-        dcc.Interval(id="plans-tick", interval=SLOW_MILLISECONDS),
+        dcc.Interval(id="plans-tick", interval=FAST_MILLISECONDS),
         dcc.Store(id="plans-seen", data=""),
         dcc.Store(id="plans-acted", data=0),
         dcc.Store(id=plan_actions.ASKED),

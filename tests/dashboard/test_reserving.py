@@ -10,11 +10,12 @@ import pytest
 from dash.development.base_component import Component
 
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Role
+from cotenant.core.model.changes.people import Person, Role
 from cotenant.core.model.reservations.plan import WindowSource
 from cotenant.core.model.reservations.plan_service import PlanRef
 from dashboard.frame.view import DashboardContext, View
-from dashboard.reservations import callbacks, plan_actions
+from dashboard.pages import reservations
+from dashboard.reservations import board, callbacks, plan_actions
 from dashboard.sources.source import StoreSource
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
@@ -92,3 +93,28 @@ def test_each_button_opens_what_it_says(scene: Scene, what: str, words: str) -> 
     found = callbacks.opened(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
     assert words in text_of(found)
     assert scene.clock.seconds < SIX
+
+
+class Counted:
+    """A service that counts how often all plans are read from the cluster."""
+
+    def __init__(self, service: Any) -> None:
+        self._service, self.readings = service, 0
+
+    def plans(self, who: Person) -> Any:
+        self.readings += 1
+        return self._service.plans(who)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+
+@pytest.mark.parametrize(("search", "shown"), [("", 2), ("?workload=nosuch", 0), ("?nokey=1", 2)])
+def test_plans_are_read_once_to_draw_them_again_under_filters_and_whole_where_these_cannot_be_read(
+    scene: Scene, search: str, shown: int
+) -> None:
+    service = Counted(scene.service())
+    drawn, *_ = reservations._renewed(view_of(scene, plans=service), (0.0, "", ""), board.PATH, search)
+    assert service.readings == 1
+    text = " ".join(text_of(part) for part in drawn)
+    assert sum(name in text for name in ("deployment-web", "web-peak")) == shown
