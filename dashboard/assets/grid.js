@@ -204,33 +204,38 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     box.textContent = message || "";
   }
 
-  async function ask(name, filters, sort, first, end) {
+  async function ask(name, filters, sort, first, end, signal) {
     const params = new URLSearchParams(filters);
     sort.forEach((s) => params.append("sort", s));
     params.append("offset", first);
     params.append("limit", end - first);
-    const answer = await fetch(`${window.cotenant.base()}api/v1/${name}?${params}`);
+    const answer = await fetch(`${window.cotenant.base()}api/v1/${name}?${params}`, { signal });
     const page = await answer.json();
     if (!answer.ok) throw new Error([answer.status === 403 ? "Forbidden:" : "", page.message, page.fix].filter(Boolean).join(" "));
     return page;
   }
 
-  // `known`: the first rows, or the promise of them, for the first question, if it is of the same order.
-  function datasource(name, filters, known, order) {
+  // `known`: the first rows, or the promise of them, for the first question, if it is of the same order. `left`: what
+  // ends its questions once the grid shows other rows, of which a late answer, or a late error, would say what is not so.
+  function datasource(name, filters, known, order, left) {
+    const frame = document.getElementById("frame-" + name);
+    const passed = () => left.signal.aborted || !(frame && frame.isConnected);
     return {
+      leave() { left.abort(); },
       async getRows(request) {
         const sort = sortOf(request.sortModel), asked = request.startRow === 0 && sort.join() === order ? known : null;
         if (request.startRow === 0) known = null;
         try {
           const page = asked ? (asked.rows ? asked : await asked)
-            : await ask(name, filters, sort, request.startRow, request.endRow);
-          const frame = document.getElementById("frame-" + name);
-          if (frame) frame.classList.toggle("nothing", page.total === 0);
-          tell(name, "");
+            : await ask(name, filters, sort, request.startRow, request.endRow, left.signal);
+          if (!passed()) {
+            frame.classList.toggle("nothing", page.total === 0);
+            tell(name, "");
+          }
           request.successCallback(page.rows, page.total);
         } catch (error) {
           request.failCallback();
-          tell(name, "The rows could not be loaded: " + error.message);
+          if (!passed()) tell(name, "The rows could not be loaded: " + error.message);
         }
       },
     };
@@ -241,6 +246,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   const skeleton = (api) => { if (!api.isLastRowIndexKnown()) api.setRowCount(SKELETON_ROWS, false); };
   function show(api, source, here) {
+    const before = api.getGridOption("datasource");
+    if (before.leave) before.leave(); // the component's own has none
     api.setGridOption("datasource", source);
     if (!here) skeleton(api);
   }
@@ -409,18 +416,22 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
         before.version = version; // a call that waits for these rows still shows them
         return same;
       }
-      const now = (fed[id] = { api, version, filters: filters.toString() }), sort = sortNow(api);
+      const now = (fed[id] = { api, version, filters: filters.toString() });
+      const sort = sortNow(api), left = new AbortController();
       let known = mounted ? null : arrived(api, search), here = Boolean(known);
       if (mounted) { // the rows before stay until the new ones are here, unless that takes long
-        known = ask(name, filters, sort, 0, api.getGridOption("cacheBlockSize"));
+        known = ask(name, filters, sort, 0, api.getGridOption("cacheBlockSize"), left.signal);
         const done = () => { here = true; };
         await Promise.race([known.then(done, done), pause(LONG_MS)]);
-        if (fed[id] !== now || api.isDestroyed()) return same;
+        if (fed[id] !== now || api.isDestroyed()) {
+          left.abort();
+          return same;
+        }
       }
       reveal(api, frame, filters);
       if (name === "recommendations" && mounted) window.cotenant.unpick(api);
       if (name === "findings" && mounted) api.deselectAll("all", "api");
-      show(api, datasource(name, filters, known, sort.join()), here);
+      show(api, datasource(name, filters, known, sort.join(), left), here);
       return now.filters;
     },
 

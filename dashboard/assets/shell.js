@@ -85,11 +85,11 @@ window.cotenant = Object.assign(window.cotenant || {}, {
 
 window.dash_clientside = Object.assign({}, window.dash_clientside);
 window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.cotenant, {
-  // Search box -> URL. From the overview a search leads to the workloads.
+  // Search box -> URL. From the overview a search leads to the workloads. What came from a URL is not sent back to it:
+  // by then another one may have been opened.
   search(value) {
-    const text = (value || "").trim();
-    if (text === (new URLSearchParams(location.search).get("q") || "")) return;
-    const ct = window.cotenant;
+    const text = (value || "").trim(), ct = window.cotenant;
+    if (!ct.typed || text === (new URLSearchParams(location.search).get("q") || "")) return;
     if (ct.page() === "" || ct.page().includes("/")) { // a page about all or about one thing has no list
       if (text) ct.go(ct.base() + "workloads?" + new URLSearchParams({ q: text }));
     } else {
@@ -101,7 +101,9 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
   searched(search) {
     const text = new URLSearchParams(search || "").get("q") || "";
     const box = document.getElementById("search");
-    return box && box.value.trim() === text ? window.dash_clientside.no_update : text;
+    if (box && box.value.trim() === text) return window.dash_clientside.no_update;
+    window.cotenant.typed = false;
+    return text;
   },
 
   // A page that shows nothing but why it is empty is asked for again with every look for newer results.
@@ -175,6 +177,9 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
 });
 
 document.addEventListener("click", window.cotenant.toCluster);
+
+// Whether what stands in the search box was typed there.
+document.addEventListener("input", (event) => { if (event.target.id === "search") window.cotenant.typed = true; });
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest && event.target.closest("#copy-link");

@@ -54,7 +54,9 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "theme": {"function": "cotenantTheme(themeQuartz)"},
     "rowHeight": 34,
     "headerHeight": 48,
-    "maxConcurrentDatasourceRequests": 2,
+    # The first question stays with the component's own source, which nobody answers; and an order that is left does not
+    # keep the next one waiting.
+    "maxConcurrentDatasourceRequests": 4,
     "infiniteInitialRowCount": 1,
     "rowBuffer": 4,
     "maxBlocksInCache": 20,

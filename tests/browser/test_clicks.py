@@ -96,6 +96,34 @@ def test_rows_of_a_new_filter_are_shown_in_the_order_of_now_though_something_hap
     assert column(page, "workload")[:5] == expected
 
 
+def test_a_filter_that_is_left_while_its_rows_are_waited_for_is_asked_no_more_and_says_nothing_of_the_next_rows(
+    open_page: Open, address: str
+) -> None:
+    page = settled(open_page(f"{address}/recommendations"))
+    Held(page, "**/api/v1/recommendations?*q=nosuch*")
+    page.evaluate("() => cotenant.go(cotenant.withParam('q', 'nosuch'))")
+    page.wait_for_selector(SKELETON)
+    with page.expect_event("requestfailed", lambda request: "q=nosuch" in request.url):
+        page.evaluate("() => cotenant.go(cotenant.withParam('q', ''))")
+    page.wait_for_selector(SKELETON, state="detached")
+    expect(page.locator("#frame-recommendations")).to_be_visible()
+    expect(page.locator("#trouble-recommendations")).to_be_hidden()
+
+
+def test_another_order_does_not_wait_for_the_rows_of_the_order_before(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/recommendations"))
+    Held(page, "**/api/v1/recommendations?*sort=workload*")
+    for order, asked in (("asc", "sort=workload"), ("desc", "sort=-workload")):
+        with page.expect_request(f"**/api/v1/recommendations?*{asked}&*"):
+            page.evaluate(
+                """sort => cotenant.grid().api.applyColumnState({
+                    state: [{ colId: 'workload', sort }], defaultState: { sort: null } })""",
+                order,
+            )
+    expected = page.request.get(f"{address}/api/v1/recommendations?sort=-workload&limit=5").json()["rows"]
+    page.wait_for_function(FIRST_TEXTS, arg=[texts_of("workload"), [row["workload"] for row in expected]])
+
+
 SORTED = """() => {
     const { api } = cotenant.grid();
     const column = api.getAllDisplayedColumns().find(c => c.getColDef().sortable !== false && !c.getSort());
