@@ -293,6 +293,7 @@ ROUTES: Final[Mapping[str, Callable[[AdmissionRequest, ReviewContext], Admission
 
 
 def _judged(problems: list[Problem]) -> AdmissionDecision:
+    """The answer of a validating review: a refusal that names every problem, or leave where there is none."""
     return AdmissionDecision(tuple(problems), outcome="refused" if problems else "allowed")
 
 

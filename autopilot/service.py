@@ -272,6 +272,7 @@ class ClusterAutopilotService:
         return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
 
     def _shown(self, reading: RoundReading) -> AutopilotRound:
+        """A round for people: its tables, why nothing is done if so, and what each policy lacks."""
         halt = reading.halt
         return AutopilotRound(
             reading.now_seconds,

@@ -137,6 +137,7 @@ def _gpu_row(one: Recommendation, gpu: GpuShareProposal) -> Component:
 def _facts(
     look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> str:
+    """A workload in one line: its replicas, p99 of the use of all its pods, what the change saves or costs a month."""
     replicas = max((one.replicas for one in recommendations), default=0)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
     usage = [f"p99 of all pods together: {amounts}"] if amounts else []

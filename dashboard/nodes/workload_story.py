@@ -111,7 +111,10 @@ def fine_95(row: Row) -> Floats:
 
 
 def in_force(value: Value) -> int | None:
-    """The amount after the proposal is applied: the proposed one, none if it is removed, else the present one."""
+    """The amount after the proposal is applied: the proposed one, None if it is removed, else the present one.
+
+    In the unit of the value's resource: millicores or bytes.
+    """
     if value.action is Action.UNSET:
         return None
     return value.amount if value.action is Action.SET and value.amount is not None else value.now

@@ -23,7 +23,7 @@ class ErrorAnswer(msgspec.Struct):
 
     @classmethod
     def of(cls, error: CotenantError) -> ErrorAnswer:
-        """The same for a script as for a person."""
+        """The error with the words that the command line prints; `error` is the name of its class."""
         return cls(type(error).__name__, error.message, error.fix)
 
 

@@ -157,6 +157,7 @@ def _narrowing(schema: Schema, conditions: Iterable[FilterCondition], text: str)
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:
+    """Rows that meet every condition; every row where none narrows."""
     narrow = [one for one in conditions if one is not EVERY_ROW]
     return _joined(narrow, "AND") if narrow else EVERY_ROW
 

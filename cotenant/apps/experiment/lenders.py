@@ -120,11 +120,14 @@ class ByOracle:
 
     @classmethod
     def of(cls, world: World) -> ByOracle:
-        """Knows the whole run."""
+        """A lender that knows what the whole run will need."""
         return cls(world, {r: highest_ahead(world.need(r), LONGEST_STEPS) for r in world.past})
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """Never more than what is free at any moment of a job that starts now."""
+        """Amount free on each node throughout the longest job from each slot on, (nodes, slots), never negative.
+
+        In the resource's unit; `ahead` knows the need that will come, which no real lender does.
+        """
         return np.maximum(self.world.past[resource].capacity[:, None] - self.ahead[resource][:, slots], 0.0)
 
 

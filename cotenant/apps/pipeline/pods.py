@@ -38,7 +38,7 @@ def _named(pod: Pod) -> dict[str, Any]:
 
 
 def _amounts(pod: Pod, used: dict[Resource, float | None]) -> dict[str, Any]:
-    """Request, present usage and their ratio of each resource; None where one is not known."""
+    """Request, present usage and their ratio of each resource; what is not known is None, and the ratio then NaN."""
     cells: dict[str, Any] = {}
     for resource, usage in used.items():
         request = pod.requests.get(resource)

@@ -275,7 +275,10 @@ def checked_key(key: bytes, path: str) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Whole or not at all, also when we are killed; of several who make one at the same time the first one's stands."""
+    """Write 32 random bytes, which the owner alone may read, as the key at `path`.
+
+    Whole or not at all, also when the process is killed; of several who do so at the same time the first one's stays.
+    """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -77,6 +77,7 @@ def extender(
 
 
 def _issue(folder: Path, url: str) -> None:
+    """Write a CA and the certificates of both ends for the extender at `url`, and say where each file goes."""
     from scheduler_ext.extender.serve.certificates import issue
 
     for path in issue(folder, _named(url)):

@@ -69,7 +69,7 @@ def forecast_series(task: SeriesTask) -> GroupForecast:
 
 
 def parts(kind: str, usage: Usage[Any]) -> Iterator[tuple[str, Usage[Any]]]:
-    """Name and series of each group of so many series; one empty group of none."""
+    """Name and series of each group of SERIES_AT_ONCE series, in order; one empty group where there are none."""
     for number, first in enumerate(range(0, max(1, len(usage.refs)), SERIES_AT_ONCE)):
         rows = slice(first, first + SERIES_AT_ONCE)
         yield group_name(kind, usage, number), replace(usage, refs=usage.refs[rows], values=usage.values[rows])

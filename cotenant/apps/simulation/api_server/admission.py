@@ -169,5 +169,6 @@ def _text(room: Room) -> str:
 
 
 def _forbidden(pod: Json, message: str) -> Refusal:
+    """403 as the real server words it for a pod that an admission plugin refuses."""
     name = pod["metadata"].get("name", "")
     return Refusal(403, f'pods "{name}" is forbidden: {message}', name=name)
