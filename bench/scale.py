@@ -1,7 +1,7 @@
 """The whole analysis of very many containers on two cores: from Parquet to all result tables, and an hour later.
 
 CONTAINERS=5000 .venv/bin/python -m bench.scale    # smaller, for development; only the full size is recorded
-MILLION=1 .venv/bin/python -m bench.scale          # 1,000,000 containers: 20 GB of disk, most of an hour
+MILLION=1 .venv/bin/python -m bench.scale          # 1,000,000 containers: 20 GB of disk, half an hour
 """
 
 from __future__ import annotations
@@ -248,28 +248,22 @@ def once(url: str, workers: int, scheduler: str = "", *, kill: bool = False) -> 
     return timed(url, workers, scheduler, kill=kill), digest_of(url)
 
 
-def measure(url: str, count: int) -> tuple[list[Row], float]:
-    """Rows of one size, and milliseconds of two workers for a container."""
+def what(count: int) -> str:
+    """The size of a run, and who works."""
+    return f"{count:,} containers x {DAYS} d x 5 min, 2 local workers"
+
+
+def from_parquet(url: str, count: int) -> tuple[list[Row], dict[str, float], str]:
+    """Make the history and analyse it with two workers: the rows, the figures and the checksum of its tables."""
     step(url, "fill", count)
-    what = f"{count:,} containers x {DAYS} d x 5 min"
     two, tables = once(url, 2)
-    each = two["wall"] / count * 1000
     rows = [
-        Row(f"from Parquet to all tables, {what}, 2 local workers", two["wall"], "s", note=f"{two['shards']} shards"),
-        Row("a container of it", each, "ms"),
+        Row(f"from Parquet to all tables, {what(count)}", two["wall"], "s", note=f"{two['shards']} shards"),
+        Row("a container of it", two["wall"] / count * 1000, "ms"),
         below("its memory, all processes", two["memory"], "MiB", 8192, "sum of resident sizes"),
         *(Row(f"of it: {name}", seconds, "s") for name, seconds in two.items() if name not in KNOWN),
     ]
-    if count < MILLION:
-        rows += compared(url, two["wall"], tables)
-        once(url, 2)
-    step(url, "hour", count)
-    hour = timed(url, 2)
-    rows += [
-        below(f"a scan an hour later, {what}, 2 local workers", hour["wall"], "s", 240 * count / MILLION),
-        below("its memory, all processes", hour["memory"], "MiB", 8192),
-    ]
-    return rows, each
+    return rows, two, tables
 
 
 KNOWN = ("wall", "memory", "shards")
@@ -309,20 +303,27 @@ def step(url: str, name: str, count: int) -> None:
     subprocess.run([sys.executable, "-m", "bench.scale", name, url, str(count)], check=True)
 
 
-def hundred_thousand() -> list[Row]:
+def hundred_thousand(url: str) -> list[Row]:
     """Rows of the usual size, or of a smaller one."""
-    with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as name:
-        return measure(Path(name).as_uri(), CONTAINERS)[0]
+    rows, two, tables = from_parquet(url, CONTAINERS)
+    rows += compared(url, two["wall"], tables)
+    once(url, 2)
+    step(url, "hour", CONTAINERS)
+    hour = timed(url, 2)
+    return [
+        *rows,
+        below(f"a scan an hour later, {what(CONTAINERS)}", hour["wall"], "s", 240 * CONTAINERS / MILLION),
+        below("its memory, all processes", hour["memory"], "MiB", 8192),
+    ]
 
 
-def million() -> list[Row]:
-    """Rows of a million containers; one of them costs as much as one of a hundred thousand in the same run."""
+def million(url: str) -> list[Row]:
+    """Rows of a million containers; one of them is to cost what one of a hundred thousand does in the same run."""
+    step(url, "fill", CONTAINERS)
+    each = once(url, 2)[0]["wall"] / CONTAINERS * 1000
     with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as name:
-        url = Path(name).as_uri()
-        step(url, "fill", CONTAINERS)
-        each = once(url, 2)[0]["wall"] / CONTAINERS * 1000
-    with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as name:
-        rows, each_of_million = measure(Path(name).as_uri(), MILLION)
+        rows, two, _ = from_parquet(Path(name).as_uri(), MILLION)
+    each_of_million = two["wall"] / MILLION * 1000
     note = f"{each_of_million:.2f} / {each:.2f} ms, 2 local workers"
     growth = below("a container of a million / of a hundred thousand", each_of_million / each, "x", 1.2, note)
     return [*rows, growth]
@@ -330,7 +331,8 @@ def million() -> list[Row]:
 
 def main() -> None:
     wants_million = bool(os.environ.get("MILLION"))
-    rows = million() if wants_million else hundred_thousand()
+    with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as folder:
+        rows = (million if wants_million else hundred_thousand)(Path(folder).as_uri())
     name, command = ("scale_million", f"MILLION=1 {COMMAND}") if wants_million else ("scale", COMMAND)
     record(name, command, rows, is_kept=CONTAINERS == FULL)
 
