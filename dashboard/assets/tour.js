@@ -15,6 +15,7 @@
   ];
   let shown = -1;
   let before = null;
+  let scrolled = 0;
 
   const kept = () => { try { return localStorage.getItem(KEPT); } catch (blocked) { return null; } };
   const keep = () => { try { localStorage.setItem(KEPT, "seen"); } catch (blocked) { /* asked again next time */ } };
@@ -27,7 +28,8 @@
     clear();
     shown = -1;
     keep();
-    if (before && before.isConnected) before.focus();
+    if (before && before.isConnected) before.focus({ preventScroll: true });
+    if (document.querySelector(MARKS[0].at)) scrollTo(0, scrolled);
   }
 
   function button(words, act, first) {
@@ -45,6 +47,7 @@
     const mark = MARKS[number];
     const place = document.querySelector(mark.at);
     if (!place) { end(); return; }
+    if (shown < 0) scrolled = scrollY;
     shown = number;
     place.classList.add("coached");
     if (place.closest("nav")) scrollTo(0, 0); // its text speaks of the clock at the top

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import dash_mantine_components as dmc
@@ -14,6 +14,7 @@ from cotenant.core.model.kubernetes.quantity import format_amount
 from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Kind, kind_of_input
 from cotenant.core.model.text import visible
 from dashboard.frame import panels
 from dashboard.tables import display
@@ -154,21 +155,17 @@ def _inputs(value: Value) -> list[Component]:
 
 
 def _input(name: str, input_value: float | str, resource: Resource) -> str:
-    """An input is an amount of the value's resource, unless its name says what else it is."""
     if isinstance(input_value, str):
         return visible(input_value)
-    worded = next((formatter for endings, formatter in INPUTS if name.endswith(endings)), None)
-    return worded(input_value) if worded else display.amount(input_value, resource)
+    return INPUTS[kind_of_input(name, resource)](input_value)
 
 
-INPUTS: Final[tuple[tuple[tuple[str, ...], Callable[[float], str]], ...]] = (
-    (("fraction", "coverage", "share"), display.percent),
-    (("_percent",), lambda given: f"{given:,.4g} %"),
-    (("_millicores",), display.cores),
-    (("_seconds",), display.duration),
-    (("days", "hours", "pods", "kills", "samples", "replicas"), lambda given: f"{given:,.4g}"),
-)
-"""How inputs are worded whose names end so; the others are amounts."""
+INPUTS: Final[Mapping[Kind, Callable[[float], str]]] = {
+    Kind.RATIO: display.percent,
+    Kind.MILLICORES: lambda millicores: display.amount(millicores, Resource.CPU),
+    Kind.BYTES: display.gib,
+    Kind.NUMBER: lambda number: f"{number:,.4g}",
+}
 
 
 def patches(

@@ -238,11 +238,12 @@ def _worth(page: OverviewPage, ready: ReadyNow) -> Component:
     overview = page.overview
     whole = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
              panels.amount(overview.saving_memory_bytes, Resource.MEMORY)]  # fmt: skip
+    gross = "; raised requests are not deducted. "
     if not ready.count:
-        return panels.stat("Ready to apply", "nothing", html.Span(["All recommendations together: ", *whole, "."]))
+        return panels.stat("Ready to apply", "nothing", html.Span(["All recommendations free ", *whole, gross]))
     now = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY)]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
-    detail = [*now, f" less requested now{_money(ready, page.view)}, ", *whole, " after all steps. ", link]
+    detail = [*now, f" freed now{_money(ready, page.view)}, ", *whole, " after all steps", gross, link]
     return panels.stat("Ready to apply", display.counted(ready.count, "recommendation"), html.Span(detail))
 
 

@@ -85,7 +85,7 @@ def _total(label: str, sums: Sequence[Any], resource: Resource) -> Component:
         [
             html.Span(label, className="total-label"),
             html.Strong(display.signed(float(total), resource), className="total-value"),
-            html.Span(f"over all replicas: {lowered}, {raised}; now {now}", className="total-parts"),
+            html.Span(f"over all replicas: {lowered}, {raised}; net now {now}", className="total-parts"),
         ],
         className="total",
     )

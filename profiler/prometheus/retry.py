@@ -135,7 +135,9 @@ class RetryPolicy:
     def _note(self, now: float, attempts: Attempts, failure: FailedTry) -> None:
         if not attempts.failures:
             attempts.first_failure_seconds = now
-            _log.warning("prometheus_failed", silent=failure.silent, retry_after_seconds=failure.retry_after_seconds)
+            # Before any answer the caller's error says all of it; a pull that waits in its midst says so here.
+            log = _log.warning if self._answered_before else _log.info
+            log("prometheus_failed", silent=failure.silent, retry_after_seconds=failure.retry_after_seconds)
         attempts.failures += 1
         if failure.silent:
             self._silent_since = self._silent_since if self.silence else now

@@ -116,7 +116,7 @@ class _Column:
         return known(
             measured=measured,
             observed_max=float(self.highest[index]),
-            pods=int(self.pods[index]),
+            pods_seen=int(self.pods[index]),
             history_hours=float(self.observed[index]) / 3600,
             resolution_seconds=int(self.measured.resolution_seconds[index]),
             floor=self.floor,

@@ -195,8 +195,12 @@ def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through
     expect(coach).to_have_count(0)
     page.locator("#tour-open").click()
     expect(coach.locator("h2")).to_have_text("The day breathes")
+    page.keyboard.press("Enter")
+    expect(coach.locator("h2")).to_have_text("The habit of a week")
+    page.wait_for_function("scrollY > 0")
     page.keyboard.press("Escape")
     expect(coach).to_have_count(0)
+    page.wait_for_function("scrollY === 0")
 
 
 @pytest.mark.parametrize("verified", [False, *full(True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import urllib.request
 from functools import cache
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cotenant.apps.cli.cells import human
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.core.model.table import Kind
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
 from tests.support import command_line
@@ -264,6 +267,12 @@ def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(ur
     for value in found["values"]:
         for clamp in value["clamps"]:
             assert f"rule: {clamp['rule']}" in done.stdout
+        inputs = value["inputs"]
+        if "observed_max" in inputs:
+            kind = Kind.MILLICORES if value["resource"] == "cpu" else Kind.BYTES
+            amount = inputs["observed_max"] if kind is Kind.BYTES else round(inputs["observed_max"])
+            assert re.search(rf"^  observed_max +{re.escape(human(kind, amount))}$", done.stdout, re.MULTILINE)
+            assert re.search(rf"^  pods_seen +{inputs['pods_seen']}$", done.stdout, re.MULTILINE)
 
 
 def test_explain_of_a_container_that_is_not_there_says_so(url: str) -> None:

@@ -304,6 +304,15 @@ def test_one_hot_replica_is_not_averaged_away() -> None:
     assert any("replicas are uneven" in note for note in ours.notes)
 
 
+def test_the_total_of_a_formula_is_the_amount_that_is_proposed() -> None:
+    tracks = [Track(WEB, "web-0", cpu=steady(1000.3, 10), memory=steady(GIB, 10))]
+    case = Scenario([deployment(cpu=3000)], tracks, days=10, history_days=7)
+    # 1000.3 m and the square root of 1000.3 m x 2 m: 1000.3 + 44.7 = 1045.03 m, rounded up to whole millicores
+    cpu = value(case.one("cotenant"), CPU)
+    assert cpu.amount == 1046
+    assert cpu.formula == "p95 of demand 1,000 m + margin 46 m = 1,046 m"
+
+
 def test_a_value_can_be_told_from_its_formula_to_its_last_clamp() -> None:
     tracks = [Track(WEB, "web-0", cpu=steady(2, 10), memory=steady(12 * MIB, 10))]
     case = Scenario([deployment()], tracks, days=10, history_days=7)

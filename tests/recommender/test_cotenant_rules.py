@@ -132,7 +132,7 @@ def test_a_quota_gives_no_more_than_it_has_left() -> None:
     found = made(scenario(of, quotas=[quota]))
     # 429 m wanted, 229 m more for each of 4; 400 m are left: 100 m each
     assert (amount(found, CPU), value(found, CPU).reason) == (300, Reason.QUOTA)
-    assert rules(found, CPU) == ["ResourceQuota compute: 400 millicores left"]
+    assert rules(found, CPU) == ["ResourceQuota compute: 400m left"]
     assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 429
     full = made(scenario(of, quotas=[replace(quota, used=5000)]))
     assert amount(full, CPU) == 200

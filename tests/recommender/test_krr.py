@@ -121,7 +121,7 @@ def test_without_a_server_the_stored_series_answer_and_the_value_says_so() -> No
     value = made.value(CPU, REQUEST)
     assert value is not None
     assert value.inputs["resolution_seconds"] == 300
-    assert value.inputs["pods"] == 2
+    assert value.inputs["pods_seen"] == 2
     assert value.reason is Reason.OK
 
 

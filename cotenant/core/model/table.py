@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,20 @@ def kind_of(resource: str) -> Kind:
         return Kind.MILLICORES
     in_bytes = resource.endswith(("memory", "storage")) or resource.startswith("hugepages-")
     return Kind.BYTES if in_bytes else Kind.INTEGER
+
+
+_INPUT_ENDINGS: Final = (
+    (("fraction", "coverage", "share", "growth_per_week"), Kind.RATIO),
+    (("_millicores",), Kind.MILLICORES),
+    (("_bytes", "_bytes_per_day"), Kind.BYTES),
+    (("_percent", "_seconds", "days", "hours", "pods", "pods_seen", "kills"), Kind.NUMBER),
+    (("samples", "replicas", "runs", "day_risk_margin"), Kind.NUMBER),
+)
+
+
+def kind_of_input(name: str, resource: str) -> Kind:
+    """How a figure behind a value is written: by the end of its name, else as an amount of the resource."""
+    return next((kind for endings, kind in _INPUT_ENDINGS if name.endswith(endings)), kind_of(resource))
 
 
 @dataclass(frozen=True, slots=True)

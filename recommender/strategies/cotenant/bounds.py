@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from cotenant.core.model.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
+from cotenant.core.model.queues.explanation import human_amount
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import Resource
@@ -165,7 +166,8 @@ def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
     total_raise = sum(raises.values())
     if total_raise <= room:
         return drafts
-    rule = f"ResourceQuota {quota.name}: {max(0, quota.hard - quota.used)} {quota.resource.unit} left"
+    remaining = human_amount(quota.resource, max(0, quota.hard - quota.used))
+    rule = f"ResourceQuota {quota.name}: {remaining} left"
     share = room / total_raise
     bounded = dict(drafts)
     for slot, more in raises.items():

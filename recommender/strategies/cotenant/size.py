@@ -189,7 +189,10 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
     """(reason, formula) of the demand itself."""
     i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
     highest = _amount(demand.resource, float(demand.highest[i]))
-    result = _amount(demand.resource, float((demand.reserved if place.guaranteed else demand.wanted)[i]))
+    exact = float((demand.reserved if place.guaranteed else demand.wanted)[i])
+    # Millicores as the value rounds them; a memory value is rounded up to whole MiB, which is no part of the product.
+    total = rounded_up(exact, 1) if demand.resource is CPU else exact
+    result = _amount(demand.resource, total)
     if demand.resource is MEMORY:
         if np.isfinite(demand.urgent[i]):
             won = demand.urgent[i] == demand.wanted[i]
@@ -209,7 +212,7 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
     largest = max(amount for _, amount in amounts)
     base = terms if len(amounts) == 1 else f"max({terms})"
     # Runs of one job share the demand of the neediest: its parts are not this run's.
-    margin_text = "" if demand.runs[i] else f" {_amount(CPU, round(float(demand.wanted[i])) - round(largest))}"
+    margin_text = "" if demand.runs[i] else f" {_amount(CPU, total - round(largest))}"
     return reason, f"{base} + margin{margin_text} = {result}"
 
 

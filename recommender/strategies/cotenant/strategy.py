@@ -226,7 +226,7 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
         margin_fraction=policy.margin_fraction(resource),
         days=float(demand.span_days[index]),
         coverage=float(demand.coverage[index]),
-        pods=int(demand.pods[index]),
+        pods_seen=int(demand.pods[index]),
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])

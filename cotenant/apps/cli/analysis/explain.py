@@ -29,7 +29,7 @@ from cotenant.core.model.errors import NoData
 from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Kind
+from cotenant.core.model.table import Kind, kind_of_input
 from cotenant.core.model.text import percent, visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 
@@ -201,7 +201,7 @@ def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
     days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
     yield (
         f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
-        f"{recommendation.replicas} pods{role}, severity {recommendation.severity}, settings {digest}"
+        f"{recommendation.replicas} replicas{role}, severity {recommendation.severity}, settings {digest}"
     )
     if recommendation.monthly_saving is not None:
         word = "saves" if recommendation.monthly_saving >= 0 else "costs"
@@ -216,7 +216,9 @@ def _value(value: Value) -> Iterator[str]:
     for clamp in value.clamps:
         yield f"  rule: {visible(clamp.rule)}: {human(kind, clamp.before)} -> {human(kind, clamp.after)}"
     yield from (f"  by annotation: {visible(override)}" for override in value.overrides)
-    yield from (f"  {line.rstrip()}" for line in aligned([(n, _input(v)) for n, v in value.inputs.items()]))
+    yield from (
+        f"  {line.rstrip()}" for line in aligned([(n, _input(n, v, value.resource)) for n, v in value.inputs.items()])
+    )
 
 
 def _change(value: Value, kind: Kind) -> str:
@@ -229,10 +231,11 @@ def _change(value: Value, kind: Kind) -> str:
     return f"{now} -> {proposed}"
 
 
-def _input(value: float | int | str) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    return visible(str(value))
+def _input(name: str, value: float | int | str, resource: Resource) -> str:
+    if isinstance(value, str):
+        return visible(value)
+    kind = kind_of_input(name, resource)
+    return human(kind, round(value) if kind is Kind.MILLICORES else value)
 
 
 def _backtest(recommendation: Recommendation) -> list[str]:
