@@ -70,6 +70,26 @@ def test_a_pod_that_fits_nowhere_waits_until_a_node_offers_what_it_asks(
     assert api.get(f"{path}/batch")["spec"]["nodeName"] == node
 
 
+def test_a_pod_with_a_sidecar_is_ready_with_both_of_its_containers(
+    control_plane: ControlPlane, fake_nodes: FakeNodes, namespace: str
+) -> None:
+    [_node] = fake_nodes(1, labels={"pool": namespace})
+    proxy = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
+    inits = [{"name": "migrate", "image": "x"}, proxy]
+    spec = {
+        "nodeSelector": {"pool": namespace},
+        "initContainers": inits,
+        "containers": [{"name": "main", "image": "x"}],
+    }
+    api, path = control_plane.api(), f"/api/v1/namespaces/{namespace}/pods"
+    api.create(path, {"metadata": {"name": "web"}, "spec": spec})
+    wait_running(control_plane, namespace)
+    status = api.get(f"{path}/web")["status"]
+    states = {c["name"]: (c["ready"], c["started"], next(iter(c["state"]))) for c in status["initContainerStatuses"]}
+    assert states == {"migrate": (True, False, "terminated"), "proxy": (True, True, "running")}
+    assert [c["name"] for c in status["containerStatuses"]] == ["main"]
+
+
 def test_bound_pods_run_and_a_resize_is_acknowledged(
     control_plane: ControlPlane, fake_nodes: FakeNodes, namespace: str
 ) -> None:
