@@ -76,6 +76,8 @@ class InterferenceState:
     """CPU of each BE pod in the last ticks, by uid."""
     suffering: Mapping[str, float] = field(default_factory=dict)
     """Seconds so far."""
+    beside: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of these in which best effort ran."""
     given_up: Mapping[str, float] = field(default_factory=dict)
     """Until when, monotonic."""
     case: Case | None = None
@@ -130,12 +132,14 @@ def detect(
     suffering = tuple(_suffering(observation, signals, state, settings))
     lasting = {s.key: state.suffering.get(s.key, 0.0) + observation.elapsed_seconds for s in suffering}
     still = use.best_effort * 100 <= use.capacity * settings.interference_quiet_percent
+    ran_seconds = 0.0 if still else observation.elapsed_seconds
     after = replace(
         state,
         baselines=_learned(observation, signals, state.baselines) if still and state.case is None else state.baselines,
         windows=_filled({f"{u}|{s}": v for u, each in signals.items() for s, v in each.items()}, state.windows),
         uses=_moved(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(observation)}),
         suffering=lasting,
+        beside={key: state.beside.get(key, 0.0) + ran_seconds for key in lasting},
         given_up={k: until for k, until in state.given_up.items() if until > observation.at_seconds},
     )
     confirmed = [s for s in suffering if lasting[s.key] >= settings.interference_confirm_seconds]
@@ -248,8 +252,9 @@ def _acted(
 ) -> tuple[Findings, InterferenceState]:
     """Continue the open case, or open one for the pod that suffers most; returns what follows and the state.
 
-    With `interference: observe` only verdicts follow. A case ends when its victim is gone. No case is opened while best
-    effort uses next to nothing: it cannot be the cause then.
+    With `interference: observe` only verdicts follow. A case ends when its victim is gone. No case is opened before the
+    victim has suffered interference_confirm_seconds beside a best effort that ran, nor while it uses next to nothing:
+    it cannot be the cause then.
     """
     acts = settings.interference != "observe"
     if not acts or (state.case is not None and not _present(observation, state.case.victim)):
@@ -257,7 +262,8 @@ def _acted(
     if state.case is not None:
         state = _moved_on(observation, state, state.case, settings)
     elif acts and best_effort > 0:
-        worst = max((s for s in confirmed if s.key not in state.given_up), key=_badness, default=None)
+        beside = [s for s in confirmed if state.beside[s.key] >= settings.interference_confirm_seconds]
+        worst = max((s for s in beside if s.key not in state.given_up), key=_badness, default=None)
         if worst is not None:
             state = replace(state, case=_opened(observation, state, worst, best_effort))
     verdicts = tuple(_verdicts(observation, state, confirmed, best_effort))

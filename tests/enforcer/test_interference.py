@@ -129,6 +129,14 @@ def test_a_short_disturbance_is_none() -> None:
     assert caps(found) == [None] * 5
 
 
+def test_who_suffered_before_best_effort_began_does_not_suffer_from_its_first_tick() -> None:
+    suffers, story = web(40.0, annotations={BASELINE_ANNOTATION: '{"cpu-wait": 1}'}), Story()
+    quiet = story.ticks(20, suffers, job("a", 0.0))
+    assert reasons(quiet[-1]) == ["Suffers"] and caps(quiet) == [None] * 20
+    # the third second in which best effort runs confirms, as without the time before
+    assert caps(story.ticks(3, suffers, *BURNS)) == [None, None, 2050]
+
+
 def test_a_little_waiting_is_nothing_however_little_was_normal() -> None:
     story = Story()
     story.ticks(20, web(0.0), job("a", 0.0))
