@@ -1,9 +1,8 @@
 """Result tables: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
 
 A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline
-makes the
-tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON and its
-page.
+makes the tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON
+and its page.
 """
 
 from __future__ import annotations
@@ -50,6 +49,8 @@ def kind_of(resource: str) -> Kind:
     return Kind.BYTES if in_bytes else Kind.INTEGER
 
 
+NODE_GROUP_INPUT: Final = "node group "
+"""What the name of a figure begins with that is an amount on one group of nodes; the group's name follows."""
 _INPUT_ENDINGS: Final = (
     (("fraction", "coverage", "share", "growth_per_week"), Kind.RATIO),
     (("_millicores",), Kind.MILLICORES),
@@ -60,8 +61,12 @@ _INPUT_ENDINGS: Final = (
 
 
 def kind_of_input(name: str, resource: str) -> Kind:
-    """How a figure behind a value is written: by the end of its name, else as an amount of the resource."""
-    return next((kind for endings, kind in _INPUT_ENDINGS if name.endswith(endings)), kind_of(resource))
+    """How a figure behind a value is written: by the end of its name, else as an amount of the resource.
+
+    That of a node group is an amount, whatever its name, which people chose, ends with.
+    """
+    endings = () if name.startswith(NODE_GROUP_INPUT) else _INPUT_ENDINGS
+    return next((kind for some, kind in endings if name.endswith(some)), kind_of(resource))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.runtimes.heap import ManagedHeap
+from cotenant.core.model.table import NODE_GROUP_INPUT
 from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import known, recommendation, withheld
 from recommender.evidence import Evidence
@@ -233,7 +234,7 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
         inputs |= _heap_inputs(_place(run, index).container.heap)
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
-    inputs |= {f"node group {name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
+    inputs |= {f"{NODE_GROUP_INPUT}{name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
     solution = solved.solutions.get(resource)
     inputs |= solution.inputs if solution else {}
     return inputs | _of_the_pod(run, index, resource, solved)

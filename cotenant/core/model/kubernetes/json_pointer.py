@@ -6,8 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-_INDEX: Final = re.compile(r"0|[1-9][0-9]*")
-"""A place in a list as RFC 6901 writes it: ASCII digits without a leading zero."""
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+"""A place in a list as RFC 6901 writes it: ASCII digits without a leading zero.
+
+No list is as long as a billion; and `int` raises ValueError for a text of more than 4,300 digits.
+"""
 
 
 def escaped(key: str) -> str:
