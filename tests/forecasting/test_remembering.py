@@ -55,6 +55,9 @@ def test_another_horizon_or_another_time_is_another_question() -> None:
     assert remembering.quantiles(history, grid, 4).shape[1] == 4
     remembering.quantiles(history, TimeGrid(grid.end_seconds, STEP_SECONDS, grid.size), DAY)
     assert counting.asked == [2, 2, 2]
+    # what was said of the first time is forgotten
+    remembering.quantiles(history, grid, DAY)
+    assert counting.asked == [2, 2, 2, 2]
 
 
 def test_every_member_answers_of_part_of_the_series_what_it_answers_of_all() -> None:

@@ -40,7 +40,7 @@ from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, fore
 from cotenant.apps.pipeline.shards.work import ShardTask, compute, compute_packed, everything
 from cotenant.apps.pipeline.stored_history import surroundings
 from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.memory import uncollected
+from cotenant.core.adapters.memory import give_back, uncollected
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef
@@ -69,6 +69,7 @@ class Sharding:
     size: ShardSize = field(default_factory=ShardSize)
 
 
+@uncollected()
 def analyse(
     store: Store,
     settings: Settings,
@@ -90,7 +91,9 @@ def analyse(
     history = surroundings(store, own)
     division = plan.divide(history.inventory, stored_division(store), sharding.size)
     tasks = run.tasks(history, plan.shards(history.inventory, division), server)
-    return run.analysis(history, run.merged(history, tasks), division)
+    result = run.analysis(history, run.merged(history, tasks), division)
+    give_back()
+    return result
 
 
 def _computing(settings: Settings) -> Settings:
@@ -138,9 +141,9 @@ class _Run:
             for _, result in zip(tasks, results, strict=True):
                 merger.add(result)
                 self.progress.advance()
+        give_back()  # what the results were sent in
         return merger
 
-    @uncollected()
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
         """With what concerns nodes and the cluster."""
         settings, now_seconds = self.settings, self.now_seconds
@@ -241,6 +244,7 @@ def stored_division(store: Store) -> Division | None:
     return store.read_document(DIVISION, Division)
 
 
+@uncollected()
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
