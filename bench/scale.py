@@ -1,7 +1,7 @@
 """The whole analysis of very many containers on two cores: from Parquet to all result tables, and an hour later.
 
 CONTAINERS=5000 .venv/bin/python -m bench.scale    # smaller, for development; only the full size is recorded
-MILLION=1 .venv/bin/python -m bench.scale          # 1,000,000 containers: 20 GB of disk, half an hour
+        .venv/bin/python -m bench.scale million  # 1,000,000 containers: 20 GB of disk, half an hour
 """
 
 from __future__ import annotations
@@ -330,17 +330,17 @@ def million(url: str) -> list[Row]:
 
 
 def main() -> None:
-    wants_million = bool(os.environ.get("MILLION"))
+    wants_million = sys.argv[1:] == ["million"]
     with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as folder:
         rows = (million if wants_million else hundred_thousand)(Path(folder).as_uri())
-    name, command = ("scale_million", f"MILLION=1 {COMMAND}") if wants_million else ("scale", COMMAND)
+    name, command = ("scale_million", f"{COMMAND} million") if wants_million else ("scale", COMMAND)
     record(name, command, rows, is_kept=CONTAINERS == FULL)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    elif len(sys.argv) > 1:
+    elif len(sys.argv) > 2:
         {"fill": fill, "hour": add_hour}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     else:
         main()
