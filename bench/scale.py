@@ -1,7 +1,7 @@
 """The whole analysis of very many containers on two cores: from Parquet to all result tables, and an hour later.
 
 CONTAINERS=5000 .venv/bin/python -m bench.scale    # smaller, for development; only the full size is recorded
-        .venv/bin/python -m bench.scale million  # 1,000,000 containers: 20 GB of disk, half an hour
+.venv/bin/python -m bench.scale million            # 1,000,000 containers: 20 GB of disk, half an hour
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ class RetryPolicy:
     def _note(self, now: float, attempts: Attempts, failure: FailedTry) -> None:
         if not attempts.failures:
             attempts.first_failure_seconds = now
-            # Before any answer the caller's error says all of it; a pull that waits in its midst says so here.
-            log = _log.warning if self._answered_before else _log.info
+            # A server that never answered is given up soon, and the error says all of it; for others there is a wait.
+            log = _log.warning if self._answered_before or not failure.silent else _log.info
             log("prometheus_failed", silent=failure.silent, retry_after_seconds=failure.retry_after_seconds)
         attempts.failures += 1
         if failure.silent:

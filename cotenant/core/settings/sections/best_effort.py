@@ -86,7 +86,13 @@ class BestEffortSettings(Section, frozen=True):
         float, setting("A pod suffers above so many times its baseline.", ge=1.1, le=100)
     ] = 2.0
     interference_confirm_seconds: Annotated[
-        float, setting("It must suffer for so long before anything is done.", unit="seconds", ge=0, le=600)
+        float,
+        setting(
+            "A pod must suffer for so long beside best effort that runs before anything is done.",
+            unit="seconds",
+            ge=0,
+            le=600,
+        ),
     ] = 3.0
     interference_patience_seconds: Annotated[
         float,
