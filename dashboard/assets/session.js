@@ -42,16 +42,27 @@
     if (!known) (main || document.body).prepend(line);
   };
 
+  const outOfDate = (answer) => answer.status === 403 && answer.headers.get("X-Cotenant-Again");
+
+  // The server was started anew, or another tab logged in: the refusal has set a cookie with a token that holds. Questions
+  // asked together are refused together, each with a cookie of its own, and what is asked again in between once more.
+  const withNewToken = async (input, init) => {
+    let answer = await plain(input, init);
+    for (let tried = 1; tried <= 5 && outOfDate(answer); tried += 1) {
+      if (tried > 1) await new Promise((done) => setTimeout(done, 100 * tried));
+      answer = await plain(input, withToken(init));
+    }
+    return answer;
+  };
+
   // Once somebody logs out, what the page still wants to ask is not asked.
   let leaving = false;
 
   window.fetch = async (input, init) => {
     if (leaving) return new Promise(() => {});
-    const answer = await plain(input, init);
+    const answer = await withNewToken(input, init);
     if (answer.status === 401 && !leaving) ended(answer);
     if (answer.status === 500 && !leaving) failed(answer);
-    // The server was started anew, or another tab logged in: the answer has set a cookie with a token that holds.
-    if (answer.status === 403 && answer.headers.get("X-Cotenant-Again")) return plain(input, withToken(init));
     return answer;
   };
 

@@ -1,45 +1,65 @@
-"""What a process does about its memory."""
+"""What a process does about its memory.
+
+Each test runs in a process of its own: the collector is the whole process's, and threads of other tests may pause it.
+"""
 
 from __future__ import annotations
 
-import gc
-import threading
+import subprocess
+import sys
+from textwrap import dedent
+from typing import Final
 
-import pytest
-
+IMPORTS: Final = """
+import gc, threading
 from cotenant.core.adapters.memory import uncollected
+"""
+
+
+def printed(program: str) -> list[str]:
+    """The lines that a program writes in a process that does nothing else."""
+    command = [sys.executable, "-c", IMPORTS + dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
 
 
 def test_cycles_are_not_looked_for_until_the_last_thread_is_done() -> None:
-    inside, done = threading.Event(), threading.Event()
+    program = """
+        inside, done = threading.Event(), threading.Event()
 
-    @uncollected()
-    def work() -> None:
-        inside.set()
-        done.wait(30)
+        @uncollected()
+        def work():
+            inside.set()
+            done.wait(30)
 
-    other = threading.Thread(target=work)
-    with uncollected():
-        other.start()
-        assert inside.wait(30)
-        assert not gc.isenabled()
-    assert not gc.isenabled()
-    done.set()
-    other.join(30)
-    assert gc.isenabled()
+        other = threading.Thread(target=work)
+        with uncollected():
+            other.start()
+            inside.wait(30)
+            print("both", gc.isenabled())
+        print("the other alone", gc.isenabled())
+        done.set()
+        other.join(30)
+        print("none", gc.isenabled())
+    """
+    assert printed(program) == ["both False", "the other alone False", "none True"]
 
 
 def test_an_error_turns_the_collector_on_again() -> None:
-    with pytest.raises(ZeroDivisionError), uncollected():
-        1 / 0  # noqa: B018
-    assert gc.isenabled()
+    program = """
+        try:
+            with uncollected():
+                1 / 0
+        except ZeroDivisionError:
+            print(gc.isenabled())
+    """
+    assert printed(program) == ["True"]
 
 
 def test_a_collector_that_was_off_stays_off() -> None:
-    gc.disable()
-    try:
+    program = """
+        gc.disable()
         with uncollected():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
+            print(gc.isenabled())
+        print(gc.isenabled())
+    """
+    assert printed(program) == ["False", "False"]
