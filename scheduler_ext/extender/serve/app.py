@@ -112,10 +112,13 @@ class ExtenderApp:
         gc.collect()
         gc.freeze()
         gc.disable()
-        while True:
-            await asyncio.sleep(1.0)
-            if monotonic() - self._asked_at > QUIET_SECONDS or sum(gc.get_count()) > 100_000:
-                gc.collect(1)
+        try:
+            while True:
+                await asyncio.sleep(1.0)
+                if monotonic() - self._asked_at > QUIET_SECONDS or sum(gc.get_count()) > 100_000:
+                    gc.collect(1)
+        finally:
+            gc.enable()  # a process that goes on without the server collects by itself again
 
     # --- requests -----------------------------------------------------------------------------------------------------
     def _answer(self, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import ssl
 import time
@@ -98,6 +99,12 @@ def test_when_one_node_comes_back_pods_take_turns_on_nodes_that_are_alike() -> N
     taken = Counter(one[0] for one in found)
     assert set(taken) == set(names[:10])
     assert max(taken.values()) <= 60  # of 200 on ten nodes: 20 each, and no node has most of them
+
+
+def test_a_process_that_goes_on_without_the_server_collects_garbage_by_itself_again() -> None:
+    with serving(fresh().view) as running:
+        running.post("/filter", args(POD, ["idle"]))
+    assert gc.isenabled()
 
 
 def test_prioritize_leaves_out_who_gets_nothing(extender: Serving) -> None:
