@@ -180,13 +180,14 @@ def forecast_shard(
     fit: what was learned of these series at an earlier moment, or None to learn now, by back-tests.
     """
     shard = _Shard(history, grid, settings, tuple(m.name for m in members))
-    ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
     if fit is not None:
+        ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
         return shard.served(shard.mixed(_Present(ahead, near_test(members, history, grid)), fit), fit)
     tests = back_test(members, history, grid, settings)
     served = rehearse(tests, settings)
     fit = _trained(shard, tests, served)
     tests = replace(tests, forecasts=tests.forecasts[:, :, :0].copy())  # most of the memory, and needed no more
+    ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
     mixed = shard.mixed(_Present(ahead, tests.near), fit)
     lifter = _Lifter(shard, tests, daily_classes(history, grid.slots_per_day))
     errors = [(e.relative_wql, e.coverage_95, e.origins) for e in measure(tests, lifter.each(served))]

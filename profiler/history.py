@@ -33,6 +33,8 @@ from profiler.sightings import (
 )
 
 STATE_DOCUMENT: Final = "pull"
+_PARTS_OF_TODAY: Final = 6
+"""Of the newest day that stay apart: reading that many takes less than writing the day anew in every scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def pull(
         state = _stored(block, store, state)
         sightings.add(block.usage)
     notes = (*_node_totals(store, spans, inventory, sightings), *_gpu_notes(sightings))
-    store.compact()
+    store.compact(_PARTS_OF_TODAY)
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     done = closed(state, spans, keep_since, state.holes[hole_count:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))

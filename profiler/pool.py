@@ -24,7 +24,7 @@ from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.resource import MeasuredResource
-from cotenant.core.model.usage.sparse_usage import AnyUsage
+from cotenant.core.model.usage.sparse_usage import AnyUsage, SparseUsage
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid, Usage
 from profiler.group_reduce import Rows, reduce_rows
 
@@ -180,9 +180,21 @@ def _group_totals(usage: AnyUsage[Any], members: Members[RefT]) -> Iterator[tupl
     """Each group that has members, in order."""
     order = np.argsort(members.rows, kind="stable")
     met, firsts = np.unique(members.rows[order], return_index=True)
+    whole = _whole(usage, members) if isinstance(usage, SparseUsage) else np.zeros(len(usage.refs), dtype=bool)
     for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
         if group >= 0:
-            yield group, _group_total(usage.rows(rows), members.pods(rows), usage.grid)
+            yield group, _group_total(usage.rows(rows), members.pods(rows), usage.grid, whole=bool(whole[rows].all()))
+
+
+def _whole(usage: SparseUsage[Any], members: Members[RefT]) -> Flags:
+    """Series without a gap from their first sample to the pod's end or the grid's: nothing stands in for them, (n,)."""
+    gaps, some = np.zeros(len(usage.refs), dtype=np.int64), np.diff(usage.bounds) > 0
+    if some.any():
+        gaps[some] = np.add.reduceat(np.isnan(usage.cells), usage.bounds[:-1][some], dtype=np.int64)
+    after = usage.first + np.diff(usage.bounds)
+    ended = np.ceil((members.end_seconds - usage.grid.start_seconds) / usage.grid.step_seconds)
+    whole: Flags = (gaps == 0) & ((after >= usage.grid.size) | (ended <= after))
+    return whole
 
 
 def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
@@ -266,12 +278,12 @@ _UNKNOWN: Final = _Life(None, np.nan, -np.inf, np.inf)
 """Of a pod that the inventory does not hold."""
 
 
-def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid) -> GroupTotal:
-    """Total of some members of a group from their values (k, T)."""
+def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid, *, whole: bool) -> GroupTotal:
+    """Total of some members of a group from their values (k, T); whole: none of them is ever silent while it lives."""
     present = np.isfinite(values)
     reported: Flags = np.logical_or.reduce(present, axis=0)
     filled = np.where(present, values, np.float32(0))
-    if present.any() and not present.all():
+    if not whole and present.any() and not present.all():
         _stand_in(filled, present, pods, grid)
     alive = np.zeros(grid.size, dtype=bool) if reported.all() else _alive(pods, grid)
     return GroupTotal(filled.sum(axis=0, dtype=np.float64), reported, alive)

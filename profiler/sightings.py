@@ -192,8 +192,10 @@ def _is_recent(pod: Pod, keep_since: int) -> bool:
 
 def _aged(pod: Pod, old: Pod | None) -> Pod:
     """A pod of the snapshot; what it no longer says, the stored one may still know."""
-    if old is None or pod.running:
+    if old is None:
         return pod
+    if pod.running:  # where nothing tells when pods were created, what usage showed at first holds
+        return replace(pod, start_seconds=pod.start_seconds or old.start_seconds)
     known_end = old.end_seconds if old.end_seconds is not None else pod.end_seconds
     return replace(pod, start_seconds=pod.start_seconds or old.start_seconds, end_seconds=known_end,
                    requests=pod.requests or old.requests, node=pod.node or old.node)  # fmt: skip

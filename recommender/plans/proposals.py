@@ -73,14 +73,33 @@ class Rehearsal:
 class Tested:
     """What a rehearsal found: quantile and standby, their account, that of a cron of last week, the skill against it.
 
-    The skill is the forecast's alone, without standby.
+    The skill is the forecast's alone, without standby; days: with a forecast.
     """
 
+    days: float
     tau: float
     standby: int
     plan: PlanAccount
     cron: PlanAccount
     skill: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a candidate's last days taught, from history up to `end_seconds`; request_millicores: of one of its pods."""
+
+    workload: WorkloadRef
+    request_millicores: int
+    end_seconds: int
+    tested: Tested
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsals:
+    """Of all candidates of one analysis, for the next ones; settings_digest: of all that they rest on."""
+
+    settings_digest: str
+    of: tuple[Rehearsed, ...]
 
 
 def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
@@ -98,7 +117,8 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
     cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
     own = account(alike, by_standby[0][TAUS.index(tau)], past.step_seconds)
-    return Tested(tau, standby_by_tau[tau], accounts[tau], cron, skill(own, cron, settings.miss_cost_ratio))
+    advantage = skill(own, cron, settings.miss_cost_ratio)
+    return Tested(past.days, tau, standby_by_tau[tau], accounts[tau], cron, advantage)
 
 
 def _standby(need: Floats, reserved_by_standby: Sequence[Counts], settings: PlanSettings) -> int:
@@ -174,16 +194,15 @@ class DayForecast:
     quantiles: Floats
 
 
-def propose(size: Size, ahead: DayForecast, past: Rehearsal, settings: PlanSettings, digest: str = "") -> Proposal:
+def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSettings, digest: str = "") -> Proposal:
     """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
-    evaluation = tested(size, past, settings)
     needed_pods = _needed_pods(size, ahead, evaluation.tau, settings)
     peaks = peak_windows(needed_pods, ahead, settings)
     largest = max(peaks, key=lambda peak: _pod_time(needed_pods, ahead, peak.span), default=None)
     window, count = (largest.span, max(peak.count for peak in peaks)) if largest else (None, 0)
     return Proposal(
         workload=size.workload,
-        reason=_reason(evaluation, past, window, settings),
+        reason=_reason(evaluation, window, settings),
         count=count,
         quantile=evaluation.tau,
         window=window,
@@ -191,10 +210,10 @@ def propose(size: Size, ahead: DayForecast, past: Rehearsal, settings: PlanSetti
         standby=evaluation.standby,
         per_pod=dict(size.per_pod),
         base_pods=round(size.base / size.capacity, 2),
-        coverage=evaluation.plan.coverage if past.days else None,
+        coverage=evaluation.plan.coverage if evaluation.days else None,
         skill=evaluation.skill if math.isfinite(evaluation.skill) else None,
-        words=f"In the last {past.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
-        expected=_expected(size, evaluation, past, count),
+        words=f"In the last {evaluation.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
+        expected=_expected(size, evaluation, count),
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
         wanted=tuple(needed_pods.tolist()),
@@ -239,28 +258,28 @@ def _pod_time(needed_pods: Counts, ahead: DayForecast, span: Span) -> int:
     return int(needed_pods[first : first + round(span.seconds / ahead.step_seconds)].sum())
 
 
-def _reason(evaluation: Tested, past: Rehearsal, window: Span | None, settings: PlanSettings) -> str:
+def _reason(evaluation: Tested, window: Span | None, settings: PlanSettings) -> str:
     """Reason code: ok, or why nothing is proposed."""
     if window is None:
         return "no-window"
-    if past.days < min(2, settings.backtest_days) or not math.isfinite(evaluation.skill):
+    if evaluation.days < min(2, settings.backtest_days) or not math.isfinite(evaluation.skill):
         return "not-enough-history"
     if evaluation.skill <= settings.minimum_skill:
         return "no-skill"
     return "ok" if evaluation.plan.coverage >= settings.minimum_coverage else "uncovered"
 
 
-def _expected(size: Size, evaluation: Tested, past: Rehearsal, count: int) -> Expected | None:
+def _expected(size: Size, evaluation: Tested, count: int) -> Expected | None:
     """Per day of the rehearsal; None when there was none."""
-    if not past.days:
+    if not evaluation.days:
         return None
-    idle = evaluation.plan.idle * size.request_millicores / 1000 / past.days
+    idle = evaluation.plan.idle * size.request_millicores / 1000 / evaluation.days
     return Expected(
         hit_ratio=evaluation.plan.hit_ratio,
         missed_pods=(1 - evaluation.plan.coverage) * count,
         occurrences=evaluation.plan.peaks,
         idle_core_hours=idle,
-        displaced_batch_core_hours=evaluation.plan.used * size.request_millicores / 1000 / past.days,
+        displaced_batch_core_hours=evaluation.plan.used * size.request_millicores / 1000 / evaluation.days,
         cost=idle * size.price_per_core_hour,
         currency=size.currency,
     )

@@ -52,7 +52,7 @@ def inventory() -> Inventory:
 def proposed(used: Usage[WorkloadRef], settings: Settings = SETTINGS) -> tuple[Any, ...]:
     portraits = portrait.build(used.refs, np.arange(len(used.refs)), used, SETTINGS.portrait)
     ahead = forecast(used, portraits, SETTINGS.forecasting)
-    return plans.proposals(plans.candidates(inventory(), used, ahead, settings), settings)
+    return plans.proposals(plans.candidates(inventory(), used, ahead, settings), settings)[0]
 
 
 def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
@@ -66,6 +66,23 @@ def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
     assert web.window.start_seconds == START + 21 * 86_400 + 18 * 3600
     assert web.window.end_seconds == START + 21 * 86_400 + 20 * 3600
     assert web.coverage > 0.95
+
+
+def test_what_was_rehearsed_holds_for_the_time_of_back_tests() -> None:
+    portraits = portrait.build(usage(21).refs, np.arange(len(usage(21).refs)), usage(21), SETTINGS.portrait)
+    found = plans.candidates(inventory(), usage(21), forecast(usage(21), portraits, SETTINGS.forecasting), SETTINGS)
+    proposed_now, rehearsed = plans.proposals(found, SETTINGS)
+    assert {one.workload for one in rehearsed.of} == {size.workload for size in found.sizes}
+    # what was found before is taken as it is: an account that no rehearsal would give shows in the proposal
+    odd = replace(rehearsed, of=tuple(replace(one, tested=replace(one.tested, tau=0.95)) for one in rehearsed.of))
+    again, kept = plans.proposals(found, SETTINGS, odd)
+    assert {p.quantile for p in again} == {0.95}
+    assert kept == odd
+    hours = SETTINGS.forecasting.relearn_hours
+    old = replace(odd, of=tuple(replace(one, end_seconds=one.end_seconds - round(hours * 3600)) for one in odd.of))
+    of_others = replace(odd, settings_digest="of other settings")
+    for before in (old, of_others):
+        assert plans.proposals(found, SETTINGS, before) == (proposed_now, rehearsed)
 
 
 def test_a_peak_too_short_for_a_plan_is_not_called_even_usage() -> None:

@@ -50,6 +50,19 @@ def test_a_day_of_many_answers_costs_a_small_multiple_of_its_size(tmp_path: Path
     assert written < 4 * file.stat().st_size
 
 
+def test_a_few_parts_of_the_newest_day_may_stay_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    for start in (MIDNIGHT, MIDNIGHT + 86_400):
+        for number in range(3):
+            store.append(CPU, usage_of(CPU, start, [[1, 2, 3]], [f"pod-{number}"]))
+    store.compact(most_parts_of_newest=2)
+    # the older day is one file; the newest one is a file with the two parts that it may have
+    assert len(files(tmp_path)) == 1 + 3
+    store.append(CPU, usage_of(CPU, MIDNIGHT + 86_400, [[1, 2, 3]], ["pod-3"]))
+    store.compact(most_parts_of_newest=2)
+    assert len(files(tmp_path)) == 2
+
+
 def test_parts_read_as_the_day_that_they_become(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "prod")
     rows = [[[1, 2, np.nan]], [[np.nan, 9, 3]], [[8]], [[7, np.nan, 6]]]

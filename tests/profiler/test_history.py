@@ -123,6 +123,13 @@ def test_a_pod_that_left_between_two_snapshots_stays_known_until_its_history_is_
     assert {p.name for p in much_later.pods} == {"web-2"}
 
 
+def test_a_running_pod_keeps_the_start_that_usage_showed_where_nothing_tells_when_it_was_created() -> None:
+    first, second = inventory(NOW - 600, pod("web-1", NOW - 7200)), inventory(NOW, pod("web-1", 0))
+    assert [p.start_seconds for p in merged(first, second, NOW - DAY_SECONDS).pods] == [NOW - 7200]
+    created_anew = inventory(NOW, pod("web-1", NOW - 60))
+    assert [p.start_seconds for p in merged(first, created_anew, NOW - DAY_SECONDS).pods] == [NOW - 60]
+
+
 def test_a_workload_without_running_pods_keeps_its_template() -> None:
     template = (Container("app", {Resource.CPU: 100}),)
     first = inventory(NOW - 600, pod("web-1"), containers=template)
@@ -236,6 +243,7 @@ def expected(now: int) -> list[float]:
 
 
 def day_file(folder: Path, days_ago: int) -> Path:
+    Store(f"file://{folder}", "c").compact()  # a few parts of the newest day stay apart until then
     return sorted((folder / "c" / "usage" / CPU_MEAN.value).glob("*.parquet"))[-1 - days_ago]
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.core.model.usage.sparse_usage import Stretch, of_stretches
+from cotenant.core.model.usage.usage import FloatMatrix, Statistic, TimeGrid, Usage
 from profiler.pool import by_cluster, by_container, by_node, by_workload, demand, highest, total
 
 START = 1_699_833_600
@@ -153,3 +157,16 @@ def test_a_signal_without_any_series_has_totals_of_gaps() -> None:
     made = total(nothing, by_workload((), inventory(), [WEB]))
     assert made.refs == (WEB,)
     assert np.isnan(made.values).all()
+
+
+@given(
+    arrays(np.float32, (3, 16), elements=st.one_of(st.just(np.float32("nan")), st.floats(0, 1000, width=32))),
+    st.lists(st.one_of(st.none(), st.integers(0, 20)), min_size=3, max_size=3),
+)
+def test_series_that_are_stored_thin_sum_up_to_the_same(values: FloatMatrix, ends: list[int | None]) -> None:
+    names = ["web-a", "web-b", "web-c"]
+    pods = [pod(name, end_slot=end) for name, end in zip(names, ends, strict=True)]
+    whole = usage_of(values.tolist(), *names)
+    thin = of_stretches(whole.refs, whole.grid, [Stretch(np.arange(3), 0, values)], Resource.CPU, Statistic.MEAN)
+    members = by_workload(whole.refs, inventory(*pods))
+    np.testing.assert_array_equal(total(thin, members).values, total(whole, members).values)

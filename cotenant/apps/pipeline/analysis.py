@@ -30,9 +30,11 @@ from forecasting.node_peaks.node_peak import NodePeaks
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
 from profiler.coverage import Coverage
 from recommender.colocation.columns import PeakForecast
+from recommender.plans.proposals import Rehearsals
 from recommender.replicas import ReplicaFloor
 
 Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.uint64]
 
 BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
 """Six hours: of one maximum of a node's total, and between two decisions on its peak."""
@@ -127,6 +129,25 @@ class Division(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Judgements:
+    """What the judgements of n containers looked at; of a workload's containers all or none are kept.
+
+    names, facts: (n,) digests of the container's name, and of all that is known of its workload but its usage;
+    begin_seconds, end_seconds: (n,) of the history looked at; highest: (n, signals) float32, in the unit of each
+    signal. basis: digest of what concerns all; until_seconds: usage was looked at up to here.
+    """
+
+    basis: str
+    until_seconds: int
+    names: Numbers = field(repr=False)
+    facts: Numbers = field(repr=False)
+    begin_seconds: npt.NDArray[np.int64] = field(repr=False)
+    end_seconds: npt.NDArray[np.int64] = field(repr=False)
+    highest: npt.NDArray[np.float32] = field(repr=False)
+    findings: tuple[ClusterFinding, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WeekAnalysis:
     """Weeks of some series, and the parts of those whose past could be taken apart."""
 
@@ -139,7 +160,7 @@ class WorkloadAnalysis:
     """Totals, portraits and forecasts of some workloads, rows in their order.
 
     history: with the series of their pods, and an inventory of at least these workloads with their pods and events;
-    totals: 5-minute sums over a workload's pods.
+    totals: 5-minute sums over a workload's pods; throttled: (n,) share of its demand, 0..1.
     """
 
     history: History
@@ -147,6 +168,7 @@ class WorkloadAnalysis:
     totals: Mapping[Signal, Usage[WorkloadRef]]
     portraits: Mapping[Resource, Portraits[WorkloadRef]]
     forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
+    throttled: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,6 +277,9 @@ class Analysis:
     proposals: tuple[Proposal, ...] = ()
     """Proposed reservations for the next peaks, with a reason where nothing is proposed."""
 
+    rehearsals: Rehearsals = field(default_factory=lambda: Rehearsals("", ()))
+    """What they rest on, for the next ones."""
+
     weeks: tuple[WeekAnalysis, ...] = ()
     """The week ahead of the cluster and the largest workloads."""
 
@@ -263,6 +288,9 @@ class Analysis:
 
     learned: Mapping[str, Learned] = field(default_factory=dict)
     """By group of series: what its forecasts learned in this run, for the next ones."""
+
+    judgements: Mapping[str, Judgements] = field(default_factory=dict)
+    """By shard: what recommendations and findings rested on, so that the next analysis may keep them."""
 
     learned_seconds: int | None = None
     """End of the history that the oldest model in use was learned from; None where no series could be tested."""

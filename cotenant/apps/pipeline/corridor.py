@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import structlog
 
 from cotenant.apps.pipeline import (
     browse,
@@ -32,7 +33,7 @@ from cotenant.apps.pipeline import (
 from cotenant.apps.pipeline.analysis import Analysis, Division, Floats, History
 from cotenant.apps.pipeline.node_peaks import prod_node_peaks
 from cotenant.apps.pipeline.nodes import NODE_SIGNAL, peak_forecasts, reclaimable
-from cotenant.apps.pipeline.shards import executors, plan
+from cotenant.apps.pipeline.shards import executors, judgements, plan
 from cotenant.apps.pipeline.shards.executors import Executor, Here
 from cotenant.apps.pipeline.shards.merge import Merger
 from cotenant.apps.pipeline.shards.plan import ShardSize, WorkloadShard
@@ -42,7 +43,7 @@ from cotenant.apps.pipeline.stored_history import surroundings
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.memory import give_back, uncollected
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import NoData
+from cotenant.core.model.errors import NoData, StoreError
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import MeasuredResource, Resource
@@ -56,9 +57,12 @@ from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
 from profiler.pool import total
+from recommender.plans.proposals import Rehearsals
 
 DIVISION: Final = "shards"
 """Name of the document that holds the division of the last run."""
+REHEARSALS: Final = "rehearsals"
+"""Name of the one that holds what rehearsed plans taught."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,8 @@ class _Run:
         foreseen = {r: peak_forecasts(history, r, peaks[r], of.totals) for r, of in sums.items()}
         lendable = reclaimable(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
         container_results = merger.container_results().of_cluster(history, settings)
+        most, before = settings.plans.most_proposals, stored_rehearsals(self.store)
+        proposed, rehearsed = plans.proposals(merger.candidates().largest(most), settings, before)
         since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
         return Analysis(
             history=history,
@@ -180,9 +186,11 @@ class _Run:
             settings_digest=digest(settings),
             computed_seconds=int(now_seconds),
             replica_floors=tuple(merger.floors),
-            proposals=plans.proposals(merger.candidates().largest(settings.plans.most_proposals), settings),
+            proposals=proposed,
+            rehearsals=rehearsed,
             weeks=weeks.foreseen(clusters, merger.largest(), settings.forecasting),
             division=division,
+            judgements=merger.judgements,
             learned=merger.learned | {one.group: one.news for one in groups if one.news is not None},
             learned_seconds=min(since, default=None),
         )
@@ -244,6 +252,15 @@ def stored_division(store: Store) -> Division | None:
     return store.read_document(DIVISION, Division)
 
 
+def stored_rehearsals(store: Store) -> Rehearsals | None:
+    """Those of the last run; None when there are none that can be read."""
+    try:
+        return store.read_document(REHEARSALS, Rehearsals)
+    except StoreError as error:
+        structlog.get_logger(__name__).info("plans are rehearsed anew", reason=str(error))
+        return None
+
+
 @uncollected()
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
@@ -255,10 +272,12 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         _write(analysis, run, settings, demo=demo)
     if before != analysis.division:
         learned.forget(store, "workloads-", analysis.learned)
+        judgements.forget(store, analysis.judgements)
 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
     store.write_document(DIVISION, analysis.division)
+    store.write_document(REHEARSALS, analysis.rehearsals)
     # each is written through to the disk, and one waits there while the next is encoded
     of_workloads = [parts_of_table for name, parts_of_table in analysis.rows.items() if name != FORECASTS.name]
     side_by_side(lambda of: store.write_parts(of.schema, of.stored()), of_workloads)
@@ -274,6 +293,8 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     node_history.write(store, analysis.node_maxima)
     for name, lessons in analysis.learned.items():
         learned.write(store, name, lessons, learned.settings_of(name, settings.forecasting))
+    for name, of in analysis.judgements.items():
+        judgements.write(store, name, of)
     day_margins.write(store, settings, analysis.recommendations, analysis.computed_seconds)
     explain.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)

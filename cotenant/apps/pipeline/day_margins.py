@@ -7,7 +7,7 @@ time between the two allows (`day_risk.fallen`). Another risk begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -40,9 +40,17 @@ def read(store: Store, settings: Settings, now_seconds: float) -> dict[Container
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], now_seconds: float) -> None:
-    """Store the margins that these recommendations rest on; nothing where no risk is chosen."""
+    """Store the margins that these recommendations rest on; nothing where no risk is chosen.
+
+    Those of an earlier analysis have fallen since: of them it is what the next one may go down to now.
+    """
     risk = settings.recommender.cotenant.cpu_day_risk
-    margins = _margins(recommendations) if risk is not None else {}
+    if risk is None:
+        return
+    listed = tuple(recommendations)
+    newest_seconds = max((one.end_seconds for one in listed), default=0)
+    made_now = _margins(one for one in listed if one.end_seconds == newest_seconds)
+    margins = _margins(listed) | read(store, settings, now_seconds) | made_now
     if not margins:
         return
     texts = zip(*((r.workload.namespace, r.workload.kind, r.workload.name, r.container) for r in margins), strict=True)
@@ -51,6 +59,6 @@ def write(store: Store, settings: Settings, recommendations: Iterable[Recommenda
     store.write_block(_FOLDER, _BLOCK, {**block, "margin": np.array(list(margins.values()))}, stamp)
 
 
-def _margins(recommendations: Iterable[Recommendation]) -> Mapping[ContainerRef, float]:
+def _margins(recommendations: Iterable[Recommendation]) -> dict[ContainerRef, float]:
     name = day_risk.MARGIN_INPUT
     return {r.container: float(v.inputs[name]) for r in recommendations for v in r.values if name in v.inputs}

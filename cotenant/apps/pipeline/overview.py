@@ -30,6 +30,8 @@ def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str)
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
     cpu_saving, memory_saving = (_saving(analysis.recommendations, r) for r in Resource)
+    ends = [one.end_seconds for one in analysis.recommendations]
+    kept_ends = [end for end in ends if end < history.window.end_seconds]
     return Overview(
         cluster=inventory.cluster,
         source=quality.source if quality else "unknown",
@@ -58,6 +60,8 @@ def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str)
         strategy=strategy,
         settings_digest=analysis.settings_digest,
         learned_seconds=analysis.learned_seconds,
+        kept_recommendations=len(kept_ends),
+        kept_seconds=min(kept_ends, default=None),
         coverage=quality.coverage if quality else float("nan"),
         notes=[*inventory.notes, *(quality.notes if quality else ())],
     )

@@ -35,7 +35,17 @@ from forecasting.remembering import Remembering
 from profiler import portrait
 from recommender.money import prices
 from recommender.plans.lead import lead
-from recommender.plans.proposals import DayForecast, Rehearsal, Size, a_week_before, propose
+from recommender.plans.proposals import (
+    DayForecast,
+    Rehearsal,
+    Rehearsals,
+    Rehearsed,
+    Size,
+    Tested,
+    a_week_before,
+    propose,
+    tested,
+)
 from recommender.plans.size import level_path, pods
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -107,9 +117,30 @@ def candidates(
     return every.largest(settings.plans.most_proposals)
 
 
-def proposals(of: Candidates, settings: Settings) -> tuple[Proposal, ...]:
-    """For each candidate, most pods first."""
-    return proposals_after(of, rehearsals(of, settings), settings)
+def proposals(
+    of: Candidates, settings: Settings, before: Rehearsals | None = None
+) -> tuple[tuple[Proposal, ...], Rehearsals]:
+    """For each candidate, most pods first; and what was rehearsed.
+
+    before: of an earlier analysis. Like back-tests it holds for `forecasting.relearn_hours`; other candidates are
+    rehearsed now.
+    """
+    rests_on = " ".join(digest(section) for section in (settings.plans, settings.forecasting, settings.portrait))
+    known = before.of if before is not None and before.settings_digest == rests_on else ()
+    end_seconds, most_seconds = of.usage.grid.end_seconds, settings.forecasting.relearn_hours * HOUR_SECONDS
+    lasting = {
+        (one.workload, one.request_millicores): one
+        for one in known
+        if 0 <= end_seconds - one.end_seconds < most_seconds
+    }
+    rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
+    for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
+        size = of.sizes[row]
+        found = Rehearsed(size.workload, size.request_millicores, end_seconds, tested(size, past, settings.plans))
+        lasting[size.workload, size.request_millicores] = found
+    every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
+    # who is no candidate now may be one again in an hour
+    return _proposed(of, [one.tested for one in every], settings), Rehearsals(rests_on, tuple(lasting.values()))
 
 
 def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
@@ -119,10 +150,15 @@ def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
 
 def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: Settings) -> tuple[Proposal, ...]:
     """For each candidate, most pods first; pasts: of each."""
+    pairs = zip(of.sizes, pasts, strict=True)
+    return _proposed(of, [tested(size, past, settings.plans) for size, past in pairs], settings)
+
+
+def _proposed(of: Candidates, evaluations: Sequence[Tested], settings: Settings) -> tuple[Proposal, ...]:
     proposed = []
-    for row, (size, past) in enumerate(zip(of.sizes, pasts, strict=True)):
+    for row, (size, evaluation) in enumerate(zip(of.sizes, evaluations, strict=True)):
         path = DayForecast(of.grid.start_seconds, of.grid.step_seconds, of.quantiles[row])
-        proposed.append(propose(size, path, past, settings.plans, digest(settings)))
+        proposed.append(propose(size, path, evaluation, settings.plans, digest(settings)))
     return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
 
 

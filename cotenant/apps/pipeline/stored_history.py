@@ -16,7 +16,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.threads import side_by_side
-from cotenant.core.model.usage.sparse_usage import AnyUsage, SparseUsage
+from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.root import Settings
 
@@ -57,10 +57,10 @@ def surroundings(store: Store, settings: Settings) -> History:
     )
 
 
-def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, AnyUsage[PodContainerRef]]:
+def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, SparseUsage[PodContainerRef]]:
     """Usage of the pods that the shard has, of every signal; little else is read from the store."""
     usage = _usage_of_pods(store, OF_PODS, window, shard)
-    own: dict[Signal, AnyUsage[PodContainerRef]] = {}
+    own: dict[Signal, SparseUsage[PodContainerRef]] = {}
     taken: dict[int, tuple[np.ndarray[Any, Any], tuple[PodContainerRef, ...]]] = {}
     for signal in list(usage):
         series = usage.pop(signal)  # dropped as soon as it is cut: twice all signals would be most of a worker's memory

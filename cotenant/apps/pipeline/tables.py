@@ -6,8 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
@@ -37,7 +35,6 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
-    throttled = _throttled_ratio(analysis)
     p95 = {r: analysis.portraits[r].percentile(0.95) for r in Resource}
     return Table.from_rows(
         WORKLOADS,
@@ -48,7 +45,7 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
                 **_figures(analysis, i, by_ref.get(ref)),
                 **_ahead(analysis, i),
                 **{f"{r}_p95": float(p95[r][i]) for r in Resource},
-                "cpu_throttled_ratio": throttled[i],
+                "cpu_throttled_ratio": float(analysis.throttled[i]),
                 "oom_kills": kills[ref],
                 "restarts": restarts[ref],
                 "sparkline": sparklines[i],
@@ -105,13 +102,6 @@ def _sparklines(usage: Usage[WorkloadRef]) -> list[list[float]]:
     step = usage.grid.step_seconds
     recent = usage.tail(SPARKLINE_DAYS * DAY_SECONDS // step).coarser(SPARKLINE_HOURS * HOUR_SECONDS // step)
     return [[float(v) for v in row] for row in recent.values]
-
-
-def _throttled_ratio(analysis: WorkloadAnalysis) -> list[float]:
-    used = np.nansum(analysis.totals[Signal.CPU_USAGE_MEAN].values, axis=1, dtype=np.float64)
-    refused = np.nansum(analysis.totals[Signal.CPU_THROTTLED_MEAN].values, axis=1, dtype=np.float64)
-    demand = used + refused
-    return [float(v) for v in np.divide(refused, demand, out=np.zeros_like(demand), where=demand > 0)]
 
 
 def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]:

@@ -16,6 +16,8 @@ from typing import Final
 
 ARENAS: Final = 2
 """Heaps of all threads together: they wait for Python's one lock anyway."""
+OBJECTS_A_COLLECTION: Final = 50_000
+"""Containers that are made before garbage is looked for, instead of CPython's 700."""
 M_ARENA_MAX: Final = -8
 """Of glibc's malloc.h."""
 
@@ -46,6 +48,22 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         _pause.end()
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Look for cycles of garbage seldom for a while, and not among what is there: most of it stays to a command's end.
+
+    For the whole process; what is still there comes under the collector's eyes again afterwards.
+    """
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_A_COLLECTION, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 class _Pause:

@@ -25,9 +25,7 @@ WORKLOADS: Final = Schema(
         Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pods carry no label."),
         Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
-        Column(
-            "pattern", "Pattern", Kind.TEXT, "How CPU usage moves: idle, flat, daily, weekly, bursty, trend, unknown."
-        ),
+        Column("pattern", "Pattern", Kind.TEXT, "How CPU moves: idle, flat, daily, weekly, bursty, trend, unknown."),
         Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
         Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
         Column("cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the workload's usage (decaying histogram)."),
@@ -35,9 +33,7 @@ WORKLOADS: Final = Schema(
         Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
         Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
         Column("memory_request", "Memory request", Kind.BYTES, "Sum of requests over the running pods."),
-        Column(
-            "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the whole workload's working set.", wide=True
-        ),
+        Column("memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the workload's working set.", wide=True),
         Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
         Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
@@ -498,3 +494,7 @@ class Overview:
     notes: list[str] = field(default_factory=list)
     learned_seconds: int | None = None
     """End of the history whose back-tests the forecasts rest on; None where no series could be tested."""
+    kept_recommendations: int = 0
+    """Recommendations of an earlier analysis that still hold."""
+    kept_seconds: int | None = None
+    """End of the history that the oldest of them rests on."""

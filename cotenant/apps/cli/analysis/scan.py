@@ -29,6 +29,7 @@ from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
 from cotenant.apps.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.apps.cli.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.apps.cli.progress import bars
+from cotenant.core.adapters.memory import few_heaps, give_back, seldom_collected
 from cotenant.core.model.errors import CotenantError, UsageError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def scan(
     for settings in (job.settings for job in jobs):
         address(notify_url, settings.notify)  # a mistake costs no scan
         _check_analysis(settings)
-    with bars(quiet=quiet) as progress:
+    with bars(quiet=quiet) as progress, seldom_collected():
         places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
     report_failures(failures, len(jobs), "scanned")
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
@@ -208,7 +209,6 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
     """Pull what is new; an interruption keeps what was stored so far."""
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.kube.overlay import overlay
-    from cotenant.core.adapters.memory import few_heaps, give_back
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.errors import NoData
     from cotenant.core.model.usage.usage import Signal
@@ -283,6 +283,8 @@ def _summary(results: Results, of: str) -> None:
     counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
     message(f"{of}{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
     message(_models(overview, results.settings.forecasting.relearn_hours))
+    if overview.kept_seconds is not None:
+        message(_kept(overview, len(rows), overview.kept_seconds))
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
@@ -300,6 +302,17 @@ def _models(overview: Overview, relearn_hours: float) -> str:
     if hours < 0.5:
         return "Forecasts rest on back-tests up to now."
     return f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
+
+
+def _kept(overview: Overview, count: int, oldest_seconds: int) -> str:
+    """How many recommendations were not made again, and since when the oldest of them holds."""
+    from cotenant.core.model.usage.usage import HOUR_SECONDS
+
+    hours = max(0.0, overview.time_seconds - oldest_seconds) / HOUR_SECONDS
+    return (
+        f"{overview.kept_recommendations} of {count} recommendations hold from up to {hours:.0f} h ago: nothing new "
+        "was seen of their workloads (recommender.renew_hours)."
+    )
 
 
 def _counts(rows: Table) -> dict[str, int]:

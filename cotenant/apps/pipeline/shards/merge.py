@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline import containers
-from cotenant.apps.pipeline.analysis import History, HourlySum, PackedTable, PodSums, TableParts, WorkloadColumns
+from cotenant.apps.pipeline.analysis import (
+    History,
+    HourlySum,
+    Judgements,
+    PackedTable,
+    PodSums,
+    TableParts,
+    WorkloadColumns,
+)
 from cotenant.apps.pipeline.containers import ContainerResults
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, SumsOfPods
 from cotenant.apps.pipeline.plans import Candidates
@@ -44,6 +52,7 @@ class Merger:
         self._candidates: list[Candidates] = []
         self.floors: list[ReplicaFloor] = []
         self.learned: dict[str, Learned] = {}
+        self.judgements: dict[str, Judgements] = {}
         self.since_seconds: list[int] = []
 
     def add(self, result: ShardResult) -> None:
@@ -61,6 +70,7 @@ class Merger:
         self._candidates.append(result.candidates)
         self.floors += result.floors
         self.learned |= result.learned
+        self.judgements |= result.judgements
         self.since_seconds += result.since_seconds
 
     def pod_sums(self) -> dict[Resource, PodSums]:

@@ -9,20 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from cotenant.apps.pipeline import browse, learned, plans, stored_history, tables, weeks
-from cotenant.apps.pipeline.analysis import Floats, History, HourlySum, PackedTable, WorkloadAnalysis, WorkloadColumns
-from cotenant.apps.pipeline.containers import ContainerResults, judge
+from cotenant.apps.pipeline.analysis import (
+    Floats,
+    History,
+    HourlySum,
+    Judgements,
+    PackedTable,
+    WorkloadAnalysis,
+    WorkloadColumns,
+)
+from cotenant.apps.pipeline.containers import ContainerResults, joined, judge
 from cotenant.apps.pipeline.node_peaks import running_peaks
 from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sums
 from cotenant.apps.pipeline.plans import Candidates
+from cotenant.apps.pipeline.shards import judgements
+from cotenant.apps.pipeline.shards.judgements import Usages
 from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
 from cotenant.core.adapters.memory import give_back, uncollected
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress, Silent
 from cotenant.core.model.resource import Resource
@@ -36,8 +47,6 @@ from forecasting.learned import Learned
 from profiler.coverage import Coverage, coverage
 from profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
 from recommender.replicas import ReplicaFloor, replica_floors
-
-TOTALS: Final = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +87,7 @@ class ShardResult:
     largest: Usage[WorkloadRef]
     candidates: Candidates
     learned: Mapping[str, Learned]
+    judgements: Mapping[str, Judgements]
     since_seconds: tuple[int, ...]
 
 
@@ -96,9 +106,10 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     history = History(shard.inventory, task.window, of_pods, {}, task.quality)
     stage("Workload portraits")
     workloads, totals = workload_totals(history)
+    throttled = throttled_ratios(of_pods, shard.inventory, workloads)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
-    container_results = judge(history, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    judged = _judged(task, store, history, of_pods)
     sums = _sums(history)
     # back-tests take as much memory as the series of pods, which are needed no more
     del of_pods
@@ -110,8 +121,8 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         give_back()
     forecasts = {r: one.forecasts for r, one in of_groups.items()}
     stage("Sums and tables")
-    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts)
-    return _result(analysis, container_results, sums, list(of_groups.values()), settings)
+    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled)
+    return _result(analysis, judged, sums, list(of_groups.values()), settings)
 
 
 def compute_packed(task: ShardTask) -> ShardResult:
@@ -123,7 +134,7 @@ def compute_packed(task: ShardTask) -> ShardResult:
 def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
     """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
     inventory = history.inventory
-    usage = {s: history.usage[s] for s in TOTALS}
+    usage = {s: history.usage[s] for s in POD_SIGNAL.values()}
     cpu = usage[Signal.CPU_USAGE_MEAN].refs
     known = {*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}
     refs = tuple(sorted(known))
@@ -131,6 +142,18 @@ def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[
     return refs, {
         s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
     }
+
+
+def throttled_ratios(usage: Usages, inventory: Inventory, workloads: tuple[WorkloadRef, ...]) -> Floats:
+    """Throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without any demand."""
+    sums = {}
+    for signal in (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN):
+        rows = by_workload(usage[signal].refs, inventory, workloads).rows
+        sums[signal] = np.bincount(rows[rows >= 0], usage[signal].sums()[rows >= 0], len(workloads))
+    refused = sums[Signal.CPU_THROTTLED_MEAN]
+    demand = sums[Signal.CPU_USAGE_MEAN] + refused
+    ratios: Floats = np.divide(refused, demand, out=np.zeros(len(workloads)), where=demand > 0)
+    return ratios
 
 
 def everything(cluster: str, count: int) -> Members[ClusterRef]:
@@ -152,6 +175,31 @@ def _forecast(
     return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
 
 
+class _Judged(NamedTuple):
+    """What is said of a shard's containers, and what the next analysis needs to keep it."""
+
+    results: ContainerResults
+    group: str
+    judgements: Judgements
+
+
+def _judged(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Judged:
+    """Recommendations and findings: those before of workloads for which nothing new was seen, the others anew."""
+    settings, shard, until_seconds = task.settings, task.shard, history.window.end_seconds
+    group, basis = f"workloads-{shard.index:05d}", judgements.basis(history, settings)
+    containers = judgements.Containers.of(shard.inventory, of_pods, shard.deleted)
+    before, now = judgements.read(store, group, basis), containers.noted(of_pods, basis, until_seconds)
+    # what a server's quantiles say is asked anew by every scan
+    renew_hours = 0.0 if task.server else settings.recommender.renew_hours
+    kept = judgements.kept(store, containers, of_pods, before, now, renew_hours)
+    rest = tuple(workload for workload in shard.inventory.workloads if workload.ref not in kept.workloads)
+    inventory, usage = replace(shard.inventory, workloads=rest), containers.others(of_pods, kept.rows >= 0)
+    open_ones = replace(history, inventory=inventory, usage=usage)
+    anew = judge(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    noted = judgements.joined(before, kept, now, anew.findings)
+    return _Judged(joined((kept.results, anew)), group, noted)
+
+
 class _SumsOfPods(NamedTuple):
     """What is summed over the pods' series: see ShardResult."""
 
@@ -170,7 +218,7 @@ def _sums(history: History) -> _SumsOfPods:
 
 def _result(
     analysis: WorkloadAnalysis,
-    container_results: ContainerResults,
+    judged: _Judged,
     sums: _SumsOfPods,
     groups: list[GroupForecast],
     settings: Settings,
@@ -181,7 +229,7 @@ def _result(
     return ShardResult(
         workloads=_columns(analysis),
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
-        container_results=container_results,
+        container_results=judged.results,
         floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
         pods=sums.pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
@@ -190,6 +238,7 @@ def _result(
         largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
         candidates=plans.candidates(inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings),
         learned={one.group: one.news for one in groups if one.news is not None},
+        judgements={judged.group: judged.judgements},
         since_seconds=tuple(one.since_seconds for one in groups if one.since_seconds is not None),
     )
 

@@ -78,10 +78,11 @@ class DayFiles:
             if parts is not None and len(parts) + 1 >= MOST_PARTS:
                 self._compact(signal, start, (*parts, name))
 
-    def compact(self, signal: Signal) -> None:
-        """Bring all parts into their days' files."""
-        for start, parts in self.listing(signal).items():
-            if parts:
+    def compact(self, signal: Signal, most_parts_of_newest: int) -> None:
+        """Bring all parts into their days' files; those of the newest day once there are more of them."""
+        listing = self.listing(signal)
+        for start, parts in listing.items():
+            if len(parts) > (most_parts_of_newest if start == max(listing) else 0):
                 self._compact(signal, start, parts)
 
     def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:

@@ -134,11 +134,14 @@ class Store:
         with self._writing():
             self._days.append(signal, parts)
 
-    def compact(self) -> None:
-        """Bring what was appended into the days' files; readers see the same before, meanwhile and after."""
+    def compact(self, most_parts_of_newest: int = 0) -> None:
+        """Bring what was appended into the days' files; readers see the same before, meanwhile and after.
+
+        A few parts of the newest day may stay: its whole file would be written anew for each hour that is added.
+        """
         with self._writing():
             for signal in Signal:
-                self._days.compact(signal)
+                self._days.compact(signal, most_parts_of_newest)
 
     def keep(self, most_days: int) -> int:
         """Keep this many days up to the newest stored one, and remove what is older; how many days of signals went.

@@ -89,6 +89,21 @@ class SparseUsage(Generic[RefT]):
             return self.grid.size, self.cells[:0]
         return int(self.first[row]), self.cells[self.bounds[row] : self.bounds[row + 1]]
 
+    def sums(self) -> npt.NDArray[np.float64]:
+        """Sum of each series' samples, (n,); 0 for one without."""
+        sums, some = np.zeros(len(self.refs)), np.diff(self.bounds) > 0
+        if some.any():
+            present = np.where(np.isnan(self.cells), np.float32(0), self.cells)
+            sums[some] = np.add.reduceat(present, self.bounds[:-1][some], dtype=np.float64)
+        return sums
+
+    def highest(self) -> npt.NDArray[np.float64]:
+        """Highest sample of each series, (n,); NaN for one without."""
+        highest, some = np.full(len(self.refs), np.nan), np.diff(self.bounds) > 0
+        if some.any():
+            highest[some] = np.fmax.reduceat(self.cells, self.bounds[:-1][some])
+        return highest
+
     def dense(self) -> Usage[RefT]:
         """All series."""
         return Usage(self.refs, self.grid, self.rows(slice(None)), self.resource, self.statistic)

@@ -383,5 +383,15 @@ class RecommenderSettings(Section, frozen=True):
     gpus: Annotated[GpuSettings, setting("Shares of GPUs.")] = GpuSettings()
     patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
     backtest: Annotated[BacktestSettings, setting("Back-test and confidence of proposals.")] = BacktestSettings()
+    renew_hours: Annotated[
+        float,
+        setting(
+            "How long a scan keeps a recommendation while nothing new is seen of its workload; 0 = "
+            "every scan makes all anew.",
+            unit="hours",
+            ge=0,
+            le=168,
+        ),
+    ] = 12.0
     replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()
     prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()
