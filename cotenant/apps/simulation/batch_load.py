@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "evening-batch"
 EVENING_LABEL: Final = "cotenant.dev/demo-evening"
-LIFE_SECONDS: Final = (600.0, 2400.0)
+LIFE_MINUTES: Final = (10, 40)
 """How long a batch pod takes, spread over pods by their names: those that begin together soon end one by one."""
 LEAST_MILLICORES: Final = 1500
 """Smaller holes are left."""
@@ -48,9 +48,12 @@ def ours(pod: Mapping[str, Any]) -> bool:
 
 
 def life_seconds(pod: Mapping[str, Any]) -> float:
-    """How long this pod takes; the same for the same name."""
-    shortest, longest = LIFE_SECONDS
-    return shortest + (longest - shortest) * (zlib.crc32(pod["metadata"]["name"].encode()) % 1000) / 999
+    """How long this pod takes; the same for the same name.
+
+    It ends between two looks, which come at whole minutes and a few seconds: the same evening has the same course.
+    """
+    shortest, longest = LIFE_MINUTES
+    return 60.0 * (shortest + zlib.crc32(pod["metadata"]["name"].encode()) % (longest - shortest)) + 30.0
 
 
 def ended(pods: Iterable[Json], now_seconds: float) -> list[Json]:
@@ -70,7 +73,7 @@ def _pod(place: NodeSpace, now_seconds: float) -> Json:
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}
     requests = format_room({"cpu": cpu, "memory": memory})
     container = {"name": "load", "image": PAUSE_IMAGE, "resources": {"requests": requests}}
-    name = f"evening-{place.name}-{int(now_seconds) % 100_000}"
+    name = f"evening-{place.name}-{int(now_seconds // 60) % 10_000}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
