@@ -12,7 +12,7 @@ from typing import Final
 
 IMPORTS: Final = """
 import gc, threading
-from cotenant.core.adapters.memory import uncollected
+from cotenant.core.adapters.memory import return_early, uncollected
 """
 
 
@@ -63,3 +63,26 @@ def test_a_collector_that_was_off_stays_off() -> None:
         print(gc.isenabled())
     """
     assert printed(program) == ["False", "False"]
+
+
+def test_memory_of_large_arrays_goes_back_to_the_system_as_soon_as_they_are_freed() -> None:
+    # Freeing the first array tells glibc that such arrays come often; by itself it then keeps the second one's 24 MB.
+    program = """
+        import numpy as np
+        from pathlib import Path
+
+        def resident_bytes():
+            return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+        def kept_bytes():
+            np.ones(3_000_000)
+            array = np.ones(3_000_000)
+            behind = bytearray(100_000)
+            held = resident_bytes()
+            del array
+            return 24_000_000 - (held - resident_bytes())
+
+        return_early()
+        print(kept_bytes() < 2_500_000)
+    """
+    assert printed(program) == ["True"]

@@ -189,6 +189,8 @@ def run() -> NoReturn:
     """Run the command line and leave the process with its exit code."""
     if "--no-color" in sys.argv:
         os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
+    # Arrow reads it once, when it is loaded: its own allocator keeps tens of MB that threads freed.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a sparkline must not end a scan in an ASCII locale
     try:

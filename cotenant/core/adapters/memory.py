@@ -18,14 +18,27 @@ ARENAS: Final = 2
 """Heaps of all threads together: they wait for Python's one lock anyway."""
 OBJECTS_A_COLLECTION: Final = 50_000
 """Containers that are made before garbage is looked for, instead of CPython's 700."""
-M_ARENA_MAX: Final = -8
-"""Of glibc's malloc.h."""
+OWN_PAGES_BYTES: Final = 4 << 20
+"""Arrays from this size on have pages of their own, which go back to the system with them."""
+KEPT_FREE_BYTES: Final = 2 << 20
+"""Free memory at the end of the heap that is kept for what comes next."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 
 
 def few_heaps() -> None:
     """Let the threads share heaps. Elsewhere than on glibc nothing happens."""
     if limit := _of_libc("mallopt"):
         limit(M_ARENA_MAX, ARENAS)
+
+
+def return_early() -> None:
+    """Return what is freed from now on at once, not at the next `give_back`, for a little more time.
+
+    By itself glibc keeps up to 64 MB of large arrays that were freed. Elsewhere than on glibc nothing happens.
+    """
+    if limit := _of_libc("mallopt"):
+        limit(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
+        limit(M_TRIM_THRESHOLD, KEPT_FREE_BYTES)
 
 
 def give_back() -> None:

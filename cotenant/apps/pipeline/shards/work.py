@@ -31,7 +31,7 @@ from cotenant.apps.pipeline.shards import judgements
 from cotenant.apps.pipeline.shards.judgements import Usages
 from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
-from cotenant.core.adapters.memory import give_back, uncollected
+from cotenant.core.adapters.memory import give_back, return_early, uncollected
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
@@ -172,6 +172,9 @@ def _forecast(
 ) -> GroupForecast:
     group = group_name("workloads", usage, shard.index)
     before = learned.read(store, group, learned.settings_of(group, settings.forecasting))
+    most_hours = settings.forecasting.relearn_hours
+    if before is None or not before.serves(before.names, usage.grid.end_seconds, most_hours):
+        return_early()  # back-tests, which come now, and the libraries that learn take more memory than all else
     return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
 
 
