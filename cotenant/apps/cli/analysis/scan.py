@@ -135,7 +135,6 @@ def scan(
     for settings in (job.settings for job in jobs):
         address(notify_url, settings.notify)  # a mistake costs no scan
         _check_analysis(settings)
-    few_heaps()
     with bars(quiet=quiet) as progress, seldom_collected():
         places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
     report_failures(failures, len(jobs), "scanned")
@@ -215,6 +214,7 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
     from cotenant.core.model.usage.usage import Signal
     from profiler.history import pull
 
+    few_heaps()
     place = Store(url_of(settings), target.cluster)
     pull(target.source, place, settings.profiler, SystemClock(), progress)
     if place.span(Signal.CPU_USAGE_MEAN) is None:
