@@ -289,13 +289,22 @@ def equal(who: str, same: bool) -> Row:
 
 @contextmanager
 def dask() -> Iterator[str]:
-    """Address of a Dask scheduler with two workers, processes of this machine."""
+    """Address of a Dask scheduler with two workers, processes of this machine.
+
+    Dask sets how its workers allocate (MALLOC_TRIM_THRESHOLD_) in this process's environment, and leaves it there: the
+    runs after it would take half as long again.
+    """
     import distributed
 
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1"
-    ) as local:
-        yield local.scheduler_address
+    before = dict(os.environ)
+    try:
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+        ) as local:
+            yield local.scheduler_address
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def step(url: str, name: str, count: int) -> None:
