@@ -25,7 +25,7 @@ from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy, decode
 from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.contract import (
     ContainerReading,
     ContainerSpec,

@@ -24,8 +24,8 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.eligibility import Eligibility
-from scheduler_ext.rebalance.emptying import decide_emptying
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, HighNodeLoadArgs
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
+from scheduler_ext.rebalance.emptying.decide import decide_emptying
 from scheduler_ext.rebalance.plan import MarkChange
 
 SPEC = WorldSpec(

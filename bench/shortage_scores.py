@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from changes.accept import Actions, Review
-from changes.decide.bundle import PULL_REQUEST, JudgedWorkload, bundle, summary
+from changes.decide.gitops.bundle import PULL_REQUEST, JudgedWorkload, bundle, summary
 from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.errors import NoData
 from cotenant.core.settings.sections.recommender import RecommenderSettings

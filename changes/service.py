@@ -28,6 +28,7 @@ from changes.accept import (
     nothing_traced,
     unguarded,
 )
+from changes.access.permissions import head_permission, permissions
 from changes.background_refresh import BackgroundRefresh
 from changes.bundle_export import bundled
 from changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
@@ -35,7 +36,6 @@ from changes.dry_run import looked, tried
 from changes.ledger_cache import LedgerCache
 from changes.live_context import ClusterUser
 from changes.live_context import who as asked_who
-from changes.permissions import head_permission, permissions
 from changes.snooze import postpone, postponed, recall
 from changes.soak.reconcile import settle, verify
 from changes.soak.watcher import News, Watcher

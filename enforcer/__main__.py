@@ -27,7 +27,7 @@ from cotenant.core.adapters.telemetry import configure_logging
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.settings.load import load
 from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.apply.handover import AgentStop, node_turn
 from enforcer.assembly import assembled
 from enforcer.device_driver import device_driver

@@ -24,7 +24,7 @@ from cotenant.core.model.colocation.collect_policy import CollectPolicy
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import CotenantError, NodeUnreadable
 from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.apply.atomic_write import replace_whole
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.apply.pod_evictions import PodEvictions

@@ -30,7 +30,7 @@ from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import NodeUnreadable, UsageError
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.core.settings.sections.telemetry import ENFORCER_PORT
 from enforcer.agent import Agent, AgentComponents
 from enforcer.apply.apply import Applier

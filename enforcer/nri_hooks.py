@@ -26,7 +26,7 @@ from enforcer.runtime import INSTALL
 from enforcer.runtime.parents import Parents
 
 if TYPE_CHECKING:
-    from enforcer.runtime.nri import Counters
+    from enforcer.runtime.nri.plugin import Counters
 
 
 class Waker(Protocol):
@@ -47,7 +47,7 @@ def hooked(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: Claimed
         yield
         return
     try:
-        from enforcer.runtime.nri import NriEvent, NriPlugin
+        from enforcer.runtime.nri.plugin import NriEvent, NriPlugin
     except ModuleNotFoundError as missing:
         structlog.get_logger(__name__).error("no NRI plugin", reason=f"{missing.name} is missing", fix=INSTALL)
         yield

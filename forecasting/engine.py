@@ -21,13 +21,13 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatr
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting import plugins
 from forecasting.base import Array, Forecaster, conform
-from forecasting.calendars import Calendar
 from forecasting.five_minutes import five_minutes
 from forecasting.learned import Learned
+from forecasting.local_time.calendars import Calendar
+from forecasting.local_time.wall_clock import WallClock
 from forecasting.peak_time import peak_timing
 from forecasting.peaks import daily_maxima, peak_quantiles
 from forecasting.shard import ShardForecast, forecast_shard
-from forecasting.wall_clock import WallClock
 from forecasting.windows import peak_expected, windows
 
 Floats = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array, Forecaster
-from forecasting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
+from forecasting.boosting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
 from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
 from forecasting.mixture import mixture
 from forecasting.selection import (

@@ -21,7 +21,7 @@ from enforcer.device_driver import DraMetrics
 from enforcer.nri_hooks import NriMetrics
 from enforcer.report.action_log import AgentMetrics
 from enforcer.report.device_writer import DeviceMetrics, DiscoveryState
-from enforcer.runtime.nri import Counters
+from enforcer.runtime.nri.plugin import Counters
 from scheduler_ext.extender.serve.counts import Counts
 
 HEAD: Final = """# Metrics

@@ -16,9 +16,9 @@ import msgspec
 from changes.decide.change_windows import parsed
 from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.json_documents.struct_validation import deviations, without_nulls
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.struct_validation import deviations, without_nulls
 from cotenant.core.settings.sections.autopilot import CeilingSettings
 
 Choice = TypeVar("Choice", Resource, Direction, Way)

@@ -51,7 +51,7 @@ from cotenant.core.model.table import Table
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
-from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, EmptyingArgs
+from scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, EmptyingArgs
 from scheduler_ext.rebalance.migration.job import address_of
 from scheduler_ext.rebalance.migration.planned_jobs import JobMove, job_of
 from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of

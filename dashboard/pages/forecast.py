@@ -15,9 +15,9 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
 from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
-from dashboard.figures import coverage
 from dashboard.figures import story as chart
 from dashboard.figures.base import Chart
+from dashboard.figures.quality import coverage
 from dashboard.frame import panels, weekly
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import workload_story

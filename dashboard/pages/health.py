@@ -14,7 +14,7 @@ from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.text import visible
 from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord
 from dashboard.changes import permissions
-from dashboard.figures import completeness
+from dashboard.figures.quality import completeness
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View

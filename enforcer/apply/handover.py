@@ -32,7 +32,7 @@ from cotenant.core.adapters.health import Checks, HealthServer
 from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.apply.journal import LOCK
 
 LOOK_SECONDS: Final = 0.2

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.apply.eviction_queue import EvictionQueue
 from enforcer.contract import Evict, Observation, PodSpec
 from enforcer.decide.evictions import EvictionBudget, Rate, admitted, request_of

@@ -13,8 +13,8 @@ import msgspec
 
 from cotenant.core.model.allocation.cpu_annotations import NO_JSON
 from cotenant.core.model.colocation.node_policy import Part
+from cotenant.core.model.json_documents.struct_validation import without_nulls
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.struct_validation import without_nulls
 from enforcer.contract import KubeQos, PodSpec, Verdict
 
 PartT = TypeVar("PartT", bound=Part)

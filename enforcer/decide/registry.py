@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.contract import Strategy
 from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.best_effort import BestEffort

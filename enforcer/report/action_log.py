@@ -28,7 +28,7 @@ from enforcer.decide.loop import AgentMode
 from enforcer.report.acts import ASKED, BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
 from enforcer.report.recount import Verdicts
 from enforcer.report.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
-from enforcer.strategies.eviction import TaskName
+from enforcer.strategies.eviction.victims import TaskName
 
 LOG_FILE: Final = "actions.jsonl"
 LOG_CAP_BYTES: Final = 16 << 20

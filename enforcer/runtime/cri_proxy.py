@@ -22,7 +22,7 @@ import structlog
 from cotenant.core.adapters.telemetry import configure_logging
 from cotenant.core.model.colocation import node_policy
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.runtime import RuntimeSettings
+from cotenant.core.settings.sections.node.runtime import RuntimeSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 from enforcer.contract import ContainerSpec, PodSpec
 from enforcer.decide.container_resources import ContainerResources, container_resources

@@ -16,13 +16,13 @@ from typing import Final
 
 from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
 from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
-from enforcer.strategies.cpu_evict import Sample, satisfaction, window
-from enforcer.strategies.eviction import Candidate, Choices, Task, TaskName, best_effort_only, candidate, choose
-from enforcer.strategies.fullness import by_allocatable, by_use, withdrawn
+from enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
+from enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn
+from enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from enforcer.strategies.eviction.victims import Candidate, Choices, Task, TaskName, best_effort_only, candidate, choose
 from enforcer.strategies.interference import Findings, InterferenceState, detect
-from enforcer.strategies.memory_evict import MemoryTrend, best_effort_memory
 from enforcer.strategies.suppression.suppress import Suppress, SuppressState
 
 NAME: Final = "best-effort"

@@ -28,7 +28,7 @@ from math import isclose
 from typing import Final
 
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import Observation, PodReading, Verdict
 from enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
 from enforcer.strategies.suppression.suppress_target import demand, suppressible

@@ -20,14 +20,14 @@ from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatr
 from cotenant.core.model.usage.week import WEEK_HOURS, RefT, Weeks
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.base import Array, Forecaster, in_order
-from forecasting.calendars import Calendar
+from forecasting.local_time.calendars import Calendar
+from forecasting.local_time.wall_clock import WallClock
 from forecasting.losses import pinball
 from forecasting.members.recent import RecentQuantiles
 from forecasting.members.seasonal_naive import SeasonalNaive
 from forecasting.members.shift import ShiftedProfile
 from forecasting.members.slot import SlotQuantiles
 from forecasting.selection import combine, level_of
-from forecasting.wall_clock import WallClock
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from cotenant.core.model.cluster import Pod
 from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.colocation.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
 

@@ -15,9 +15,9 @@ import numpy as np
 from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import NodeMetric
+from cotenant.core.model.colocation.pod_turnover import PodCensus
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import (
     AMOUNT_CAP,

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import load_rules
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.judgement import Code, NodeJudgement
-from scheduler_ext.extender.load_rules import Floats, PodKind
+from scheduler_ext.extender.load import load_rules
+from scheduler_ext.extender.load.load_rules import Floats, PodKind
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 

@@ -11,8 +11,8 @@ from cotenant.core.model.kubernetes.node_taints import AVOIDED, REFUSED
 from cotenant.core.model.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NODE_CONDITION_PREFIX
 from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import load_aware, prediction
 from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.load import load_aware, prediction
 from scheduler_ext.extender.metric import ExtenderNode
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import NodeSnapshot

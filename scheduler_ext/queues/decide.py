@@ -11,9 +11,9 @@ from cotenant.core.model.kubernetes.protocol import QUOTA_GATE
 from cotenant.core.model.queues.report import QueueReport
 from cotenant.core.model.reservations.scheduling_gate import without_gate
 from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gang_report import gang_problems, with_gangs
-from scheduler_ext.queues.gang_state import gangs_decided
-from scheduler_ext.queues.gang_status import pod_group_intents
+from scheduler_ext.queues.gangs.report import gang_problems, with_gangs
+from scheduler_ext.queues.gangs.state import gangs_decided
+from scheduler_ext.queues.gangs.status import pod_group_intents
 from scheduler_ext.queues.preempt import preemptions
 from scheduler_ext.queues.quota_admission import LetGo, quota_admission
 from scheduler_ext.queues.quota_queue import queue_order

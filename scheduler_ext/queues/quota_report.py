@@ -12,8 +12,8 @@ from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.queues.report import QueueReport, QuotaRow, WaitingPodRow
 from cotenant.core.model.reasons import Reason
 from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gang_report import with_gangs
-from scheduler_ext.queues.gang_state import gangs_decided
+from scheduler_ext.queues.gangs.report import with_gangs
+from scheduler_ext.queues.gangs.state import gangs_decided
 from scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
 from scheduler_ext.queues.quota_trees import ElasticTree
 from scheduler_ext.queues.revoke import borrows_since, over_since

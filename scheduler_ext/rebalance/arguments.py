@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.json_documents.struct_validation import Deviation, deviations, without_nulls
 from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.struct_validation import Deviation, deviations, without_nulls
 from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.emptying import NEEDED
+from scheduler_ext.rebalance.emptying.decide import NEEDED
 from scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
 
 

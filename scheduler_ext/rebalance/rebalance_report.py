@@ -14,8 +14,8 @@ from cotenant.core.model.table import Table
 from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying import decide_emptying
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+from scheduler_ext.rebalance.emptying.decide import decide_emptying
 from scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes, failed_pods
 from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 

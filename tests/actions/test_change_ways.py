@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from changes.decide.bundle import PULL_REQUEST
+from changes.decide.gitops.bundle import PULL_REQUEST
 from changes.soak.watcher import News
 from cotenant.apps.cli.changes.watcher_output import peaks_of
 from cotenant.core.adapters.ledger import Ledger

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changes import cluster_access
+from changes.access import cluster_access
 from changes.live_context import ClusterUser
 from changes.live_context import who as asked_who
 from cotenant.apps.cli.changes.change_service import kubeconfig_door

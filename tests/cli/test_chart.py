@@ -14,7 +14,7 @@ from cryptography import x509
 from cotenant import __version__
 from cotenant.apps.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
 from cotenant.apps.manager.features import NAMES
-from cotenant.core.settings.sections.runtime import DraSettings
+from cotenant.core.settings.sections.node.runtime import DraSettings
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (
     EVERYTHING,

@@ -32,7 +32,7 @@ from cotenant.core.settings.sections.kube import KubeSettings
 from scheduler_ext.rebalance.arguments import configured
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, HighNodeLoadArgs
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.rebalance_report import emptying_report_of, move_rows, report_of
 from tests.cluster.accounts import account

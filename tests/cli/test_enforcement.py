@@ -18,7 +18,7 @@ from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.model.colocation.enforcement import Gathering
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from dashboard.sources.source import StoreSource
 from enforcer.contract import Knob, Level
 from enforcer.decide.changes import Done, WriteOutcome

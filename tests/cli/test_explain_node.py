@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.analysis.explain_node import describe
-from cotenant.apps.pipeline import corridor, node_explanations
+from cotenant.apps.cli.analysis.explain.explain_node import describe
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.pipeline.nodes import node_explanations
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import Writer

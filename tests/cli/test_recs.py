@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from changes.decide.bundle import PULL_REQUEST
+from changes.decide.gitops.bundle import PULL_REQUEST
 from cotenant.apps.cli.main import root
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.identity import ContainerRef, WorkloadRef

@@ -16,7 +16,7 @@ from cotenant.apps.manager.decisions.results import RunResults, collect
 from cotenant.apps.pipeline import browse, corridor, day_margins, stored_history, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
-from cotenant.apps.pipeline.nodes import peak_forecasts
+from cotenant.apps.pipeline.nodes.reclaimable import peak_forecasts
 from cotenant.apps.pipeline.overview import overview as summarised
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store

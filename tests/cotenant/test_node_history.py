@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_setting
 
-from cotenant.apps.pipeline import corridor, node_history, stored_history
+from cotenant.apps.pipeline import corridor, stored_history
 from cotenant.apps.pipeline.analysis import Analysis, NodeMaxima
-from cotenant.apps.pipeline.nodes import pod_totals
+from cotenant.apps.pipeline.nodes import node_history
+from cotenant.apps.pipeline.nodes.reclaimable import pod_totals
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store

@@ -9,8 +9,8 @@ import pytest
 from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated
 from cotenant.apps.manager.decisions.results import StoredCensus
 from cotenant.apps.pipeline.analysis import History, PodTotals
-from cotenant.apps.pipeline.node_peaks import cold_requests, prod_census, unusually_cold
-from cotenant.apps.pipeline.nodes import _prod_reclaimable, peak_forecasts, pod_totals, system_peaks
+from cotenant.apps.pipeline.nodes.node_peaks import cold_requests, prod_census, unusually_cold
+from cotenant.apps.pipeline.nodes.reclaimable import _prod_reclaimable, peak_forecasts, pod_totals, system_peaks
 from cotenant.core.model.cluster import Inventory, Node, Pod
 from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass

@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.apps.pipeline import pods, stored_history
 from cotenant.apps.pipeline.analysis import History
-from cotenant.apps.pipeline.nodes import POD_SIGNAL, pods_now
+from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, pods_now
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.progress import Silent

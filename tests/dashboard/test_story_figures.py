@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.usage.histogram import CPU_BUCKETS
-from dashboard.figures import coverage, distribution, heat
+from dashboard.figures import distribution, heat
 from dashboard.figures import story as chart
 from dashboard.figures.base import MAX_POINTS, Chart
+from dashboard.figures.quality import coverage
 
 HOUR = 3600
 START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday

@@ -18,7 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cotenant.core.adapters.clock import FixedClock, SystemClock
 from cotenant.core.adapters.kube import Lease, Writer, fresh_identity
-from cotenant.core.adapters.kube.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
+from cotenant.core.adapters.kube.leader_election.election import (
+    ElectionStep,
+    Record,
+    Sighting,
+    move,
+    next_transitions,
+    sighted,
+)
 from cotenant.core.model.errors import NotLeader, SettingsError
 from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.settings.sections.manager import ManagerSettings

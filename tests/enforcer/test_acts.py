@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cotenant.core.model.colocation.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
 from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
 from enforcer.decide.registry import strategies

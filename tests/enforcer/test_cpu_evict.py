@@ -13,8 +13,8 @@ from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import CpuUse, Knob, KubeQos, Observation, PodReading, Value
 from enforcer.decide.container_resources import BATCH_CPU
-from enforcer.strategies.cpu_evict import Sample, real_limit, satisfaction, window
-from enforcer.strategies.eviction import Task, candidate
+from enforcer.strategies.eviction.cpu_evict import Sample, real_limit, satisfaction, window
+from enforcer.strategies.eviction.victims import Task, candidate
 from tests.enforcer.readings import container, node, pod, policy, seen
 
 BOUNDS = {"cpuEvictBESatisfactionLowerPercent": 40, "cpuEvictBESatisfactionUpperPercent": 60}

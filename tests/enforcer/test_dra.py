@@ -27,7 +27,7 @@ from cotenant.core.model.allocation.devices import (
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.kubernetes.intent import Apply, Delete
 from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 from enforcer.assembly import assembled
 from enforcer.contract import ContainerSpec, PodSpec

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
-from enforcer.strategies.eviction import (
+from enforcer.strategies.eviction.victims import (
     EVICTION_ENABLED_LABEL,
     EVICTION_POLICY_ANNOTATION,
     EVICTION_PRIORITY_ANNOTATION,

@@ -14,8 +14,8 @@ from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
 from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
 from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.strategies.eviction import EVICTION_ENABLED_LABEL
-from enforcer.strategies.fullness import by_allocatable, by_use, to_release, withdrawn
+from enforcer.strategies.eviction.fullness import by_allocatable, by_use, to_release, withdrawn
+from enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen
 
 MID_CPU = EXTENDED_RESOURCES[Band.MID, Resource.CPU]

@@ -9,10 +9,10 @@ import pytest
 
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import KubeQos, MemoryUse, Observation, PodReading
-from enforcer.strategies.eviction import Task
-from enforcer.strategies.memory_evict import MemoryTrend, best_effort_memory
+from enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from enforcer.strategies.eviction.victims import Task
 from tests.enforcer.readings import GIB, MIB, node, pod, policy, seen
 
 SETTINGS = BestEffortSettings()

@@ -9,8 +9,8 @@ import pytest
 
 from cotenant.core.model.colocation.enforcement import EVICTIONS, REASON_SENTENCES
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.apply.eviction_queue import EvictionAnswer
 from enforcer.apply.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, StrategyPlan, Want
 from enforcer.decide.loop import Ages, Memory, decide
 from enforcer.decide.registry import strategies

@@ -14,7 +14,7 @@ from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import (
     NO_LIMIT,
     CpuUse,

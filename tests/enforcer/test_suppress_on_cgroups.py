@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.contract import CpuUse, Knob, Observation

@@ -14,8 +14,8 @@ import pytest
 from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
-from cotenant.core.settings.sections.runtime import DraSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.runtime import DraSettings
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.assembly import KubeletTreeReader

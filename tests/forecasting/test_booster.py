@@ -12,9 +12,18 @@ import pytest
 
 from cotenant.core.model.usage.forecast import LEVELS
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.booster import TRAINED_LEVELS, Booster, BoosterInput, _fitted, feature_names, features, scale_of, train
+from forecasting.boosting.booster import (
+    TRAINED_LEVELS,
+    Booster,
+    BoosterInput,
+    _fitted,
+    feature_names,
+    features,
+    scale_of,
+    train,
+)
+from forecasting.boosting.trees import LEAVES, of_models
 from forecasting.losses import pinball
-from forecasting.trees import LEAVES, of_models
 
 DEFAULTS = msgspec.structs.replace(ForecastingSettings(), booster_rows=5000)
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
@@ -155,7 +164,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmo
 def test_it_is_trained_without_pandas() -> None:
     code = """
 import sys, numpy as np
-from forecasting.booster import _fitted
+from forecasting.boosting.booster import _fitted
 rows = np.random.default_rng(0).normal(0, 1, (200, 3)).astype(np.float32)
 models = _fitted(rows, rows[:, 0].astype(np.float64), threads=1)
 assert models[0].predict(rows[:5]).shape == (5,)

@@ -18,8 +18,8 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS, Forecasts
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
-from forecasting.calendars import Calendar
 from forecasting.engine import forecast
+from forecasting.local_time.calendars import Calendar
 from tests.forecasting.test_engine import NOBODY
 
 DAY = 86_400

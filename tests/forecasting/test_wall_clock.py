@@ -16,7 +16,7 @@ from cotenant.core.model.usage.forecast import Forecasts
 from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
 from forecasting.engine import forecast
-from forecasting.wall_clock import WallClock
+from forecasting.local_time.wall_clock import WallClock
 from tests.forecasting.test_engine import NOBODY
 
 BERLIN = "Europe/Berlin"

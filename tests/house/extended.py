@@ -108,7 +108,7 @@ def page() -> None:
 def node_strategy() -> None:
     """The strategy is registered, wants its value for best-effort pods alone, and can be switched off by its name."""
     from cotenant.core.model.kubernetes.qos import QosClass
-    from cotenant.core.settings.sections.enforcer import EnforcerSettings
+    from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
     from enforcer.contract import Knob
     from enforcer.decide.registry import strategies
     from tests.enforcer.readings import EVERY_KNOB, pod, policy, seen, values

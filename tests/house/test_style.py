@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -57,6 +58,12 @@ def test_functions_are_small_as_a_habit() -> None:
 
 def test_there_is_no_drawer_for_odds_and_ends() -> None:
     assert [p for p in SOURCES if p.stem in {"utils", "util", "helpers", "common", "misc"}] == []
+
+
+def test_a_folder_holds_fewer_than_twenty_modules() -> None:
+    """So that a listing is read at a glance: what outgrows it gets a package by its subject."""
+    sizes = Counter(path.parent for path in SOURCES)
+    assert {str(folder.relative_to(ROOT)): size for folder, size in sizes.items() if size >= 20} == {}
 
 
 def test_every_reason_and_defect_has_a_sentence() -> None:

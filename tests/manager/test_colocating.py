@@ -23,7 +23,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.extender import ExtenderSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
-from scheduler_ext.extender import load_aware
+from scheduler_ext.extender.load import load_aware
 from scheduler_ext.extender.pod import PodWire, facts_of
 from scheduler_ext.extender.watch.cluster_reader import look
 from tests.cluster.accounts import account

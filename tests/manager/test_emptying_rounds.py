@@ -18,7 +18,7 @@ from cotenant.core.adapters.kube import KubeClient, Mirror, Writer, connect
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.kubernetes.intent import Outcome, Patch
 from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, emptying_arguments_of
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
 from tests.cluster.api import Json

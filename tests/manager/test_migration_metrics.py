@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.metrics.migration import DeschedulerMetrics, MigrationMetrics
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying import decide_emptying
+from scheduler_ext.rebalance.emptying.decide import decide_emptying
 from scheduler_ext.rebalance.migration.job import JobPhase, JobStatus
 from tests.scheduler_ext.rebalance.migration.moves import job, running
 from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.json_difference import LONGEST, cut, difference
+from cotenant.core.model.json_documents.difference import LONGEST, cut, difference
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=60),

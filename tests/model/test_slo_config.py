@@ -13,7 +13,7 @@ from cotenant.core.model.colocation.colocation_strategy import CONFIG_FORM
 from cotenant.core.model.colocation.slo_config import SloConfig, origins, parse
 from cotenant.core.model.colocation.slo_forms import FORMS, SloKey
 from cotenant.core.model.errors import SettingsError
-from cotenant.core.model.struct_validation import merged
+from cotenant.core.model.json_documents.struct_validation import merged
 from recommender.colocation.strategy import ColocationConfig
 
 THRESHOLDS, BURST, SYSTEM = SloKey.THRESHOLDS, SloKey.CPU_BURST, SloKey.SYSTEM

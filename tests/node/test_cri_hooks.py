@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.settings.sections.runtime import RuntimeSettings
+from cotenant.core.settings.sections.node.runtime import RuntimeSettings
 from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
 from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.bounded import Bounded, Late

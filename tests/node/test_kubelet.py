@@ -16,9 +16,9 @@ import pytest
 
 from cotenant.core.model.allocation.cpu_lists import parse_cpus
 from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
-from cotenant.core.settings.sections.runtime import RuntimeSettings
+from cotenant.core.settings.sections.node.runtime import RuntimeSettings
 from enforcer.runtime.bounded import Bounded
-from enforcer.runtime.nri import NriPlugin
+from enforcer.runtime.nri.plugin import NriPlugin
 from scheduler_ext.extender.serve.allocation import HardwareAllocation
 from scheduler_ext.extender.serve.bind import Binder
 from scheduler_ext.extender.serve.service import allocators

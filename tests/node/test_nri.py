@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.settings.sections.runtime import RuntimeSettings
+from cotenant.core.settings.sections.node.runtime import RuntimeSettings
 from enforcer.contract import ContainerSpec, PodSpec
 from enforcer.decide.container_resources import ContainerResources
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.facts import Decide
 from enforcer.runtime.messages import nri
-from enforcer.runtime.nri import NriEvent, NriEventType, NriPlugin
+from enforcer.runtime.nri.plugin import NriEvent, NriEventType, NriPlugin
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.fake_nri import TO_PLUGIN, FakeRuntime, Peer, PluginError, container, pod

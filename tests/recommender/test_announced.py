@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
 from cotenant.core.model.colocation.nodemetric import NodeMetric, PodMetric
+from cotenant.core.model.colocation.pod_turnover import PodCensus, unreplaced
 from cotenant.core.model.colocation.reclaim_policies import TERMS
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.pod_turnover import PodCensus, unreplaced
 from cotenant.core.model.resource import GIB, Resource
 from recommender.colocation import formulas
 from recommender.colocation.columns import PeakForecast

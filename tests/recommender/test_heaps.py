@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changes.decide.field_changes import inverse, planned
+from changes.decide.gitops.manifests import server_side_apply
 from changes.decide.guardrails import GuardrailContext, GuardrailOutcome, judge, judge_recorded
 from changes.decide.heap_flags import flag_texts, rebased_heap
-from changes.decide.manifests import server_side_apply
 from changes.decide.methods import MethodContext, impossible
 from changes.decide.patches import kubectl_command
 from changes.decide.steps import first_step, rebased

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from changes.decide.manifests import File, helm, kustomize, server_side_apply
+from changes.decide.gitops.manifests import File, helm, kustomize, server_side_apply
 from changes.decide.patches import kubectl_command, patch, refusal
 from cotenant.apps.cli.analysis.export import as_yaml
 from cotenant.core.model.cluster import ContainerRole

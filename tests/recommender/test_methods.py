@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changes.decide.admission_diff import added
-from changes.decide.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
 from changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
+from changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
 from changes.decide.guardrails import Guardrail, GuardrailOutcome
 from changes.decide.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
 from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changes.decide.autoscaler_targets import moves
-from changes.decide.manifests import helm, kustomize, server_side_apply
+from changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from changes.decide.patches import kubectl_command
 from changes.decide.steps import first_step
 from cotenant.apps.cli.analysis.export import as_yaml

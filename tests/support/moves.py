@@ -46,7 +46,7 @@ from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from scheduler_ext.rebalance.arguments import ResourcePercents
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, HighNodeLoadArgs
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
 from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd

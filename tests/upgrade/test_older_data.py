@@ -15,7 +15,7 @@ from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.ledger import Anchor, Ledger
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.apply.journal import OriginalsJournal
 from enforcer.apply.resctrlfs import ResctrlKeeper
 from enforcer.apply.sysctl import SysctlKeeper

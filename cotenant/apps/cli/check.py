@@ -49,7 +49,7 @@ def slo_config(
 
     Exit code 3 when a key cannot be used: the manager would keep that key's last good value.
     """
-    from cotenant.apps.cli.analysis.explain_node_slo import data_of
+    from cotenant.apps.cli.analysis.explain.explain_node_slo import data_of
 
     config = SloConfig().updated(data_of(file))
     if config.findings or output not in (Format.TABLE, Format.WIDE):

@@ -58,11 +58,16 @@ ELSEWHERE: Final = {
 }
 """What people ask `get` for by the pages' and kubectl's names -> the command that shows it."""
 EXPLAIN: Final = (
-    CommandEntry("workload", f"{_CLI}.analysis.explain", "Why a recommendation says what it says.", command="workload"),
-    CommandEntry("pod", f"{_CLI}.cluster.why", "Why a pod is pending: which nodes refuse it, and by what."),
-    CommandEntry("node", f"{_CLI}.analysis.explain", "What a node can lend, term by term.", command="node"),
     CommandEntry(
-        "node-slo", f"{_CLI}.analysis.explain", "Which layer set each value in force on a node.", command="node-slo"
+        "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation says what it says.", command="workload"
+    ),
+    CommandEntry("pod", f"{_CLI}.cluster.why", "Why a pod is pending: which nodes refuse it, and by what."),
+    CommandEntry("node", f"{_CLI}.analysis.explain.explain", "What a node can lend, term by term.", command="node"),
+    CommandEntry(
+        "node-slo",
+        f"{_CLI}.analysis.explain.explain",
+        "Which layer set each value in force on a node.",
+        command="node-slo",
     ),
     CommandEntry("queue", f"{_CLI}.queues.quota", "Why a pod waits for its quota or its gang.", command="explain"),
 )

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.node_policy import Thresholds
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import CpuUse, GroupReading, Level, MemoryUse, NodeReading, Observation, PodReading, PodSpec
-from enforcer.strategies.eviction import Choices, choose
-from enforcer.strategies.memory_evict import MemoryTrend, best_effort_memory
+from enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from enforcer.strategies.eviction.victims import Choices, choose
 from enforcer.strategies.suppression.suppress_target import headroom
 
 Floats = npt.NDArray[np.float64]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from cotenant.apps.backtest.policies import NodesPast, decision_slots
 from cotenant.apps.pipeline.analysis import History, NodeMaxima, PodTotals, next_border
-from cotenant.apps.pipeline.node_peaks import cold_pods
-from cotenant.apps.pipeline.nodes import HIGH, POD_SIGNAL, node_refs, of_classes, system_usage
+from cotenant.apps.pipeline.nodes.node_peaks import cold_pods
+from cotenant.apps.pipeline.nodes.reclaimable import HIGH, POD_SIGNAL, node_refs, of_classes, system_usage
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import TimeGrid, Usage

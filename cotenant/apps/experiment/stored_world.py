@@ -7,8 +7,9 @@ from dataclasses import replace
 from cotenant.apps.experiment.nodes_past import nodes_past
 from cotenant.apps.experiment.outcome import SharingScenario
 from cotenant.apps.experiment.world import World, world_of
-from cotenant.apps.pipeline import node_history, stored_history
-from cotenant.apps.pipeline.nodes import pod_totals
+from cotenant.apps.pipeline import stored_history
+from cotenant.apps.pipeline.nodes import node_history
+from cotenant.apps.pipeline.nodes.reclaimable import pod_totals
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.progress import Progress

@@ -20,7 +20,7 @@ from cotenant.apps.experiment.incidents import Effect, effect_of
 from cotenant.apps.experiment.nodes_past import nodes_past
 from cotenant.apps.experiment.outcome import STEP_SECONDS, Incident, SharingScenario
 from cotenant.apps.pipeline.analysis import History, NodeMaxima
-from cotenant.apps.pipeline.nodes import pod_totals
+from cotenant.apps.pipeline.nodes.reclaimable import pod_totals
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.resource import Resource

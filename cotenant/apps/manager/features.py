@@ -27,7 +27,7 @@ from cotenant.core.adapters.telemetry import Metrics
 from cotenant.core.settings.root import Settings
 from profiler.node_metric.source import NodeMetricSource
 from scheduler_ext.rebalance.arguments import configured
-from scheduler_ext.rebalance.emptying_arguments import emptying_configured
+from scheduler_ext.rebalance.emptying.arguments import emptying_configured
 
 NAMES: Final = tuple(READ)
 """In the order in which they are reported."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
-from cotenant.apps.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD
+from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, PROD
 from cotenant.core.model.cluster import EventKind, Node
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.recommendation import Field, Recommendation

@@ -16,23 +16,11 @@ import msgspec
 import numpy as np
 import structlog
 
-from cotenant.apps.pipeline import (
-    browse,
-    day_margins,
-    explain,
-    gpus,
-    learned,
-    node_explanations,
-    node_history,
-    overview,
-    plans,
-    pods,
-    tables,
-    weeks,
-)
+from cotenant.apps.pipeline import browse, day_margins, explain, gpus, learned, overview, plans, pods, tables, weeks
 from cotenant.apps.pipeline.analysis import Analysis, Division, Floats, History
-from cotenant.apps.pipeline.node_peaks import prod_node_peaks
-from cotenant.apps.pipeline.nodes import NODE_SIGNAL, peak_forecasts, reclaimable
+from cotenant.apps.pipeline.nodes import node_explanations, node_history
+from cotenant.apps.pipeline.nodes.node_peaks import prod_node_peaks
+from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, peak_forecasts, reclaimable
 from cotenant.apps.pipeline.shards import executors, judgements, plan
 from cotenant.apps.pipeline.shards.executors import Executor, Here
 from cotenant.apps.pipeline.shards.merge import Merger

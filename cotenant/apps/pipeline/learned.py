@@ -21,11 +21,11 @@ from cotenant.core.model.errors import StoreError
 from cotenant.core.model.usage.forecast import ModelCard
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.booster import Booster
+from forecasting.boosting.booster import Booster
+from forecasting.boosting.trees import LEAVES, Trees
 from forecasting.learned import Learned
 from forecasting.plugins import members
 from forecasting.shard import MixtureFit
-from forecasting.trees import LEAVES, Trees
 
 _FOLDER: Final = "learned-forecasts"
 _FORM: Final = "1"

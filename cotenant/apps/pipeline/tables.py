@@ -9,7 +9,7 @@ from typing import Any
 from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
-from cotenant.apps.pipeline.nodes import NODE_SIGNAL, newest
+from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
 from cotenant.core.adapters.store import tables as stored_tables
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload

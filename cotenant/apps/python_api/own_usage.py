@@ -18,7 +18,7 @@ from cotenant.apps.backtest.forecast_scores import table as score_table
 from cotenant.apps.pipeline import tables as result_tables
 from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.containers import assess
-from cotenant.apps.pipeline.nodes import POD_SIGNAL
+from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL
 from cotenant.apps.python_api.settings import settings_of, with_strategy
 from cotenant.apps.python_api.tables import as_frame, require_whole, resource_of
 from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read

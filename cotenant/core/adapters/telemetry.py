@@ -24,7 +24,7 @@ from structlog.types import EventDict, Processor
 
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.json_difference import difference
+from cotenant.core.model.json_documents.difference import difference
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 
 TRACE_FRAMES: Final = 12

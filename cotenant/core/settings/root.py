@@ -10,18 +10,18 @@ from cotenant.core.settings.sections.admission import AdmissionSettings
 from cotenant.core.settings.sections.autopilot import AutopilotSettings
 from cotenant.core.settings.sections.dashboard import AccessSettings, DashboardSettings
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
 from cotenant.core.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from cotenant.core.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
 from cotenant.core.settings.sections.kube import KubeSettings
 from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.runtime import RuntimeSettings
 from cotenant.core.settings.sections.notify import NotifySettings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
 from cotenant.core.settings.sections.profiler import PortraitSettings, ProfilerSettings
 from cotenant.core.settings.sections.queues import QueueSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from cotenant.core.settings.sections.reservations import PlanSettings, ReservationSettings
-from cotenant.core.settings.sections.runtime import RuntimeSettings
 from cotenant.core.settings.sections.store import StoreSettings
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
 

@@ -37,7 +37,7 @@ from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import MILLICORES_PER_CORE
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import (
     NO_LIMIT,
     GroupReading,

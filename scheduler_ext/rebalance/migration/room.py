@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from cotenant.core.model.json_documents.struct_validation import merged
 from cotenant.core.model.kubernetes.intent import Address, Create, Delete
 from cotenant.core.model.kubernetes.pod_request import format_room
 from cotenant.core.model.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
 from cotenant.core.model.reservations.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
-from cotenant.core.model.struct_validation import merged
 from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration.job import KIND, MigrationJob
 from scheduler_ext.reservations.guard import MANAGED

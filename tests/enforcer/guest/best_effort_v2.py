@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.best_effort import BestEffortSettings
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import ContainerSpec, KubeQos, PodSpec
 from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.strategies.be_totals import BeTotals

@@ -17,9 +17,10 @@ from cotenant.core.settings.sections.extender import (
     PredictionSettings,
     Weights,
 )
-from scheduler_ext.extender import decide, load_aware
+from scheduler_ext.extender import decide
 from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
 from scheduler_ext.extender.judgement import Code
+from scheduler_ext.extender.load import load_aware
 from scheduler_ext.extender.watch.frame import CollectionState
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, SOURCES, World, facts, moment, pod_json
 

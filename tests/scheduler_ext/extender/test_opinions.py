@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.settings.sections.extender import ExtenderSettings, LoadAwareSettings
-from scheduler_ext.extender import load_rules
 from scheduler_ext.extender.judgement_cache import Opinions
+from scheduler_ext.extender.load import load_rules
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, following
 from scheduler_ext.extender.watch.frame import Frame

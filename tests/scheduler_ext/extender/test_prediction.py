@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.resource import GIB
 from cotenant.core.settings.sections.extender import ExtenderSettings, PredictionSettings
-from scheduler_ext.extender import decide, prediction
+from scheduler_ext.extender import decide
 from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.load import prediction
 from scheduler_ext.extender.watch.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, World, facts, moment, pod_json
 

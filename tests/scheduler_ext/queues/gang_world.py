@@ -28,8 +28,8 @@ from cotenant.core.model.queues.queue_pod import Placement, QueuePod
 from cotenant.core.model.reservations.reservation import Reservation
 from cotenant.core.settings.sections.queues import QueueSettings
 from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.queues.gang_reservations import member_uid
-from scheduler_ext.queues.gang_state import GangDecision, gangs_decided
+from scheduler_ext.queues.gangs.reservations import member_uid
+from scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
 from scheduler_ext.queues.view import QueueNode, QueueView
 from scheduler_ext.reservations.decide import decide
 from scheduler_ext.reservations.guard import Guard

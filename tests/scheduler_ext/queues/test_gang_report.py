@@ -12,9 +12,9 @@ from cotenant.core.model.queues.gang import Gang, gang_of_pod_group
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.queues.report import GangState
 from scheduler_ext.queues.decide import decide
-from scheduler_ext.queues.gang_group import GangMembers
-from scheduler_ext.queues.gang_report import gang_rows, gang_waiting_rows
-from scheduler_ext.queues.gang_status import changed_status, pod_group_intents
+from scheduler_ext.queues.gangs.group import GangMembers
+from scheduler_ext.queues.gangs.report import gang_rows, gang_waiting_rows
+from scheduler_ext.queues.gangs.status import changed_status, pod_group_intents
 from scheduler_ext.queues.quota_report import queue_report
 from tests.scheduler_ext.queues.gang_world import GangWorld
 

@@ -14,8 +14,8 @@ from cotenant.core.model.queues.gang import Gang, GangMode, MatchPolicy
 from cotenant.core.model.queues.native_group import NativeGroup, native_group, unsayable
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gang_report import gang_rows
-from scheduler_ext.queues.gang_state import GangDecision, gangs_decided
+from scheduler_ext.queues.gangs.report import gang_rows
+from scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
 from scheduler_ext.queues.promise import withdrawn
 from scheduler_ext.queues.view import QueueNode, QueueView
 from scheduler_ext.reservations.guard import Guard

@@ -11,7 +11,7 @@ import yaml
 from cotenant.core.model.errors import UsageError
 from cotenant.core.settings.load import load
 from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of, configured, limit_of
-from scheduler_ext.rebalance.emptying_arguments import DEFAULT_EMPTYING, emptying_configured
+from scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
 
 FILE = """
 apiVersion: descheduler/v1alpha2

@@ -14,8 +14,8 @@ from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.reservations.reservation import Reference
 from scheduler_ext.rebalance.classification import NodeClass
-from scheduler_ext.rebalance.emptying import decide_emptying
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs, emptying_arguments_of
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
+from scheduler_ext.rebalance.emptying.decide import decide_emptying
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.plan import RebalancePlan
 from tests.scheduler_ext.rebalance.small_cluster import foreseen, inputs, node, pod

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.core.model.kubernetes.node_taints import APPROVED, TaintedNode, tainted, untainted
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying import decide_emptying
+from scheduler_ext.rebalance.emptying.decide import decide_emptying
 from scheduler_ext.rebalance.joint_round import RoundMode, writes_of
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.planned_jobs import busy_nodes, withdrawn_from

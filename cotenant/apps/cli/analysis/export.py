@@ -21,7 +21,7 @@ from cotenant.core.model.errors import CotenantError, NoData, UsageError
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 
 if TYPE_CHECKING:
-    from changes.decide.manifests import File
+    from changes.decide.gitops.manifests import File
     from cotenant.apps.cli.report.scan_report import ReportContents
     from cotenant.core.adapters.store import Store
     from cotenant.core.model.recommendation import Recommendation
@@ -116,7 +116,7 @@ def write_patches(recommendations: list[Recommendation]) -> None:
 
 def write_components(recommendations: list[Recommendation], folder: Path | None) -> None:
     """Kustomize components, on stdout or into a folder."""
-    from changes.decide.manifests import kustomize
+    from changes.decide.gitops.manifests import kustomize
 
     _say_refused(recommendations)
     _files(list(kustomize(recommendations)), folder)
@@ -124,7 +124,7 @@ def write_components(recommendations: list[Recommendation], folder: Path | None)
 
 def as_yaml(file: File) -> str:
     """The file's text: comments, then the document."""
-    from changes.decide.manifest_text import as_yaml as text
+    from changes.decide.gitops.manifest_text import as_yaml as text
 
     return text(file)
 
@@ -157,7 +157,7 @@ def save_all(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _manifests(results: Results, output: ScanFormat) -> list[File]:
-    from changes.decide.manifests import helm, server_side_apply
+    from changes.decide.gitops.manifests import helm, server_side_apply
 
     recommendations = results.recommendations()
     _say_refused(recommendations)

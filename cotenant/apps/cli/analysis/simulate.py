@@ -303,7 +303,7 @@ def _replayed(
 ) -> list[PeakReplay]:
     """Of the stored history or the synthetic cluster."""
     from cotenant.apps.experiment.world import cell_cluster, history_of
-    from cotenant.apps.pipeline.nodes import POD_SIGNAL
+    from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL
     from cotenant.apps.pipeline.shards.work import workload_totals
     from cotenant.apps.pipeline.stored_history import load
     from cotenant.apps.simulation.peaks.peak_replay import replayed

@@ -105,7 +105,7 @@ def move_service_of(
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.settings.sections.actions import ledger_place
     from scheduler_ext.rebalance.arguments import configured
-    from scheduler_ext.rebalance.emptying_arguments import emptying_configured, with_limits
+    from scheduler_ext.rebalance.emptying.arguments import emptying_configured, with_limits
 
     own = settings.descheduler
     return ClusterMoveService(
@@ -147,7 +147,7 @@ def autopilot_service_of(
 
 def door_of(settings: Settings) -> ClusterAccess:
     """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
-    from changes.cluster_access import by_way
+    from changes.access.cluster_access import by_way
 
     return by_way(hastened(settings.kube), settings.access, kubeconfig_door(settings.kube))
 

@@ -114,7 +114,7 @@ def explain(
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """What a recommendation rests on, and whether somebody has hidden it; the same as `cotenant explain`."""
-    from cotenant.apps.cli.analysis.explain import describe
+    from cotenant.apps.cli.analysis.explain.explain import describe
 
     settings = session_of(ctx).load({"store.url": store}).settings
     recommendations = recommended(settings, cluster, [workload])

@@ -181,7 +181,7 @@ def _context(part: ServedCluster, token: str) -> DashboardContext:
 
 def manifest(*recommendations: Recommendation) -> str:
     """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
-    from changes.decide.manifests import server_side_apply
+    from changes.decide.gitops.manifests import server_side_apply
     from cotenant.apps.cli.analysis.export import as_yaml
 
     return "---\n".join(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotenant.core.settings.sections.descheduler import DeschedulerSettings
     from scheduler_ext.rebalance.arguments import RebalanceArgs
     from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-    from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
+    from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
 
 app = new_app()
 
@@ -120,7 +120,7 @@ def descheduler(
 def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
     from scheduler_ext.rebalance.arguments import arguments_of, configured
-    from scheduler_ext.rebalance.emptying_arguments import with_limits
+    from scheduler_ext.rebalance.emptying.arguments import with_limits
 
     own = settings.descheduler
     arguments = arguments_of(_document(file)) if file else configured(own.configuration)
@@ -129,7 +129,7 @@ def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
 
 def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
     """The same of HighNodeLoad."""
-    from scheduler_ext.rebalance.emptying_arguments import emptying_arguments_of, emptying_configured, with_limits
+    from scheduler_ext.rebalance.emptying.arguments import emptying_arguments_of, emptying_configured, with_limits
 
     own = settings.descheduler
     arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)

@@ -241,7 +241,7 @@ def backtest(
 ) -> None:
     """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
     from cotenant.apps.cli.reservations.rows import BACKTESTS
-    from cotenant.apps.pipeline.nodes import POD_SIGNAL
+    from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL
     from cotenant.apps.pipeline.plans import rehearsal
     from cotenant.apps.pipeline.shards.work import workload_totals
     from cotenant.apps.pipeline.stored_history import load

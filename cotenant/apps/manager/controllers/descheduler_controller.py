@@ -33,8 +33,8 @@ from scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying import decide_emptying
-from scheduler_ext.rebalance.emptying_arguments import EmptyingArgs
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+from scheduler_ext.rebalance.emptying.decide import decide_emptying
 from scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites, writes_of
 from scheduler_ext.rebalance.load import WorkloadOutlook
 from scheduler_ext.rebalance.migration.churn import Churn

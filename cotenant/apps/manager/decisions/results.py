@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadColumns
-from cotenant.apps.pipeline.node_peaks import prod_census
+from cotenant.apps.pipeline.nodes.node_peaks import prod_census
+from cotenant.core.model.colocation.pod_turnover import PodCensus
 from cotenant.core.model.identity import NodeRef, WorkloadRef
-from cotenant.core.model.pod_turnover import PodCensus
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.reservations.plan import Proposal

@@ -21,7 +21,7 @@ from cotenant.apps.pipeline.analysis import (
     WorkloadColumns,
 )
 from cotenant.apps.pipeline.containers import ContainerResults
-from cotenant.apps.pipeline.nodes import POD_SIGNAL, SumsOfPods
+from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, SumsOfPods
 from cotenant.apps.pipeline.plans import Candidates
 from cotenant.apps.pipeline.shards.work import ShardResult
 from cotenant.core.model.identity import ClusterRef, WorkloadRef

@@ -24,8 +24,8 @@ from cotenant.apps.pipeline.analysis import (
     WorkloadColumns,
 )
 from cotenant.apps.pipeline.containers import ContainerResults, joined, judge
-from cotenant.apps.pipeline.node_peaks import running_peaks
-from cotenant.apps.pipeline.nodes import POD_SIGNAL, PartialPodSums, partial_sums
+from cotenant.apps.pipeline.nodes.node_peaks import running_peaks
+from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, PartialPodSums, partial_sums
 from cotenant.apps.pipeline.plans import Candidates
 from cotenant.apps.pipeline.shards import judgements
 from cotenant.apps.pipeline.shards.judgements import Usages

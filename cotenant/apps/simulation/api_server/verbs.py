@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.apps.simulation.api_server import admission
-from cotenant.apps.simulation.api_server.fields import shown
 from cotenant.apps.simulation.api_server.kinds import ApiKind
-from cotenant.apps.simulation.api_server.ownership import (
+from cotenant.apps.simulation.api_server.managed_fields.fields import shown
+from cotenant.apps.simulation.api_server.managed_fields.ownership import (
     FieldConflict,
     FieldManager,
     ManagedWrite,

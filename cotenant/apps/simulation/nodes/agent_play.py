@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cotenant.apps.simulation.nodes.enforced_node import DIALECT, Actor, SecondDemand, SimulatedNode
 from cotenant.core.model.colocation.enforcement import AgentAction, LaneSample
 from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.settings.sections.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
 from enforcer.contract import Observation, StrategyPlan
 from enforcer.decide.changes import Done, KnobWrite, Notes, WriteOutcome
 from enforcer.decide.evictions import EvictionBudget, Rate, admitted

@@ -1,7 +1,7 @@
 """EDGE: the Kubernetes API: authentication, reads and writes.
 
 Identity: `auth`, `access`. Asking: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`.
-Writing: `writes`, `events`, and `lease`, which says who may.
+Writing: `writes`, `events`, and `leader_election`, which says who may.
 
 `connect(settings)` is the entry point. Only `auth` imports the `kubernetes` package, and only to connect: it reads
 kubeconfigs, exec plugins and service accounts. Requests go through http.client, which costs far less memory.
@@ -11,7 +11,7 @@ from cotenant.core.adapters.kube.access import access_review, review
 from cotenant.core.adapters.kube.auth import Access, connect
 from cotenant.core.adapters.kube.client import KubeClient
 from cotenant.core.adapters.kube.events import EventRecorder
-from cotenant.core.adapters.kube.lease import Lease, fresh_identity
+from cotenant.core.adapters.kube.leader_election.lease import Lease, fresh_identity
 from cotenant.core.adapters.kube.series import EventSubject, Regarding
 from cotenant.core.adapters.kube.watch import Mirror
 from cotenant.core.adapters.kube.writes import WriteConnections, Writer, send_all

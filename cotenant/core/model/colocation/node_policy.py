@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta, field
 
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.json_documents.struct_validation import deviations, merged, without_nulls
 from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.struct_validation import deviations, merged, without_nulls
 
 _ACRONYMS: Final = {"qos": "QOS", "iops": "IOPS", "bps": "BPS", "be": "BE"}
 

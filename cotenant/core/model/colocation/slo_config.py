@@ -17,8 +17,15 @@ import msgspec
 from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT, BY_FORECAST
 from cotenant.core.model.colocation.slo_forms import FORMS, SloKey, SloKeyForm
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.json_documents.struct_validation import (
+    Deviation,
+    below,
+    deviations,
+    meant,
+    merged,
+    without_nulls,
+)
 from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.struct_validation import Deviation, below, deviations, meant, merged, without_nulls
 from cotenant.core.model.text import shown
 
 _PROFILE: Final = ("name", "nodeSelector")

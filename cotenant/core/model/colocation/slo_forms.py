@@ -25,7 +25,7 @@ from cotenant.core.model.colocation.node_policy import (
     System,
     Thresholds,
 )
-from cotenant.core.model.struct_validation import Deviation
+from cotenant.core.model.json_documents.struct_validation import Deviation
 
 
 class SloKey(StrEnum):

@@ -1,0 +1,1 @@
+"""Access to the cluster with the rights of the person who asks, and which features these rights allow."""

@@ -1,0 +1,1 @@
+"""Recommendations as files for a GitOps repository: manifests for kustomize and Helm, and bundles of them. Pure."""

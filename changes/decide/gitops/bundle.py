@@ -1,0 +1,150 @@
+"""A bundle: files for a GitOps repository, and the text of the pull request with the numbers behind each of them. Pure.
+
+What cannot be written for a workload is named in the text with the reason, never left out silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from changes.decide.gitops.manifest_text import as_yaml
+from changes.decide.gitops.manifests import helm, kustomize, server_side_apply
+from changes.decide.patches import by_workload, changes, file_refusal, kubectl_command
+from changes.decide.rule import Guardrail
+from cotenant.core.model.changes.service import BundleForm
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.quantity import human_bytes
+from cotenant.core.model.reasons import SENTENCES
+from cotenant.core.model.recommendation import Recommendation, Value
+from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
+from cotenant.core.settings.sections.recommender import PatchSettings
+
+PULL_REQUEST: Final = "PULL_REQUEST.md"
+COMMANDS: Final = "commands.sh"
+_MARKS: Final = re.compile(r"([\\`*_\[\]<>|#])")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedWorkload:
+    """A workload's recommendations with what guardrails say now; rules are empty where the cluster was not asked."""
+
+    workload: WorkloadRef
+    recommendations: tuple[Recommendation, ...]
+    rules: tuple[Guardrail, ...] = ()
+    error: str = ""
+
+
+def bundle(
+    judged_workloads: Sequence[JudgedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
+) -> dict[str, str]:
+    """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
+    every = [r for one in judged_workloads for r in one.recommendations]
+    files = _files(every, form, settings)
+    return {**files, PULL_REQUEST: "\n".join(_text(judged_workloads, form, sorted(files), currency)) + "\n"}
+
+
+def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
+    if form is BundleForm.KUBECTL:
+        lines = [line for own in by_workload(recommendations).values() if (line := kubectl_command(*own))]
+        return {COMMANDS: "".join(f"{line}\n" for line in lines)} if lines else {}
+    files = {
+        BundleForm.KUSTOMIZE: lambda: kustomize(recommendations),
+        BundleForm.HELM: lambda: helm(recommendations, settings),
+        BundleForm.SSA: lambda: server_side_apply(recommendations),
+    }[form]()
+    return {file.path: as_yaml(file) for file in files}
+
+
+def _text(
+    judged_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
+) -> Iterator[str]:
+    cpu, memory, money = _freed(r for one in judged_workloads for r in one.recommendations)
+    count = sum(bool(one.recommendations) for one in judged_workloads)
+    yield f"# Requests and limits of {count} workloads, as they are used"
+    yield ""
+    yield f"Requested less, over all replicas: {cpu / MILLICORES_PER_CORE:.2f} cores, {human_bytes(memory)}."
+    if money is not None:
+        yield f"Worth about {money:,.2f} {currency} a month once nodes are given back.".replace("  ", " ")
+    yield ""
+    yield f"Written as {form}: {', '.join(f'`{path}`' for path in paths) or 'nothing could be written'}."
+    for one in judged_workloads:
+        yield ""
+        yield f"## {_plain(str(one.workload))}"
+        yield ""
+        yield from _workload(one)
+
+
+def _workload(one: JudgedWorkload) -> Iterator[str]:
+    if not one.recommendations:
+        yield f"Left out: {_plain(one.error)}."
+        return
+    if one.error:
+        yield f"Not checked against the cluster: {_plain(one.error)}."
+        yield ""
+    yield "| container | field | now | new | highest seen | why |"
+    yield "|---|---|---|---|---|---|"
+    for recommendation in one.recommendations:
+        for value in recommendation.values:
+            if changes(value):
+                yield _row(recommendation, value)
+        if gpu := recommendation.gpu:
+            yield f"| {_plain(recommendation.container.container)} | GPUs | {gpu.now} | {gpu.share} | | oversized-gpu |"
+    for recommendation in one.recommendations:
+        if why := file_refusal(recommendation):
+            yield ""
+            yield f"Not in the files: {_plain(recommendation.container.container)}: {_plain(why)}."
+    cpu, memory, money = _freed(one.recommendations)
+    yield ""
+    worth = "" if money is None else f", {money:,.2f} a month"
+    yield f"Requested less: {cpu / MILLICORES_PER_CORE:.2f} cores, {human_bytes(memory)}{worth}."
+    if one.rules:
+        yield ""
+        yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in one.rules)
+
+
+def _row(recommendation: Recommendation, value: Value) -> str:
+    highest = value.inputs.get("observed_max")
+    observed_max = _amount(value.resource, int(highest)) if isinstance(highest, int | float) else "not known"
+    why = SENTENCES.get(value.reason, value.reason.value)
+    days = float(value.inputs.get("days", recommendation.window_seconds / 86_400))
+    cells = [
+        _plain(recommendation.container.container),
+        f"{value.resource} {value.field}",
+        _amount(value.resource, value.now),
+        _amount(value.resource, value.amount),
+        observed_max,
+        f"{_plain(why)} ({days:.0f} days of history)",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _freed(recommendations: Iterable[Recommendation]) -> tuple[int, int, float | None]:
+    """Millicores, bytes and money a month, over all replicas; money is None where nothing is priced."""
+    freed: dict[Resource, int] = dict.fromkeys(Resource, 0)
+    money: float | None = None
+    for one in recommendations:
+        for value in one.values:
+            if value.field == "request" and changes(value) and value.change is not None:
+                freed[value.resource] -= one.replicas * value.change
+        if one.monthly_saving is not None:
+            money = (money or 0.0) + one.monthly_saving
+    return freed[Resource.CPU], freed[Resource.MEMORY], money
+
+
+def _amount(resource: Resource, amount: int | None) -> str:
+    if amount is None:
+        return "not set"
+    return f"{amount / MILLICORES_PER_CORE:g} cores" if resource is Resource.CPU else human_bytes(amount)
+
+
+def _plain(text: str) -> str:
+    """Text that is no Markdown and stays in its line, whatever the cluster's names hold."""
+    return _MARKS.sub(r"\\\1", " ".join(text.split()))
+
+
+def summary(files: Mapping[str, str]) -> dict[str, int]:
+    """Path -> length, for the audit row."""
+    return {path: len(text) for path, text in files.items()}

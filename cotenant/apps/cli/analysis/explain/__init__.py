@@ -1,0 +1,1 @@
+"""`cotenant explain`: why a recommendation says what it says, and where a node's numbers come from."""

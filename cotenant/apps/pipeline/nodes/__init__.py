@@ -1,0 +1,1 @@
+"""What an analysis says of nodes: reclaimable capacity, calibrated peaks, their history, and explanations."""

@@ -1,0 +1,1 @@
+"""JSON documents: checked against a struct, and compared with one another. Pure."""

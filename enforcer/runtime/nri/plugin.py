@@ -1,0 +1,279 @@
+"""EDGE: the NRI plugin, a thread of the node agent that the runtime asks before it makes or changes a container.
+
+    connect -> RegisterPlugin -> the runtime calls: Configure, Synchronize (all that runs), then one call an event
+
+It only ever answers: no call of ours changes a container (an UpdateContainers of our own accord can deadlock the
+runtime, containerd issue 13733). It never answers with an error, which would keep a container from starting: what
+fails or is late is logged, counted and answered with "no change". After a lost connection it comes back by itself, and
+the Synchronize that follows puts right what was created meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import structlog
+
+from cotenant.core.settings.sections.node.runtime import RuntimeSettings
+from enforcer.runtime.bounded import Bounded, Late
+from enforcer.runtime.facts import Decide
+from enforcer.runtime.messages import nri
+from enforcer.runtime.messages import ttrpc as body
+from enforcer.runtime.nri import answers, ttrpc
+
+NAME: Final = "cotenant"
+RUNTIME_SERVICE: Final = "nri.pkg.api.v1alpha1.Runtime"
+PLUGIN_SERVICE: Final = "nri.pkg.api.v1alpha1.Plugin"
+FIRST_RETRY_SECONDS: Final = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+class NriEventType(IntEnum):
+    """The runtime's events that we ask for, by their number in NRI; SYNCHRONIZE, which always comes, is our own."""
+
+    SYNCHRONIZE = 0
+    RUN_POD_SANDBOX = 1
+    REMOVE_POD_SANDBOX = 3
+    CREATE_CONTAINER = 4
+    POST_START_CONTAINER = 7
+    UPDATE_CONTAINER = 8
+    REMOVE_CONTAINER = 11
+
+
+SUBSCRIBED: Final = sum(1 << (event - 1) for event in NriEventType if event)
+_TOLD: Final = {
+    "RunPodSandbox": NriEventType.RUN_POD_SANDBOX,
+    "RemovePodSandbox": NriEventType.REMOVE_POD_SANDBOX,
+    "PostStartContainer": NriEventType.POST_START_CONTAINER,
+    "RemoveContainer": NriEventType.REMOVE_CONTAINER,
+}
+"""Methods of NRI 0.12 and later, one an event; older runtimes tell the same by StateChange."""
+
+
+@dataclass(frozen=True, slots=True)
+class NriEvent:
+    """What happened on the node: a reason to look again before the next tick. Ids as the runtime's."""
+
+    event: NriEventType
+    pod_uid: str = ""
+    container_id: str = ""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the start; for metrics and for people."""
+
+    registrations: int = 0
+    answers: int = 0
+    adjusted: int = 0
+    late: int = 0
+    failed: int = 0
+
+
+class NriPlugin:
+    """`start()` a thread that keeps the plugin registered until `stop()`; neither raises because of the runtime."""
+
+    def __init__(
+        self, settings: RuntimeSettings, decide: Decide, on_event: Callable[[NriEvent], None] = lambda _: None
+    ) -> None:
+        self.settings = settings
+        self.decide = decide
+        self.counters = Counters()
+        self.state = "not started"
+        """One line for people: registered, or why not."""
+        self.bounded = Bounded(settings.nri_answer_seconds)
+        self._on_event = on_event
+        self._stopping = threading.Event()
+        self._session: _Session | None = None
+        self._thread = threading.Thread(target=self._run, name="nri-plugin", daemon=True)
+
+    @property
+    def registered(self) -> bool:
+        """Whether the runtime asks us now."""
+        session = self._session
+        return session is not None and session.synchronized
+
+    def start(self) -> None:
+        """Begin; returns at once, also when there is no socket yet."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the runtime, which goes on without us; waits for the thread."""
+        self._stopping.set()
+        if self._session is not None:
+            self._session.close()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def tell(self, event: NriEvent) -> None:
+        """Pass an event on; whatever the listener does, the runtime goes on."""
+        try:
+            self._on_event(event)
+        except Exception as error:  # noqa: BLE001 - theirs
+            self.counters.failed += 1
+            log.error("a listener to runtime events failed", runtime_event=event.event.name, reason=repr(error))
+
+    def _run(self) -> None:
+        wait = FIRST_RETRY_SECONDS
+        while not self._stopping.is_set():
+            before = self.counters.registrations
+            try:
+                self._serve()
+            except Exception as error:  # noqa: BLE001 - any fault ends in a new connection, none ends the thread
+                self._note(f"no connection to {self.settings.nri_socket}: {error or type(error).__name__}")
+            finally:
+                self._session = None
+            if self.counters.registrations > before:
+                wait = FIRST_RETRY_SECONDS
+            self._stopping.wait(wait)
+            wait = min(2 * wait, self.settings.nri_retry_seconds)
+        self.state = "stopped"
+
+    def _serve(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(self.settings.nri_register_seconds)
+            connection.connect(self.settings.nri_socket)
+            self._session = session = _Session(self, connection)
+            if not self._stopping.is_set():
+                session.serve()
+
+    def _note(self, state: str) -> None:
+        if state != self.state and not self._stopping.is_set():
+            log.info("NRI plugin is not registered", state=state)
+        self.state = state
+
+
+class _Session:
+    """One connection, from registration to its end."""
+
+    def __init__(self, plugin: NriPlugin, connection: socket.socket) -> None:
+        self.plugin = plugin
+        self.synchronized = False
+        self._connection = connection
+        self._trunk = ttrpc.Trunk()
+        self._accepted = False
+        self._pods: list[Any] = []
+        self._containers: list[Any] = []
+        self._happened: list[NriEvent] = []
+        self._methods: dict[str, Callable[[bytes], Any]] = {
+            "Configure": self._configure,
+            "Synchronize": self._synchronize,
+            "CreateContainer": self._create,
+            "UpdateContainer": self._update,
+            "StateChange": self._state_change,
+            "Shutdown": lambda _: None,
+            **{name: self._listener(event) for name, event in _TOLD.items()},
+        }
+
+    def close(self) -> None:
+        """End `serve` from another thread."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def serve(self) -> None:
+        """Register, then answer until the connection ends; ConnectionError, TimeoutError, OSError."""
+        settings = self.plugin.settings
+        registration = nri.RegisterPluginRequest(name=NAME, index=settings.nri_index).SerializeToString()
+        deadline = time.monotonic() + settings.nri_register_seconds
+        call = ttrpc.request(1, RUNTIME_SERVICE, "RegisterPlugin", registration)
+        self._connection.sendall(ttrpc.frames(ttrpc.RUNTIME_CONNECTION, call))
+        while True:
+            self._connection.settimeout(None if self._accepted else max(deadline - time.monotonic(), 0.001))
+            data = self._connection.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the runtime closed the connection")
+            for connection, message in self._trunk.feed(data):
+                self._take(connection, message)
+
+    def _take(self, connection: int, message: ttrpc.Message) -> None:
+        if connection == ttrpc.PLUGIN_CONNECTION and message.type == ttrpc.REQUEST:
+            answer = self._answer(message)
+            self._connection.sendall(ttrpc.frames(connection, answer))
+            self._after()
+        elif connection == ttrpc.RUNTIME_CONNECTION and message.type == ttrpc.RESPONSE:
+            response = body.Response.FromString(message.body)
+            if response.status.code != ttrpc.OK:
+                raise ConnectionError(f"the runtime refused the plugin: {response.status.message}")
+            self._accepted = True
+            self.plugin.counters.registrations += 1
+            self.plugin.state = f"registered at {self.plugin.settings.nri_socket}"
+            log.info("NRI plugin is registered", socket=self.plugin.settings.nri_socket)
+
+    def _answer(self, message: ttrpc.Message) -> ttrpc.Message:
+        call = body.Request.FromString(message.body)
+        method = self._methods.get(call.method) if call.service == PLUGIN_SERVICE else None
+        if method is None:
+            return ttrpc.response(message.stream, code=ttrpc.UNIMPLEMENTED, text=f"no method {call.method}")
+        counters = self.plugin.counters
+        counters.answers += 1
+        try:
+            answer = method(call.payload)
+        except Late as late:
+            counters.late += 1
+            log.warning("a container starts unchanged", method=call.method, reason=str(late))
+        except Exception as error:  # noqa: BLE001 - an error of ours must not keep a container from starting
+            counters.failed += 1
+            log.error("a container starts unchanged", method=call.method, reason=repr(error))
+        else:
+            return ttrpc.response(message.stream, answer.SerializeToString() if answer is not None else b"")
+        return ttrpc.response(message.stream)
+
+    def _after(self) -> None:
+        """Tell what happened when the runtime no longer waits for us."""
+        happened, self._happened = self._happened, []
+        for event in happened:
+            self.plugin.tell(event)
+
+    def _configure(self, payload: bytes) -> Any:
+        request = nri.ConfigureRequest.FromString(payload)
+        log.info("NRI plugin is configured", runtime=request.runtime, version=request.version)
+        return nri.ConfigureResponse(events=SUBSCRIBED)
+
+    def _synchronize(self, payload: bytes) -> Any:
+        part = nri.SynchronizeRequest.FromString(payload)
+        self._pods.extend(part.pods)
+        self._containers.extend(part.containers)
+        if part.more:
+            return nri.SynchronizeResponse(more=True)
+        pods, self._pods = self._pods, []
+        containers, self._containers = self._containers, []
+        self.synchronized = True
+        self._happened.append(NriEvent(NriEventType.SYNCHRONIZE))
+        decide = self.plugin.decide
+        answer = self.plugin.bounded.call(lambda: answers.synchronized(pods, containers, decide))
+        self.plugin.counters.adjusted += len(answer.updates)
+        return answer
+
+    def _create(self, payload: bytes) -> Any:
+        return self._decided(payload, NriEventType.CREATE_CONTAINER, answers.created)
+
+    def _update(self, payload: bytes) -> Any:
+        return self._decided(payload, NriEventType.UPDATE_CONTAINER, answers.updated)
+
+    def _decided(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
+        request = nri.ContainerRequest.FromString(payload)
+        self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
+        decide = self.plugin.decide
+        response = self.plugin.bounded.call(lambda: answer(request, decide))
+        self.plugin.counters.adjusted += bool(response.ByteSize())
+        return response
+
+    def _state_change(self, payload: bytes) -> None:
+        change = nri.StateChange.FromString(payload)
+        if change.event in set(NriEventType):
+            self._happened.append(NriEvent(NriEventType(change.event), change.pod.uid, change.container.id))
+
+    def _listener(self, event: NriEventType) -> Callable[[bytes], None]:
+        def heard(payload: bytes) -> None:
+            request = nri.ContainerRequest.FromString(payload)
+            self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
+
+        return heard

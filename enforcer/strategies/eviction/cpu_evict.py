@@ -1,0 +1,155 @@
+"""When best effort has so little CPU that it had better run elsewhere, and when pods leave a node that is too full.
+
+BECPUEvict (satisfaction), over a window of cpuEvictTimeWindowSeconds with at least a third of it seen:
+
+    limit   = what best effort can get; request = batch-cpu of BE pods; satisfaction = limit / request
+    fires   : limit < 1 core or use / limit >= cpuEvictBEUsageThresholdPercent (90), and satisfaction <= lower %
+    release = request * upper % - limit; both of the window's means and of now, the smaller one counts
+    order   : priority ascending, then use / request descending
+
+The limit, by evictByRealLimit, is the smallest of the tier's CPUs, its quota, and what the others leave of the machine
+(the last one is ours: a tier of the smallest weight is starved without any limit); by evictByAllocatable the node's
+batch-cpu. CPUEvict and CPUAllocatableEvict are `fullness`. Without today's figures nothing fires.
+Source: Koordinator's koordlet, `cpuevict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.allocation.cpu_lists import parse_cpus
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
+from enforcer.contract import Knob, Observation, Verdict
+from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.strategies.eviction.victims import (
+    Candidate,
+    Task,
+    TaskName,
+    best_effort_only,
+    candidate,
+    priority_value,
+)
+from enforcer.strategies.suppression.suppress_target import demand
+
+DEFAULT_USAGE_PERCENT: Final = 90
+LARGEST_WINDOW_SAMPLES: Final = 3600
+LARGEST_LOWER_PERCENT: Final = 60
+BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Best effort's CPU in one tick that lasted `seconds`; millicores."""
+
+    at_seconds: float
+    seconds: float
+    usage: int
+    limit: int
+    request: int
+
+
+def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sample]) -> tuple[Sample, ...]:
+    """The samples of the policy's window, this tick's included when there are figures."""
+    span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
+    recent = [s for s in before if 0 <= observation.at_seconds - s.at_seconds < span]
+    now = _sample(observation, thresholds)
+    return tuple((*recent, now) if now is not None else recent)[-LARGEST_WINDOW_SAMPLES:]
+
+
+def satisfaction(
+    observation: Observation, thresholds: Thresholds, samples: Sequence[Sample]
+) -> tuple[Task | None, tuple[Verdict, ...]]:
+    """The task when best effort starves past its satisfaction; a verdict when the policy's bounds make no sense."""
+    lower = thresholds.cpu_evict_be_satisfaction_lower_percent
+    upper = thresholds.cpu_evict_be_satisfaction_upper_percent
+    if not thresholds.enable or lower is None or upper is None:
+        return None, ()
+    if not (0 < lower <= LARGEST_LOWER_PERCENT and lower < upper < 100):
+        text = (
+            f"satisfaction bounds {lower} % and {upper} % are not 0 < lower <= 60 and lower < upper < 100: no eviction"
+        )
+        return None, (Verdict(observation.node.name, "EvictionBoundsInvalid", text, warning=True),)
+    span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
+    if not samples or samples[-1].at_seconds != observation.at_seconds or sum(s.seconds for s in samples) * 3 < span:
+        return None, ()
+    mean = _mean(samples)
+    amount = min(_release(sample, thresholds, lower, upper) for sample in (mean, samples[-1]))
+    return (_task(observation, amount, mean) if amount > 0 else None), ()
+
+
+def _release(sample: Sample, thresholds: Thresholds, lower: int, upper: int) -> int:
+    """Millicores of requests that shall leave; 0 when it does not fire."""
+    threshold = thresholds.cpu_evict_be_usage_threshold_percent
+    percent = DEFAULT_USAGE_PERCENT if threshold is None else threshold
+    high = sample.limit < MILLICORES_PER_CORE or sample.usage * 100 >= sample.limit * percent
+    if sample.request <= 0 or not high or sample.limit * 100 > sample.request * lower:
+        return 0
+    return sample.request * upper // 100 - sample.limit
+
+
+def _task(observation: Observation, amount: int, mean: Sample) -> Task:
+    pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
+    ordered = sorted((c for c in pods if c.uses.get(Resource.CPU) is not None), key=_order)
+    why = f"best effort can use {mean.limit} m of the {mean.request} m it asked for, and uses {mean.usage} m"
+    return Task(TaskName.BE_CPU, Resource.CPU, amount, why, ordered, _request, best_effort_only)
+
+
+def _order(one: Candidate) -> tuple[int, float, str]:
+    return priority_value(one.pod), -one.use(Resource.CPU) / max(_request(one), 1), one.pod.key
+
+
+def _request(one: Candidate) -> int:
+    return one.requests[Resource.CPU]
+
+
+def _mean(samples: Sequence[Sample]) -> Sample:
+    """Means cut off to whole millicores."""
+    last, n = samples[-1], len(samples)
+    usage, limit, request = (sum(getattr(s, name) for s in samples) // n for name in ("usage", "limit", "request"))
+    return Sample(last.at_seconds, last.seconds, usage, limit, request)
+
+
+def _sample(observation: Observation, thresholds: Thresholds) -> Sample | None:
+    """Best effort's use, limit and request in millicores over this tick; None while one of them is not known.
+
+    The limit is what best effort may use now, or under the policy evictByAllocatable the node's batch-cpu.
+    """
+    use = demand(observation)
+    if use is None:
+        return None
+    by_allocatable = thresholds.cpu_evict_policy == "evictByAllocatable"
+    limit = (
+        observation.node.allocatable.get(BATCH_CPU)
+        if by_allocatable
+        else real_limit(observation, use.capacity - use.online)
+    )
+    if limit is None:
+        return None
+    pods = [
+        candidate(p) for p in observation.pods if best_effort_only(p.spec) and p.spec.phase in ("Running", "Pending")
+    ]
+    usage, request = sum(p.use(Resource.CPU) for p in pods), sum(_request(p) for p in pods)
+    return Sample(observation.at_seconds, observation.elapsed_seconds, usage, limit, request)
+
+
+def real_limit(observation: Observation, left_millicores: int) -> int:
+    """Millicores that best effort can get: by its CPUs, its quota, and what the others leave."""
+    tier = observation.best_effort_root
+    knobs = tier.knobs if tier is not None else {}
+    bounds = [max(left_millicores, 0)]
+    quota, cpus = knobs.get(Knob.CPU_QUOTA), knobs.get(Knob.CPUSET_CPUS)
+    if isinstance(quota, int) and quota > 0:
+        bounds.append(quota // MICROSECONDS_PER_MILLICORE)
+    try:
+        count = len(parse_cpus(str(cpus))) if cpus else 0
+    except UsageError:
+        count = 0
+    if count:
+        bounds.append(MILLICORES_PER_CORE * count)
+    return min(bounds)

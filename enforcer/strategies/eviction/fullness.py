@@ -1,0 +1,134 @@
+"""Pods leave a node that uses too much, or whose mid or batch requests outgrew what there is. Pure; CPU and memory.
+
+    CPUEvict, MemoryEvict        : use % (cut off) >= threshold; release = capacity * (use % - lower %) / 100
+    ...AllocatableEvict          : requested / allocatable of mid or of batch > threshold %;
+                                   release = requested - lower % * allocatable; allocatable 0 counts as 1
+    candidates                   : label eviction-enabled "true", priority <= the policy's threshold for it
+    order                        : eviction-priority, priority, sub-priority ascending; then use (request) descending
+
+An unset lower bound is the threshold - 2, for allocatable 100 (or the threshold, when that is less). Without the
+threshold, or without the priority up to which pods may be taken, a task is off. A class that the node does not offer at
+all (the manager withdraws mid and batch when it has no fresh metrics) is not one with nothing left: nobody is evicted.
+Source: Koordinator's koordlet, `cpuevict` and `memoryevict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.core.model.kubernetes.qos import PriorityClass
+from cotenant.core.model.resource import Resource
+from enforcer.contract import Observation, PodSpec, Verdict
+from enforcer.strategies.eviction.victims import BANDS, Candidate, Task, TaskName, candidate, opted_in, rank
+
+LOWER_GAP_PERCENT: Final = 2
+ALLOCATABLE_LOWER_PERCENT: Final = 100
+_BY_USE: Final = {Resource.CPU: TaskName.CPU, Resource.MEMORY: TaskName.MEMORY}
+_BY_ALLOCATABLE: Final = {Resource.CPU: TaskName.CPU_ALLOCATABLE, Resource.MEMORY: TaskName.MEMORY_ALLOCATABLE}
+
+
+def used(observation: Observation, resource: Resource) -> tuple[int | None, int]:
+    """What is used of the machine, and all of it; None without a figure."""
+    node = observation.node
+    if resource is Resource.CPU:
+        return (None if node.cpu.millicores is None else int(node.cpu.millicores)), node.cpu_millicores
+    return (node.memory_total_bytes - node.memory_available_bytes or None), node.memory_total_bytes
+
+
+def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
+    """Amount in the resource's unit (0 = below the threshold), and the percentage of use.
+
+    The lower bound must be below the threshold; otherwise the threshold - 2 stands in.
+    """
+    amount, capacity = used(observation, resource)
+    if amount is None or capacity <= 0:
+        return 0, 0
+    percent = amount * 100 // capacity
+    bound = threshold - LOWER_GAP_PERCENT if lower is None or lower >= threshold else lower
+    return (capacity * max(percent - max(bound, 0), 0) // 100 if percent >= threshold else 0), percent
+
+
+def by_use(observation: Observation, thresholds: Thresholds, resource: Resource) -> Task | None:
+    """The task of a node that uses too much; None when it is off or not needed."""
+    highest = thresholds.evict_enabled_priority_threshold
+    threshold, lower = use_bounds(thresholds, resource)
+    if not thresholds.enable or threshold is None or highest is None:
+        return None
+    amount, percent = to_release(observation, resource, threshold, lower)
+    if amount <= 0:
+        return None
+    pods = [candidate(p) for p in observation.pods if opted_in(p.spec, highest)]
+    with_figures = (c for c in pods if c.uses.get(resource) is not None)
+    ordered = sorted(with_figures, key=lambda c: (*rank(c.pod), -c.use(resource), c.pod.key))
+    why = f"{percent} % of the node's {resource} is used, {threshold} % allowed"
+    return Task(_BY_USE[resource], resource, amount, why, ordered, partial(_use, resource))
+
+
+def use_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
+    """Threshold and lower bound of use, percent."""
+    if resource is Resource.CPU:
+        return thresholds.cpu_evict_threshold_percent, thresholds.cpu_evict_lower_percent
+    return thresholds.memory_evict_threshold_percent, thresholds.memory_evict_lower_percent
+
+
+def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
+    """One task for each of mid and batch whose requests exceed the threshold's share of the node's allocatable.
+
+    The amount (millicores or bytes) brings requests down to the lower bound. Requests of all its pods count; only those
+    that opted in are candidates. A class that the node does not offer now makes no task (see `withdrawn`).
+    """
+    highest = thresholds.allocatable_evict_priority_threshold
+    threshold, lower = allocatable_bounds(thresholds, resource)
+    if not thresholds.enable or threshold is None or highest is None:
+        return
+    bound = min(ALLOCATABLE_LOWER_PERCENT if lower is None else lower, threshold)
+    for cls, band in BANDS.items():
+        allocatable = observation.node.allocatable.get(EXTENDED_RESOURCES[band, resource])
+        if allocatable is None:
+            continue
+        offered = max(allocatable, 1)
+        pods = [candidate(p) for p in observation.pods if _of(cls, p.spec) and p.spec.phase in ("Running", "Pending")]
+        requested = sum(c.requests[resource] for c in pods)
+        amount = requested - bound * offered // 100
+        if requested * 100 > threshold * offered and amount > 0:
+            mine = [c for c in pods if opted_in(c.pod, highest)]
+            ordered = sorted(mine, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
+            why = f"{cls} requests are {requested * 100 // offered} % of what the node has, {threshold} % allowed"
+            measure = partial(_request, resource)
+            yield Task(_BY_ALLOCATABLE[resource], resource, amount, why, ordered, measure, partial(_of, cls))
+
+
+def allocatable_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
+    """Threshold and lower bound of requests, percent of allocatable."""
+    if resource is Resource.CPU:
+        return thresholds.cpu_allocatable_evict_threshold_percent, thresholds.cpu_allocatable_evict_lower_percent
+    return thresholds.memory_allocatable_evict_threshold_percent, thresholds.memory_allocatable_evict_lower_percent
+
+
+def withdrawn(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
+    """Classes that pods hold and the node does not offer, where that would count."""
+    for resource in Resource:
+        if not thresholds.enable or allocatable_bounds(thresholds, resource)[0] is None:
+            continue
+        for cls, band in BANDS.items():
+            name = EXTENDED_RESOURCES[band, resource]
+            requested = any(_of(cls, p.spec) and candidate(p).requests[resource] for p in observation.pods)
+            if requested and name not in observation.node.allocatable:
+                text = f"pods hold {name}, which the node does not offer now: nobody is evicted for it"
+                yield Verdict(observation.node.name, "ClassWithdrawn", text)
+
+
+def _of(cls: PriorityClass, pod: PodSpec) -> bool:
+    return pod.effective_priority is cls
+
+
+def _use(resource: Resource, one: Candidate) -> int:
+    return one.use(resource)
+
+
+def _request(resource: Resource, one: Candidate) -> int:
+    return one.requests[resource]

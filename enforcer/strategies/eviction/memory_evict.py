@@ -1,0 +1,70 @@
+"""Best effort leaves before the node runs out of memory.
+
+    BEMemoryEvict : use * 100 // capacity >= memoryEvictThresholdPercent (70)
+    release       = capacity * (use % - lower %) / 100, lower = threshold - 2 unless set
+    order         : pods labelled BE; priority ascending, resident memory descending, name descending
+
+MemoryEvict and MemoryAllocatableEvict are `fullness`. An emergency does not wait for the cool-down: less than
+`memory_emergency_percent` is available, or all of it would be gone within the cool-down at the speed of this tick, in
+use over the threshold. The kernel would then choose a victim, and does not know whom batch pods are there for.
+Use is what the kernel does not count as available (MemAvailable), so that page cache is no use.
+Source: Koordinator's koordlet, `memoryevict`; the emergency is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotenant.core.model.colocation.node_policy import Thresholds
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
+from enforcer.contract import Observation
+from enforcer.strategies.eviction.fullness import to_release, use_bounds
+from enforcer.strategies.eviction.victims import Candidate, Task, TaskName, best_effort_only, candidate, priority_value
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrend:
+    """What was available in the tick before; None = no tick before."""
+
+    available_bytes: int | None = None
+
+
+def best_effort_memory(
+    observation: Observation, thresholds: Thresholds, trend: MemoryTrend, settings: BestEffortSettings
+) -> tuple[Task | None, MemoryTrend]:
+    """The task, None when there is enough memory; and what to remember."""
+    after = MemoryTrend(observation.node.memory_available_bytes)
+    threshold, lower = use_bounds(thresholds, Resource.MEMORY)
+    if not thresholds.enable or threshold is None or observation.node.memory_total_bytes <= 0:
+        return None, after
+    amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)
+    short = _short_of(observation, settings)
+    urgent = short > 0 or (amount > 0 and _runs_out(observation, trend, settings))
+    amount = max(amount, short)
+    if amount <= 0:
+        return None, after
+    pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
+    by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
+    ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
+    why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
+    return Task(TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, _memory, urgent=urgent), after
+
+
+def _short_of(observation: Observation, settings: BestEffortSettings) -> int:
+    """Bytes that are missing to what shall always be available."""
+    least = observation.node.memory_total_bytes * settings.memory_emergency_percent // 100
+    return max(least - observation.node.memory_available_bytes, 0)
+
+
+def _runs_out(observation: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
+    """Whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
+    available = observation.node.memory_available_bytes
+    if trend.available_bytes is None or observation.elapsed_seconds <= 0:
+        return False
+    falls = (trend.available_bytes - available) / observation.elapsed_seconds
+    return falls > 0 and available <= falls * settings.memory_cooldown_seconds
+
+
+def _memory(one: Candidate) -> int:
+    return one.use(Resource.MEMORY)

@@ -1,0 +1,249 @@
+"""Who is evicted, for how much, and in which order: what CPU and memory evictions have in common. Pure.
+
+A task names an amount to release, its candidates in order, and in which measure a pod counts. Tasks share credits: what
+leaves already, what an earlier task chose, and what a task chooses itself, all count; a task stops as soon as its
+amount is covered, and never chooses a pod that frees nothing of it. After an eviction for CPU or for memory no new one
+is chosen for that resource until its cool-down is over. A pod whose eviction was requested counts as leaving for
+`pending_seconds`; if it is still there then, it is passed over for as long again, so that a pod which cannot leave (a
+disruption budget) does not stand in the way. While its task is there and may still take it, a chosen pod is named in
+every tick.
+
+Never candidates: pods that leave or ended, made from a file on the node, of a DaemonSet (it would be back at once),
+that reserve capacity, or with `koordinator.sh/eviction-enabled: "false"`. Tasks outside best effort take only pods with
+that label "true". `koordinator.sh/eviction-policy` limits which tasks may take a pod; unreadable, none may.
+Order by `koordinator.sh/eviction-priority` (missing or bad = 0), priority, sub-priority: Koordinator's koordlet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from cotenant.core.model.allocation.cpu_annotations import NO_JSON
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
+from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.core.model.resource import Resource
+from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
+from enforcer.contract import Evict, Observation, PodReading, PodSpec
+
+EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
+EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"
+EVICTION_PRIORITY_ANNOTATION: Final = "koordinator.sh/eviction-priority"
+DEFAULT_PRIORITIES: Final = {
+    PriorityClass.PROD: 9500,
+    PriorityClass.MID: 7500,
+    PriorityClass.BATCH: 5500,
+    PriorityClass.FREE: 3500,
+    PriorityClass.NONE: 0,
+}
+"""Of a pod whose class alone is known."""
+BANDS: Final = {PriorityClass.MID: Band.MID, PriorityClass.BATCH: Band.BATCH}
+
+
+class TaskName(StrEnum):
+    """As the annotation eviction-policy names them; the last one is ours."""
+
+    BE_CPU = "BECPUEvict"
+    CPU = "CPUEvict"
+    CPU_ALLOCATABLE = "CPUAllocatableEvict"
+    BE_MEMORY = "BEMemoryEvict"
+    MEMORY = "MemoryEvict"
+    MEMORY_ALLOCATABLE = "MemoryAllocatableEvict"
+    INTERFERENCE = "Interference"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod with what it would free, in millicores and bytes; uses are None without a figure.
+
+    Memory is what is resident (anonymous), because page cache is available without an eviction; where that is not
+    measured, the working set. requests: of its class' own resources (batch-cpu, mid-memory ...), 0 for classes that
+    have none.
+    """
+
+    pod: PodSpec
+    uses: Mapping[Resource, int | None]
+    requests: Mapping[Resource, int]
+
+    def use(self, resource: Resource) -> int:
+        """0 without a figure."""
+        return self.uses.get(resource) or 0
+
+
+Measure = Callable[[Candidate], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Release `amount` of what `measure` gives; counts: whether a leaving pod frees something of it at all."""
+
+    name: TaskName
+    resource: Resource
+    amount: int
+    why: str
+    candidates: Sequence[Candidate]
+    measure: Measure
+    counts: Callable[[PodSpec], bool] = lambda _: True
+    urgent: bool = False
+    """Does not wait for the cool-down, nor, where the settings say so, for the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedEviction:
+    """A pod whose eviction was requested: by which task and when (monotonic seconds)."""
+
+    eviction: Evict
+    task: TaskName
+    at_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Earlier choices: pods whose eviction was requested, and the time of the last one by resource."""
+
+    told: tuple[RequestedEviction, ...] = ()
+    last_seconds: Mapping[Resource, float] = field(default_factory=dict)
+
+
+def candidate(pod: PodReading) -> Candidate:
+    """Measured use and requested reclaimed capacity of a pod, by resource: millicores and bytes.
+
+    Use is None where it is not measured. Memory counts anonymous pages, which an eviction frees; where they
+    are not known the working set stands in.
+    """
+    cpu = pod.group.cpu.millicores if pod.group else None
+    read = pod.group.memory if pod.group else None
+    memory = None if read is None else read.anon or read.working_set
+    uses = {Resource.CPU: None if cpu is None else max(int(cpu), 0), Resource.MEMORY: memory}
+    return Candidate(pod.spec, uses, {r: requested(pod.spec, r) for r in Resource})
+
+
+def requested(pod: PodSpec, resource: Resource) -> int:
+    """Sum over containers of the pod's batch-* or mid-* request, by its class; 0 for a pod of another class.
+
+    A container without the request counts its limit, as Kubernetes defaults extended resources.
+    """
+    band = BANDS.get(pod.effective_priority)
+    if band is None:
+        return 0
+    name = EXTENDED_RESOURCES[band, resource]
+    return sum(max(c.requests.get(name, c.limits.get(name, 0)), 0) for c in pod.containers)
+
+
+def evictable(pod: PodSpec) -> bool:
+    """Whether any task may choose the pod; false for pods that the module names as never candidates."""
+    return (
+        pod.phase in ("Running", "Pending")
+        and not (pod.deleting or pod.static)
+        and pod.owner[0] != "DaemonSet"
+        and not (pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels)
+        and pod.labels.get(EVICTION_ENABLED_LABEL) != "false"
+    )
+
+
+def allowed(pod: PodSpec, task: TaskName) -> bool:
+    """Whether the pod's annotation lets this task take it; without one every task may."""
+    text = pod.annotations.get(EVICTION_POLICY_ANNOTATION)
+    try:
+        return text is None or task.value in msgspec.json.decode(text, type=list[str])
+    except NO_JSON:
+        return False
+
+
+def opted_in(pod: PodSpec, highest_priority: int) -> bool:
+    """Whether a task outside best effort may take it."""
+    return pod.labels.get(EVICTION_ENABLED_LABEL) == "true" and priority_value(pod) <= highest_priority
+
+
+def priority_value(pod: PodSpec) -> int:
+    """spec.priority, else its class' default."""
+    return pod.priority or DEFAULT_PRIORITIES[pod.effective_priority]
+
+
+def rank(pod: PodSpec) -> tuple[int, int, int]:
+    """Who goes first outside best effort: lower first."""
+    value = priority_value(pod)
+    return _eviction_priority(pod), value, value if pod.sub_priority is None else pod.sub_priority
+
+
+def _eviction_priority(pod: PodSpec) -> int:
+    """The annotation as a 32-bit number, lower leaves first; 0 when it is missing, unreadable or out of range."""
+    try:
+        value = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
+    except ValueError:
+        return 0
+    return value if -(2**31) <= value < 2**31 else 0
+
+
+def best_effort_only(pod: PodSpec) -> bool:
+    """Labelled BE: a pod of plain Kubernetes is never evicted as best effort."""
+    return pod.qos_class is QosClass.BE
+
+
+def choose(
+    tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
+) -> tuple[tuple[Evict, ...], Choices]:
+    """Who shall leave now, tasks in this order, and what to remember."""
+    present = {p.spec.uid: p for p in observation.pods}
+    requested = tuple(t for t in before.told if _remembered(t, present, observation.at_seconds, settings))
+    pending = [t for t in requested if observation.at_seconds - t.at_seconds < settings.pending_seconds]
+    pending_uids = {t.eviction.uid for t in pending}
+    leaving = [candidate(p) for p in observation.pods if p.spec.deleting or p.spec.uid in pending_uids]
+    ready = [t for t in tasks if t.urgent or not _cooling(t.resource, observation.at_seconds, before, settings)]
+    taken = _taken(ready, leaving, {t.eviction.uid for t in requested})
+    new = tuple(RequestedEviction(_evict(c, task, settings), task.name, observation.at_seconds) for task, c in taken)
+    last = {**before.last_seconds, **{task.resource: observation.at_seconds for task, _ in taken}}
+    fit = {(t.name, c.pod.uid) for t in tasks for c in t.candidates if evictable(c.pod) and allowed(c.pod, t.name)}
+    again = (t.eviction for t in pending if (t.task, t.eviction.uid) in fit)
+    return (*again, *(t.eviction for t in new)), Choices((*requested, *new), last)
+
+
+def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]) -> list[tuple[Task, Candidate]]:
+    """Choose candidates task by task until each task's amount is covered.
+
+    Pods that leave already and pods chosen by earlier tasks are credited to a task where they free something of it, so
+    that two tasks with the same cause do not evict twice.
+    """
+    taken: list[tuple[Task, Candidate]] = []
+    for task in tasks:
+        freed = [*leaving, *(c for _, c in taken)]
+        credit = sum(max(task.measure(c), 0) for c in freed if task.counts(c.pod))
+        chosen = {c.pod.uid for c in freed} | passed_over
+        for one in task.candidates:
+            gain = task.measure(one)
+            if credit >= task.amount:
+                break
+            if gain > 0 and one.pod.uid not in chosen and evictable(one.pod) and allowed(one.pod, task.name):
+                taken.append((task, one))
+                credit += gain
+    return taken
+
+
+def _evict(one: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
+    """The eviction of a chosen pod, with what it releases (millicores, bytes) where that is known.
+
+    Pods outside best effort leave through the API server only, and are never urgent.
+    """
+    releases = {resource: one.use(resource) for resource in Resource if one.uses.get(resource) is not None}
+    by_api = settings.only_evict_by_api or not best_effort_only(one.pod)
+    pod = one.pod
+    urgent = task.urgent and best_effort_only(pod)
+    return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
+
+
+def _remembered(
+    requested: RequestedEviction, present: Mapping[str, PodReading], now: float, settings: BestEffortSettings
+) -> bool:
+    """While the pod is there, up to twice the time that it may take; a clock that went back forgets."""
+    return requested.eviction.uid in present and 0 <= now - requested.at_seconds < 2 * settings.pending_seconds
+
+
+def _cooling(resource: Resource, now: float, before: Choices, settings: BestEffortSettings) -> bool:
+    seconds = settings.cpu_cooldown_seconds if resource is Resource.CPU else settings.memory_cooldown_seconds
+    last = before.last_seconds.get(resource)
+    return last is not None and 0 <= now - last < seconds

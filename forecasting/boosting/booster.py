@@ -1,0 +1,217 @@
+"""One gradient booster for all series of a shard: learns the residual of the mixture's quantiles from members' spread.
+
+Pure and deterministic (a seed draws the rows); scikit-learn is loaded when a booster is trained, never on import. Rows
+are half hours of rehearsed days: features and targets are distances from the median of the mixture, in units of a
+scale that each series takes from its own band and past losses, so that millicores and bytes, idle and busy series
+teach each other. It learns from rehearsed days but the newest, and is weighed by how it did on that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.light_imports import without_pandas
+from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.core.model.usage.usage import FloatMatrix
+from cotenant.core.settings.sections.forecasts import ForecastingSettings
+from forecasting.base import LEVEL_ARRAY, Array, in_order
+from forecasting.boosting.trees import Trees, of_models
+
+Floats = npt.NDArray[np.floating[Any]]
+
+SEED: Final = 0
+TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Levels with a model of their own; those between are linear between them, those above lie as in the mixture."""
+_ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 12, 0.25, 15, 60, 31
+_SERIES_PER_BLOCK: Final = 128
+_FARTHEST: Final = 60.0
+"""Targets are held within this many scales: one outlier must not bend a tree."""
+_ABSURD: Final = 1e9
+"""Where distances end: of a series that was constant and is no longer."""
+_RECENT_SLOTS: Final = (1, 2, 6, 12, 24, 48, 336)
+_LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoosterInput:
+    """What is known at an origin: history (n, T), members' forecasts (M, n, H, L), the mixture's path (n, H, L).
+
+    base (n,): mean absolute change from day to day before the origin. The slots may be thinned: every `stride`-th.
+    """
+
+    history: FloatMatrix
+    forecasts: Array
+    path: Array
+    base: Floats
+    stride: int = 1
+
+    def rows(self, some: slice) -> BoosterInput:
+        """These series alone."""
+        return BoosterInput(self.history[some], self.forecasts[:, some], self.path[some], self.base[some], self.stride)
+
+    def thinned(self, stride: int) -> BoosterInput:
+        """Every stride-th slot ahead."""
+        return BoosterInput(self.history, self.forecasts[:, :, ::stride], self.path[:, ::stride], self.base, stride)
+
+
+def scale_of(path: Array, base: Floats) -> Floats:
+    """Unit of distances, (n,): geometric mean of the band's width and the usual change from day to day, never 0."""
+    width = (path[:, :, _HIGH] - path[:, :, _LOW] + path[:, :, _UPPER] - path[:, :, _MIDDLE]).mean(axis=1)
+    scale: Floats = np.sqrt((width + 0.02 * base) * base)
+    return scale
+
+
+def feature_names(members: Sequence[str]) -> tuple[str, ...]:
+    """Names of the columns of `features`, in their order; members: names in the order of the forecasts."""
+    of_members = [f"{kind} of {name}" for kind in ("median", "p10", "p90") for name in members]
+    recent = [f"mean of the last {slots} slots" for slots in _RECENT_SLOTS]
+    own = ["deviation of the last day", "mean", "deviation of the last 2 h", "slots ahead"]
+    return (*of_members, *recent, *own, "p10 of the mixture", "p90 of the mixture", "p95 of the mixture", "log scale")
+
+
+def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] | None = None) -> Array:
+    """Columns (rows, F) of every slot ahead or those drawn (n, H), in units of `scale` from the mixture's median."""
+    size = moment.path.shape[:2]
+    row, slot = np.divmod(np.arange(size[0] * size[1]), size[1]) if drawn is None else np.nonzero(drawn)
+    unit, centre = scale[row], moment.path[row, slot, _MIDDLE]
+    recent = [_mean(moment.history[:, -k:]) for k in _RECENT_SLOTS]
+    own = (_spread(moment.history[:, -48:]), _mean(moment.history), _spread(moment.history[:, -4:]))
+    columns = (
+        *((one[row, slot] - centre) / unit for level in (_MIDDLE, _LOW, _HIGH) for one in moment.forecasts[..., level]),
+        *((mean[row] - centre) / unit for mean in recent),
+        *(one[row] / unit for one in own),
+        moment.stride * slot,
+        *((moment.path[row, slot, level] - centre) / unit for level in (_LOW, _HIGH, _UPPER)),
+        np.log(scale / moment.base)[row],
+    )
+    # trees are grown and asked by column
+    return np.stack([column.clip(-_ABSURD, _ABSURD).astype(np.float32) for column in columns]).T
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Booster:
+    """Trained trees, a model a level of TRAINED_LEVELS; `rows` and `series` are what they learned from."""
+
+    trees: Trees
+    rows: int
+    series: int
+
+    def quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
+        """Quantiles (n, H, L) of the slots ahead: the mixture's median plus the learned residual, in units of `scale`.
+
+        scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its p90.
+        """
+        parts = [self._quantiles(moment.rows(some), scale[some]) for some in _blocks(len(scale))]
+        return np.concatenate(parts) if parts else np.empty(moment.path.shape, dtype=np.float32)
+
+    def _quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
+        away = self.trees.predict(features(moment, scale)).reshape(*moment.path.shape[:2], -1)
+        path = moment.path[:, :, _MIDDLE, None] + _every_level(away) * scale[:, None, None]
+        path[:, :, _HIGH + 1 :] += moment.path[:, :, _HIGH + 1 :] - moment.path[:, :, _HIGH, None]
+        return in_order(path.astype(np.float32))
+
+
+def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: ForecastingSettings) -> Booster | None:
+    """A booster from rehearsed moments and what came (moments, n, H); None where there is too little to learn from."""
+    series = actual.shape[1]
+    if not settings.booster_rows or series < settings.booster_minimum_series or not moments:
+        return None
+    drawn = _rows(actual, settings.booster_rows)
+    columns, targets = zip(*(_sample(m, a, d) for m, a, d in zip(moments, actual, drawn, strict=True)), strict=True)
+    x, y = np.concatenate(columns), np.concatenate(targets)
+    if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
+        return None
+    return Booster(of_models(_fitted(x, y, settings.booster_threads)), len(y), series)
+
+
+def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
+    """Which known slots to learn from, (moments, n, H)."""
+    slots = np.flatnonzero(~np.isnan(actual))
+    if len(slots) > most:
+        slots = np.random.default_rng(SEED).choice(slots, most, replace=False)
+    chosen = np.zeros(actual.size, dtype=bool)
+    chosen[slots] = True
+    return chosen.reshape(actual.shape)
+
+
+def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
+    scale = scale_of(moment.path, moment.base)
+    target = (actual - moment.path[:, :, _MIDDLE]) / scale[:, None]
+    columns = [features(moment.rows(some), scale[some], drawn[some]) for some in _blocks(len(scale))]
+    return np.concatenate(columns), np.clip(target[drawn], -_FARTHEST, _FARTHEST)
+
+
+def _blocks(series: int) -> Iterator[slice]:
+    """Series whose features exist at the same time: 48 slots and fifty columns of double precision each."""
+    return (slice(first, first + _SERIES_PER_BLOCK) for first in range(0, series, _SERIES_PER_BLOCK))
+
+
+def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
+    """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
+    # Loaded here: most processes never train, and some must stay light.
+    with without_pandas():
+        from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+    bins: list[Any] = []
+    with threadpool_limits(limits=threads, user_api="openmp"):
+        return tuple(
+            _sharing(
+                HistGradientBoostingRegressor(
+                    loss="quantile",
+                    quantile=level,
+                    max_iter=_ITERATIONS,
+                    learning_rate=_RATE,
+                    max_leaf_nodes=_LEAVES,
+                    min_samples_leaf=_FEWEST_IN_LEAF,
+                    max_bins=_BINS,
+                    early_stopping=False,
+                    random_state=SEED,
+                ),
+                bins,
+            ).fit(x, y)
+            for level in TRAINED_LEVELS
+        )
+
+
+def _sharing(model: Any, bins: list[Any]) -> Any:
+    """The model with the rows in the bins that the first one fills: filling them is half the time of a level."""
+    fill = getattr(model, "_bin_data", None)  # not public: a release without it fills them for every level
+    if fill is None:
+        return model
+
+    def bin_data(*rows: Any, **arguments: Any) -> Any:
+        if not bins:
+            bins.extend((fill(*rows, **arguments), model._bin_mapper))
+        binned, model._bin_mapper = bins
+        return binned
+
+    model._bin_data = bin_data
+    return model
+
+
+def _every_level(away: Floats) -> Floats:
+    """All of LEVELS from the trained ones, linear between and flat beyond, on the last axis."""
+    trained = np.array(TRAINED_LEVELS)
+    levels = np.minimum(LEVEL_ARRAY, trained[-1])
+    above = np.clip(np.searchsorted(trained, levels), 1, len(trained) - 1)
+    part = (levels - trained[above - 1]) / (trained[above] - trained[above - 1])
+    between: Floats = away[..., above - 1] * (1 - part) + away[..., above] * part
+    return between
+
+
+def _mean(values: FloatMatrix) -> Floats:
+    """Mean without gaps, 0 where nothing is known, (n,)."""
+    present = ~np.isnan(values)
+    mean: Floats = np.where(present, values, 0.0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    return mean
+
+
+def _spread(values: FloatMatrix) -> Floats:
+    """Standard deviation without gaps, 0 where nothing is known, (n,)."""
+    return np.sqrt(_mean(((values - _mean(values)[:, None]) ** 2).astype(np.float32)))

@@ -1,0 +1,1 @@
+"""The extender's rules about load: too busy now, too busy at the next peak, and where batch pods go. Pure."""

@@ -1,0 +1,84 @@
+"""The rules about load together, over some of the nodes: load-aware, prediction, balance. Pure.
+
+Each number depends on its own node, the pod's kind and the time alone: whatever part of the nodes is looked at, and
+whenever, the numbers are the same. `judgement_cache` rests on that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.settings.sections.extender import ExtenderSettings
+from scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeJudgement
+from scheduler_ext.extender.load import balance, load_aware, prediction
+from scheduler_ext.extender.pod import Pair, PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+
+Floats = npt.NDArray[np.float64]
+Part = Rows | slice
+
+
+class PodKind(NamedTuple):
+    """All that the rules ask of a pod; first, last: the half hours of the snapshot's forecast that it touches."""
+
+    daemon: bool
+    prod: bool
+    reclaimer: bool
+    estimate: Pair
+    predicted: Pair
+    first: int
+    last: int
+
+
+def kind_of(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> PodKind:
+    """Pods of one kind are one pod to the rules."""
+    part = prediction.window(snapshot, pod, now_seconds, settings.prediction)
+    return PodKind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
+
+
+def judged(
+    snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
+) -> NodeJudgement:
+    """Whether each of these nodes is too busy for the pod, now or at a peak ahead."""
+    judgement = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
+    ahead = prediction.judge(snapshot, part, pod, now_seconds, settings.prediction)
+    later = judgement.passed & ~ahead.passed
+    for mine, other in (
+        (judgement.codes, ahead.codes),
+        (judgement.percent, ahead.percent),
+        (judgement.slot, ahead.slot),
+    ):
+        mine[later] = other[later]
+    return judgement
+
+
+def without_estimates(judgement: NodeJudgement, columns: Floats, pod: PodFacts) -> str:
+    """Let nodes pass that only our estimates refuse; the rule that lost its say, "" when none did.
+
+    For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
+    stand still because of them. The rule of forecasts goes first; what a node reports to use stays a refusal.
+    judgement: changed in place; columns: (WIDTH, n) of its nodes.
+    """
+    by_forecast = np.isin(judgement.codes, BY_FORECAST)
+    if by_forecast.any():
+        judgement.take_back(by_forecast)
+        return RULES[Code.PEAK_CPU]
+    by_estimate = np.isin(judgement.codes, BY_USE) & ~load_aware.over_by_report(columns, pod)
+    judgement.take_back(by_estimate)
+    return RULES[Code.CPU] if by_estimate.any() else ""
+
+
+def points(snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
+    """0 to 100 for each of these nodes, more is better, (n,): Koordinator's LoadAware score.
+
+    For pods that use reclaimed capacity it is one of the views that `balance.points` weighs.
+    """
+    columns = snapshot.columns[:, part]
+    load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)
+    if not pod.reclaimer:
+        return load_points
+    window = prediction.window(snapshot, pod, now_seconds, settings.prediction)
+    return balance.points(columns, load_points, prediction.peaks(snapshot, window, part), settings.balance)

@@ -1,0 +1,80 @@
+"""Refusal by forecast: a node is no place for a pod whose life would meet a peak that the two do not fit under. Pure.
+
+Within the pod's expected life, six hours at most: the highest p95 of the node's forecast, plus what the node's pods are
+expected to use beyond what the forecast holds (`turnover`), plus the pod's own prediction, against the node's plain
+thresholds (for pods of reclaimed capacity their own, where the node has some). The forecast is of the whole node, batch
+included, so what ran then is not added again. A node without a forecast is judged by the moment alone; the
+instantaneous rule holds beside this one, as a floor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.settings.sections.extender import PredictionSettings
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
+from scheduler_ext.extender.load.load_aware import for_pod, percent_of
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
+from scheduler_ext.extender.watch.frame import SLOTS
+
+Floats = npt.NDArray[np.float64]
+
+
+def window(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: PredictionSettings) -> slice:
+    """The half hours of the snapshot's forecast that the pod's life touches."""
+    life = min(pod.run_seconds, settings.horizon_hours * 3600)
+    first = max(slot_of(now_seconds) - snapshot.first_slot, 0)
+    last = slot_of(now_seconds + life) - snapshot.first_slot
+    return slice(min(first, SLOTS), min(max(last + 1, first), SLOTS))
+
+
+def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
+    """Highest p95 of each node in the window: (2, n), CPU in millicores and memory in bytes; NaN without a forecast.
+
+    part: half hours of `window`; the maximum ignores single half hours that are missing.
+    """
+    ahead = snapshot.ahead[:, part][:, :, rows]
+    if ahead.shape[1] == 0:
+        return np.full((2, ahead.shape[2]), np.nan)
+    highest: Floats = np.fmax.reduce(ahead, axis=1)
+    return highest
+
+
+def judge(
+    snapshot: NodeSnapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
+) -> NodeJudgement:
+    """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.
+
+    The formula is the module's; a node without a forecast passes (a comparison with NaN is false), and so do
+    DaemonSets' pods. Memory is judged first and CPU second, so that CPU is the reason named when both refuse.
+    """
+    judgement = NodeJudgement.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
+    if pod.daemon or not settings.on:
+        return judgement
+    part = window(snapshot, pod, now_seconds, settings)
+    highest = peaks(snapshot, part, rows)
+    for offset in (1, 0):
+        firsts = (SnapshotColumn.CAPACITY_CPU, SnapshotColumn.PLAIN_CPU, SnapshotColumn.SINCE_CPU)
+        capacity, limit, since = (snapshot.columns[first + offset][rows] for first in firsts)
+        limit = for_pod(limit, snapshot.columns[:, rows], pod, offset)
+        total = highest[offset] + since + pod.predicted[offset]
+        percent = percent_of(total, capacity)
+        high = (capacity > 0) & (limit > 0) & (percent > limit)
+        judgement.codes[high] = Code.PEAK_CPU + offset
+        judgement.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
+    _name_times(judgement, snapshot, part, rows)
+    return judgement
+
+
+def _name_times(judgement: NodeJudgement, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
+    """The half hour of the peak, of refused nodes only."""
+    refused = np.flatnonzero(judgement.codes)
+    if not len(refused):
+        return
+    numbers = np.arange(snapshot.columns.shape[1])[rows][refused]
+    which = (judgement.codes[refused] - Code.PEAK_CPU).astype(np.intp)
+    ahead = snapshot.ahead[which[:, None], np.arange(part.start, part.stop)[None, :], numbers[:, None]]
+    judgement.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)

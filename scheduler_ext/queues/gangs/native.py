@@ -1,0 +1,57 @@
+"""Gangs that are left to Kubernetes' own gang scheduling: which ones, and the PodGroups that their pods wait for. Pure.
+
+The webhook names a PodGroup in new members (`admission.queue_gates`); that cannot be taken back. So whichever way such
+a gang goes, a PodGroup has to exist before its members may go: with the policy `gang` where the scheduler is to place
+it, with `basic` where we do. What a PodGroup cannot say stays with us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cotenant.core.model.kubernetes.intent import Create
+from cotenant.core.model.queues.native_group import native_group, unsayable
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.gangs.group import GangGroup, GangMembers
+from scheduler_ext.queues.view import QueueView
+
+
+def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
+    """Whether the scheduler is to place a gang: it is wanted and offered, and the gang's pods and terms allow it."""
+    if settings.gangs_by == "own" or view.native_groups is None or unsayable(members.gang):
+        return False
+    placed_by_us = members.native is not None and not members.native.min_count
+    waiting = [pod for pod in members.pods if not pod.node]
+    return not placed_by_us and not members.satisfied and all(pod.scheduling_group for pod in waiting)
+
+
+def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
+    """PodGroups that members name and that do not exist; that of an incomplete gang comes when it is complete."""
+    if view.native_groups is None:
+        return
+    for members in (members for group in groups for members in group.gangs):
+        native_pods = [pod for pod in members.pods if pod.scheduling_group and not pod.node]
+        if not native_pods or members.native is not None or members.gang.problem:
+            continue
+        owners = [(pod.name, pod.uid) for pod in native_pods]
+        gang = members.gang
+        if not left_to_scheduler(members, view, settings):
+            yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself")
+        elif not all(pod.waits_for_gang for pod in native_pods):
+            yield native_group(gang.namespace, gang.name, 0, owners, f"members of gang {gang.key} wait for it")
+        elif len(members.gated) >= members.needed:
+            why = f"gang {gang.key} is left to the scheduler"
+            yield native_group(gang.namespace, gang.name, gang.min_available, owners, why)
+
+
+def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
+    """Who places a gang, and why not Kubernetes where it might."""
+    if members.native is not None and members.native.min_count:
+        return "kubernetes"
+    if settings.gangs_by == "own" or view.native_groups is None:
+        return "cotenant"
+    if left_to_scheduler(members, view, settings):
+        return "kubernetes"
+    unstamped = "it has pods that name no PodGroup of Kubernetes" if members.pods and not members.satisfied else ""
+    because = unsayable(members.gang) or unstamped
+    return f"cotenant: {because}" if because else "cotenant"

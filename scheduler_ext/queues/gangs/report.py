@@ -1,0 +1,68 @@
+"""What people read of gangs: a row a gang, a row a member that waits for its gang. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, WaitingPodRow
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.gangs.native import placed_by
+from scheduler_ext.queues.gangs.state import GangStanding
+from scheduler_ext.queues.view import QueueView
+
+
+def with_gangs(
+    report: QueueReport, standings: Sequence[GangStanding], view: QueueView, settings: QueueSettings
+) -> QueueReport:
+    """The report of quotas, and what gangs add to it."""
+    waiting = (*report.waiting, *gang_waiting_rows(standings))
+    problems = (*report.problems, *gang_problems(standings))
+    return replace(report, waiting=waiting, gangs=tuple(gang_rows(standings, view, settings)), problems=problems)
+
+
+def gang_problems(standings: Iterable[GangStanding]) -> Iterator[tuple[str, str]]:
+    """(Object, what is wrong with it) of gangs that cannot be used."""
+    for standing in standings:
+        if standing.state is GangState.INVALID:
+            for members in standing.group.gangs:
+                if members.gang.problem:
+                    yield members.gang.source or f"podgroups/{members.gang.key}", members.gang.problem
+
+
+def gang_rows(standings: Iterable[GangStanding], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
+    """A row a gang, with its group's state."""
+    for standing in standings:
+        group = standing.group
+        for members in group.gangs:
+            yield GangRow(
+                namespace=members.gang.namespace,
+                gang=members.gang.name,
+                quota=next((pod.quota for pod in members.pods if pod.quota), ""),
+                state=standing.state,
+                members=len(members.pods),
+                placed=group.placed(members),
+                min_available=members.gang.min_available,
+                total=members.gang.total,
+                since_seconds=group.since_seconds,
+                reason=standing.reason,
+                placed_by=placed_by(members, view, settings),
+            )
+
+
+def gang_waiting_rows(standings: Iterable[GangStanding]) -> Iterator[WaitingPodRow]:
+    """A row a member behind the gang's gate; those that wait for their quota besides have a row as such."""
+    for standing in standings:
+        for members in standing.group.gangs:
+            for pod in members.gated:
+                if not pod.waits_for_quota:
+                    yield WaitingPodRow(
+                        namespace=pod.namespace,
+                        pod=pod.name,
+                        quota=pod.quota,
+                        gang=members.gang.key,
+                        since_seconds=pod.created_seconds,
+                        position=standing.position,
+                        code=standing.code.value,
+                        reason=standing.reason,
+                    )

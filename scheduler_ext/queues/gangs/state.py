@@ -1,0 +1,324 @@
+"""What becomes of each gang: all of it gets capacity and starts, or nothing of it is held. Pure.
+
+    Incomplete -> WaitsForQuota -> Queued | NoRoom -> Placing -> Opening -> Running
+                                      ^------------------'   all capacity is released; the gang backs off
+
+Every state follows from the objects: pods and their gates, the Reservations with members' capacity. So any crash may
+come between two writes. Only how often a gang failed is remembered by the process, and forgotten without harm. The
+gates of members are removed after the last one's capacity is reserved; from then on what is held is always handed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.core.model.kubernetes.intent import Intent
+from cotenant.core.model.queues.queue_pod import Placement, QueuePod
+from cotenant.core.model.queues.report import GangState
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.reservation import Phase, Reservation
+from cotenant.core.settings.sections.queues import QueueSettings
+from scheduler_ext.queues.gangs.group import GangGroup, gang_groups
+from scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
+from scheduler_ext.queues.gangs.reservations import created, deleted, opened, placeholder_stems, refusal, stands
+from scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
+from scheduler_ext.queues.view import QueueView
+
+LONGEST_SECONDS: Final = 30.0
+WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_ROOM, GangState.SCHEDULING})
+"""States in which a gang's time to wait runs out."""
+LEFT: Final = "left to the scheduler's own gang scheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class GangStanding:
+    """Where a gang group stands, and why. position: in the queue of gangs, from 1; 0 for one that is not in it."""
+
+    group: GangGroup
+    state: GangState
+    code: Reason = Reason.OK
+    reason: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GangDecision:
+    """What to write, where gangs stand, what the next round has to know. attempts: as in `QueueView`."""
+
+    intents: tuple[Intent, ...] = ()
+    standings: tuple[GangStanding, ...] = ()
+    attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    wake_seconds: float = LONGEST_SECONDS
+
+
+def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
+    """Place complete gangs one after the other, hand their capacity over, give back what is held in vain."""
+    groups, needless = gang_groups(view)
+    work = _GangRound(view, settings)
+    work.release(needless, "its gang's member is gone")
+    for group in groups:
+        work.judge(group)
+    work.place()
+    standings = tuple(work.timed(standing) for standing in work.standings)
+    work.intents += group_intents(view, groups, settings)
+    keys = {group.key for group in groups}
+    attempts = {key: value for key, value in work.attempts.items() if key in keys}
+    return GangDecision(tuple(work.intents), standings, attempts, work.wake())
+
+
+class _GangRound:
+    """One round's work, group by group."""
+
+    def __init__(self, view: QueueView, settings: QueueSettings) -> None:
+        self.view, self.settings, self.now = view, settings, view.now_seconds
+        self.attempts = dict(view.attempts)
+        self.intents: list[Intent] = []
+        self.standings: list[GangStanding] = []
+        self.queue: list[GangGroup] = []
+        self.placing: list[GangGroup] = []
+        self.moments: list[float] = []
+
+    def judge(self, group: GangGroup) -> None:
+        """Everything but the queue, which needs to know all groups."""
+        self.tidy(group)
+        if group.begun and group.awaiting:
+            self.open(group)
+        elif group.problem:
+            self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, group.problem)
+        elif missing := _missing(group):
+            self.give_back(group, GangState.INCOMPLETE, Reason.GANG_INCOMPLETE, missing)
+        elif group.needed == 0:
+            self.run(group)
+        elif len(group.chosen) < group.needed:
+            self.give_back(group, *_held_back(group))
+        elif len(group.gangs) == 1 and left_to_scheduler(group.gangs[0], self.view, self.settings):
+            self.entrust(group)
+        elif group.awaiting or all(group.has_room(pod) for pod in group.chosen):
+            self.advance(group)
+        else:
+            self.queue.append(group)
+
+    def tidy(self, group: GangGroup) -> None:
+        """Drop Reservations that have done their work, and those whose hand-over failed: the pod has the capacity."""
+        stems = placeholder_stems(self.view.pods) if any(m.landing for m in group.gangs) else frozenset()
+        for members in group.gangs:
+            for pod in members.begun:
+                reservation = members.reservations[pod.uid]
+                if pod.node and not group.awaiting:
+                    self.release([reservation], f"{pod.place} runs")
+                elif not pod.node and not pod.gates and stands(reservation, stems):
+                    self.release([reservation], f"its capacity was not handed over in time; {pod.place} may take it")
+
+    def open(self, group: GangGroup) -> None:
+        """Let the members go for which capacity is reserved; the Reservation controller hands it over."""
+        for pod in group.awaiting:
+            self.intents.append(opened(pod, f"capacity for all of gang {group.key} is reserved"))
+        self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
+
+    def run(self, group: GangGroup) -> None:
+        """All that must start together has started: further members follow one by one."""
+        self.attempts.pop(group.key, None)
+        for pod in (pod for members in group.gangs for pod in members.ready):
+            self.intents.append(opened(pod, f"gang {group.key} has started"))
+        if self.awaits_scheduler(group):
+            return
+        landing = any(members.landing for members in group.gangs)
+        state = GangState.OPENING if landing else GangState.RUNNING
+        self.stand(group, state, Reason.GANG_OPENING if landing else Reason.OK)
+
+    def entrust(self, group: GangGroup) -> None:
+        """Let a complete gang go that the scheduler places, once the PodGroup is there that makes it do so."""
+        (members,) = group.gangs
+        least, native = members.gang.min_available, members.native
+        if native is not None and native.min_count != least:
+            text = f"PodGroup {members.gang.key} of Kubernetes says {native.min_count} pods, and the gang {least}"
+            return self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
+        if native is not None:
+            for pod in members.ready:
+                self.intents.append(opened(pod, f"gang {group.key} is left to the scheduler"))
+        return self.give_back(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
+
+    def awaits_scheduler(self, group: GangGroup) -> bool:
+        """Whether the scheduler has the gang and has not placed its minimum; where that stands is noted."""
+        waiting = [m for m in group.gangs if m.entrusted and len(m.bound) < m.gang.min_available]
+        for members in waiting[:1]:
+            text = (members.native and members.native.message) or LEFT
+            self.stand(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
+        return bool(waiting)
+
+    def advance(self, group: GangGroup) -> None:
+        """A group whose capacity is being reserved: all is there, or it goes on, or all is given back."""
+        failures, not_before = self.attempts.get(group.key, (0, 0.0))
+        if self.now < not_before:
+            return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
+        if all(group.has_room(pod) for pod in group.chosen):
+            for pod in group.chosen:
+                self.intents.append(opened(pod, f"capacity for all of gang {group.key} is reserved"))
+            return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
+        limit = min(self.settings.gang_place_seconds, group.wait_seconds(self.settings))
+        deadline = min(one.created_seconds for one in group.reservations.values()) + limit
+        if why := self.failure(group, deadline, limit):
+            until = self.now + back_off_seconds(failures + 1, self.settings)
+            self.attempts[group.key] = (failures + 1, until)
+            return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, f"{why}; {self.pause(until)}")
+        self.moments.append(deadline)
+        return self.begin(group)
+
+    def failure(self, group: GangGroup, deadline_seconds: float, limit_seconds: float) -> str:
+        """Why the attempt is over, or ""."""
+        ours = [group.reservations[pod.uid] for pod in group.chosen if pod.uid in group.reservations]
+        refused = [one for one in ours if refusal(one) and (group.strict or one.status.phase is Phase.FAILED)]
+        if refused:
+            return f"no place for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
+        if self.now >= deadline_seconds:
+            lacking = sum(not group.has_room(pod) for pod in group.chosen)
+            return f"{lacking} of {len(group.chosen)} members had no place after {limit_seconds:g} s"
+        return ""
+
+    def begin(self, group: GangGroup) -> None:
+        """Reserve capacity for every member that has none yet, the largest first: small ones fit between them."""
+        lacking = [p for p in group.chosen if p.uid not in group.reservations and any(p.requests.values())]
+        gangs = {members.gang.key: members.gang for members in group.gangs}
+        for pod in sorted(lacking, key=_size, reverse=True):
+            self.intents.append(created(pod, gangs[pod.gang], self.settings))
+        placed = sum(group.has_room(pod) for pod in group.chosen)
+        text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
+        self.placing.append(group)
+        self.stand(group, GangState.PLACING, Reason.GANG_PLACING, text)
+
+    def place(self) -> None:
+        """Begin with groups of the queue that fit beside those that are being placed."""
+        if not self.queue:
+            return
+        room = _Room(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
+        for group in self.placing:
+            room.take(_unheld(group))
+        for position, group in enumerate(sorted(self.queue, key=self.rank), 1):
+            _, not_before = self.attempts.get(group.key, (0, 0.0))
+            if self.now < not_before:
+                self.moments.append(not_before)
+                self.stand(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before), position)
+            elif refused := room.refusal(member_groups(group.chosen)):
+                state, code, text = refused
+                self.stand(group, state, code, text, position)
+            else:
+                self.begin(group)
+                room.take(member_groups(group.chosen))
+
+    def rank(self, group: GangGroup) -> tuple[bool, int, float, str]:
+        """Gangs that waited too long already go last; else by priority and age."""
+        late = self.now - group.since_seconds >= group.wait_seconds(self.settings)
+        return late, -group.priority, group.since_seconds, group.key
+
+    def give_back(self, group: GangGroup, state: GangState, code: Reason, text: str) -> None:
+        """Release all capacity that is held for members behind the gate."""
+        self.release((group.reservations[pod.uid] for pod in group.awaiting), text)
+        self.stand(group, state, code, text)
+
+    def release(self, reservations: Iterable[Reservation], why: str) -> None:
+        """Delete Reservations; their placeholders follow."""
+        self.intents += [deleted(one, why) for one in reservations if not one.deleting]
+
+    def stand(self, group: GangGroup, state: GangState, code: Reason, text: str = "", position: int = 0) -> None:
+        """Note where it stands."""
+        self.standings.append(GangStanding(group, state, code, text, position))
+
+    def timed(self, standing: GangStanding) -> GangStanding:
+        """TimedOut for one that waits for longer than it should; it stays in the queue, behind the others."""
+        group = standing.group
+        wait = group.wait_seconds(self.settings)
+        if standing.state not in WAITING or not group.pods:
+            return standing
+        if self.now - group.since_seconds < wait:
+            self.moments.append(group.since_seconds + wait)
+            return standing
+        return replace(standing, state=GangState.TIMED_OUT, reason=f"after {wait:g} s: {standing.reason}")
+
+    def pause(self, until_seconds: float) -> str:
+        """In words."""
+        return f"tried again in {max(0.0, until_seconds - self.now):.0f} s"
+
+    def wake(self) -> float:
+        """Seconds until time alone makes a difference."""
+        return max(0.0, min((m - self.now for m in self.moments if m > self.now), default=LONGEST_SECONDS))
+
+
+class _Room:
+    """Capacity on the nodes in this round: what bound pods leave, less what gangs that are being placed will take."""
+
+    def __init__(self, view: QueueView, waiting: Sequence[GangGroup], others: Sequence[GangGroup]) -> None:
+        names = {name for group in waiting for pod in group.chosen for name in pod.requests}
+        self.empty = FreeRoom.of(view.nodes, names)
+        self.free = FreeRoom.of(view.nodes, names, view.pods).without(_in_transit(view, others))
+        self.busy = self.crowded = False
+
+    def take(self, members: Sequence[MemberGroup]) -> None:
+        """Members that are being placed; where that is not certain, no other gang begins."""
+        after = self.free.placed(members)
+        self.busy, self.crowded = True, self.crowded or after is None
+        self.free = after or self.free
+
+    def refusal(self, members: Sequence[MemberGroup]) -> tuple[GangState, Reason, str] | None:
+        """Why a group cannot begin now; None when it can."""
+        if short := self.empty.shortages(members):
+            return GangState.NO_ROOM, Reason.GANG_NEVER_FITS, f"does not fit on empty nodes: {shortage_text(short)}"
+        if self.crowded or (self.busy and self.free.placed(members) is None):
+            return GangState.QUEUED, Reason.GANG_BEHIND_ANOTHER, "another gang is being placed"
+        if short := self.free.shortages(members):
+            return GangState.NO_ROOM, Reason.GANG_NO_ROOM_NOW, shortage_text(short)
+        return None
+
+
+def back_off_seconds(failures: int, settings: QueueSettings) -> float:
+    """The pause after so many failed attempts: doubled each time, with a limit."""
+    doublings = min(max(failures - 1, 0), 32)
+    return min(settings.back_off_seconds * 2.0**doublings, settings.longest_back_off_seconds)
+
+
+def _missing(group: GangGroup) -> str:
+    """What is lacking of a group that is not complete, or ""."""
+    if group.absent:
+        return f"gang {', '.join(group.absent)} of its group does not exist"
+    texts = []
+    for members in group.gangs:
+        if len(members.gated) < members.needed:
+            lacking = members.needed - len(members.gated)
+            ungated = len(members.pods) - len(members.bound) - len(members.gated)
+            beside = f"; {ungated} that the webhook missed are scheduled one by one" if ungated else ""
+            least = members.gang.min_available
+            texts.append(f"{members.gang.key} lacks {lacking} of the {least} members that start together{beside}")
+    return "; ".join(texts)
+
+
+def _held_back(group: GangGroup) -> tuple[GangState, Reason, str]:
+    """A complete group of which members wait for something else."""
+    waiting = [pod for members in group.gangs for pod in members.gated if pod not in members.ready]
+    if any(pod.waits_for_quota for pod in waiting):
+        text = f"{sum(pod.waits_for_quota for pod in waiting)} members wait for their quota"
+        return GangState.WAITS_FOR_QUOTA, Reason.GANG_WAITS_FOR_QUOTA, text
+    gates = sorted({gate for pod in waiting for gate in pod.gates if not gate.startswith("cotenant.dev/")})
+    return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{len(waiting)} members wait for gates: {', '.join(gates)}"
+
+
+def _unheld(group: GangGroup) -> tuple[MemberGroup, ...]:
+    """Members of a group that is being placed whose capacity is not bound yet."""
+    return member_groups(pod for pod in group.chosen if not group.has_room(pod))
+
+
+def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[str, int]]:
+    """Capacity by node that is handed over right now: its placeholder is gone, its member is not bound yet."""
+    landing = [(pod, m.reservations[pod.uid]) for g in groups for m in g.gangs for pod in m.landing]
+    stems = placeholder_stems(view.pods) if landing else frozenset()
+    taken: dict[str, dict[str, int]] = {}
+    for pod, reservation in landing:
+        if reservation.status.node and not stands(reservation, stems):
+            sums = taken.setdefault(reservation.status.node, {})
+            for name, amount in MemberGroup(pod.requests, Placement(), 1).needs.items():
+                sums[name] = sums.get(name, 0) + amount
+    return taken
+
+
+def _size(pod: QueuePod) -> tuple[int, ...]:
+    return tuple(amount for _, amount in sorted(pod.requests.items()))

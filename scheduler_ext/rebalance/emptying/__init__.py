@@ -1,0 +1,1 @@
+"""Emptying: which under-used nodes are emptied for an autoscaler (Koordinator's HighNodeLoad). Pure."""

@@ -1,0 +1,150 @@
+"""Arguments of HighNodeLoad, and of upstream's HighNodeUtilization where they fit. Pure.
+
+HighNodeLoad is ours and written as Koordinator writes its plugins: an entry of `pluginConfig` in a
+DeschedulerConfiguration, or HighNodeLoadArgs alone. HighNodeUtilization (kubernetes-sigs/descheduler) is read from a
+DeschedulerPolicy; its thresholds are of requests, ours are of usage, which a warning says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from cotenant.core.model.errors import UsageError
+from cotenant.core.model.json_documents.struct_validation import deviations
+from cotenant.core.settings.sections.descheduler import DeschedulerSettings
+from scheduler_ext.rebalance.arguments import (
+    CONTROLLER,
+    EMPTYING_PLUGIN,
+    EMPTYING_PLUGINS,
+    PAUSE_SECONDS,
+    PLUGIN,
+    UPSTREAM_PLUGIN,
+    Count,
+    MigrationArgs,
+    Namespaces,
+    PodSelector,
+    RebalanceArgs,
+    ResourcePercents,
+    completed,
+    crossed,
+    migration_of,
+    plugin_configs,
+    refuse,
+    unreadable_selector,
+)
+from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
+
+DEFAULT_LOW: Final = ResourcePercents(35, 50)
+DEFAULT_HIGH: Final = ResourcePercents(65, 80)
+
+
+class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
+    """Arguments of the plugin HighNodeLoad. Thresholds in percent of capacity; a resource not named counts 100 %."""
+
+    api_version: str = ""
+    kind: Literal["", "HighNodeLoadArgs"] = ""
+    paused: bool = False
+    number_of_nodes: Count = 0
+    max_emptying_nodes: Count = 1
+    node_metric_expiration_seconds: Count = 180
+    node_selector: dict[str, Any] | None = None
+    evictable_namespaces: Namespaces = Namespaces()
+    pod_selectors: list[PodSelector] = []
+    low_thresholds: ResourcePercents = DEFAULT_LOW
+    high_thresholds: ResourcePercents = DEFAULT_HIGH
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyingArgs:
+    """What a configuration says; warnings: what of it is not used here.
+
+    Ours: pause_seconds, most_moves, resting and churn as in RebalanceArgs; busy: nodes that pods are moved from or to
+    at present, which are not begun; failed: uids of pods whose move failed.
+    """
+
+    high_node_load: HighNodeLoadArgs
+    migration: MigrationArgs = field(default_factory=MigrationArgs)
+    warnings: tuple[str, ...] = ()
+    pause_seconds: float = PAUSE_SECONDS
+    most_moves: int | None = None
+    resting: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    churn: Churn = DEFAULT_CHURN
+
+
+DEFAULT_EMPTYING: Final = EmptyingArgs(HighNodeLoadArgs(evictable_namespaces=Namespaces(exclude=["kube-system"])))
+
+
+class _UpstreamThresholds(ResourcePercents, frozen=True):
+    pods: float | None = None
+
+
+class _UpstreamArgs(msgspec.Struct, frozen=True, rename="camel"):
+    thresholds: _UpstreamThresholds = _UpstreamThresholds()
+    number_of_nodes: Count = 0
+    evictable_namespaces: Namespaces = Namespaces()
+    api_version: str = ""
+    kind: str = ""
+
+
+def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
+    """Arguments of a configuration in the settings; the defaults for one that has LowNodeLoad alone."""
+    if not document or document.get("kind") == "LowNodeLoadArgs" or not {"kind", "profiles"} & document.keys():
+        return DEFAULT_EMPTYING
+    return emptying_arguments_of(completed(document, EMPTYING_PLUGINS, DEFAULT_EMPTYING.high_node_load, (PLUGIN,)))
+
+
+def emptying_arguments_of(document: Any) -> EmptyingArgs:
+    """Arguments of a parsed YAML or JSON document. UsageError names every value that cannot be used."""
+    plugins = plugin_configs(document, "HighNodeLoadArgs", (*EMPTYING_PLUGINS, CONTROLLER))
+    path, load = plugins.get(EMPTYING_PLUGIN, ("", None))
+    if load is None:
+        return _of_upstream(document, plugins)
+    migration, warnings = migration_of(document, plugins, list(deviations(load, HighNodeLoadArgs, path)))
+    arguments = msgspec.convert(load, HighNodeLoadArgs)
+    refuse(_contradictions(arguments, path))
+    return EmptyingArgs(arguments, migration, tuple(warnings))
+
+
+def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
+    problems = crossed(f"{path}.lowThresholds", arguments.low_thresholds, arguments.high_thresholds)
+    problems += unreadable_selector(arguments.node_selector, f"{path}.nodeSelector")
+    for number, one in enumerate(arguments.pod_selectors):
+        problems += unreadable_selector(one.selector, f"{path}.podSelectors[{number}].selector")
+    return problems
+
+
+def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
+    """HighNodeUtilization's thresholds as low thresholds of usage; the high ones are ours."""
+    if UPSTREAM_PLUGIN not in plugins:
+        raise UsageError(
+            "the configuration has no arguments of the plugin HighNodeLoad",
+            fix="Give a pluginConfig entry named HighNodeLoad or HighNodeUtilization, or HighNodeLoadArgs.",
+        )
+    path, args = plugins[UPSTREAM_PLUGIN]
+    migration, warnings = migration_of(document, plugins, list(deviations(args, _UpstreamArgs, path)))
+    upstream = msgspec.convert(args, _UpstreamArgs)
+    low = ResourcePercents(upstream.thresholds.cpu, upstream.thresholds.memory)
+    refuse(crossed(f"{path}.thresholds", low, DEFAULT_HIGH))
+    warnings.append(f"{path}.thresholds are of requests upstream; here they are held against usage and its forecast")
+    if upstream.thresholds.pods is not None:
+        warnings.append(f"{path}.thresholds.pods is not looked at")
+    arguments = HighNodeLoadArgs(
+        number_of_nodes=upstream.number_of_nodes,
+        evictable_namespaces=upstream.evictable_namespaces,
+        low_thresholds=low,
+    )
+    return EmptyingArgs(arguments, migration, tuple(warnings))
+
+
+PluginArgs = TypeVar("PluginArgs", RebalanceArgs, EmptyingArgs)
+
+
+def with_limits(arguments: PluginArgs, settings: DeschedulerSettings) -> PluginArgs:
+    """A plugin's arguments under the settings' own limits: how long a moved pod stays, how many move in an hour."""
+    return replace(arguments, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))

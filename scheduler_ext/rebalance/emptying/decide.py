@@ -1,0 +1,412 @@
+"""One round of HighNodeLoad: which under-used nodes are emptied, so that an autoscaler can take them. Pure.
+
+    needed? -> under-used nodes, cheapest first -> all pods of a node find a place, or none is touched -> marks, moves
+
+A node is begun only when every pod that has to leave may leave and fits on the others: by requests, and by load now and
+in every half hour of the next day, and when what stays covers the whole cluster's load. Such a node gets the mark
+EMPTYING_TAINT. Marks are the only memory: a later round goes on with the nodes that bear one, and takes all of them
+away as soon as pods wait for capacity or the load rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.kubernetes.node_taints import APPROVED
+from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.usage.usage import DAY_SECONDS
+from scheduler_ext.rebalance.classification import HALF_HOUR, LoadTable, NodeClass, forecast_high, state_of, table_of
+from scheduler_ext.rebalance.day_ahead import DayAhead, day_of, pod_path
+from scheduler_ext.rebalance.eligibility import Eligibility
+from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+from scheduler_ext.rebalance.limits import MoveLimits
+from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from scheduler_ext.rebalance.plan import (
+    MarkChange,
+    MoveRefusal,
+    NodeMark,
+    PassStop,
+    PlannedMove,
+    RebalancedNode,
+    RebalancePlan,
+)
+from scheduler_ext.rebalance.price import MovePrice, price
+from scheduler_ext.rebalance.receivers import Receivers
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+NEEDED: Final = (Reason.PODS_WAIT, Reason.LOAD_RISES, Reason.PEAK_NOT_COVERED, Reason.REBALANCE_PAUSED)
+"""Stops that take the marks away."""
+PASSING: Final = (
+    Reason.STARTED_LATELY,
+    Reason.WORKLOAD_MOVED_LATELY,
+    Reason.POD_LEAVING,
+    Reason.POD_UNMEASURED,
+    Reason.DISRUPTION_BUDGET,
+    Reason.METRIC_EXPIRED,
+)
+"""What keeps a pod or a node for a while: a node that is begun waits."""
+STAYING: Final = (Reason.STATIC_POD, Reason.DAEMON_POD)
+"""Pods that go with their node."""
+
+
+RECEIVER_MARGIN: Final = 0.12
+"""Share of its capacity by which a receiver's expected day stays below its thresholds.
+
+More than one node's load strays from its path (`day_ahead.SPREAD`): the pods that come are forecast by shares of their
+workloads, and nobody moves them away again. Chosen on clusters 1, 2, 3 and 11 of `bench.rebalance_binpack`: it halves
+the node time above thresholds that 0.05 leaves, for one emptied node in thirteen; 0.18 does no better.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """A pod with its place among the receivers and what it is expected to use, (DAY_STEPS + 1, 2)."""
+
+    pod: RebalancePod
+    place: int
+    path: Floats
+    price: MovePrice
+
+
+@dataclass(slots=True)
+class _EmptyingRound:
+    """What a round knows and changes. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
+
+    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none. foreseen: nodes with
+    a forecast of their own.
+
+    limits: of the moves of this round together; lone_limits: of a pod that leaves on its own.
+    arrived: rows to which a pod goes in this round, and which therefore are not begun in it.
+    """
+
+    inputs: RebalanceInputs
+    arguments: EmptyingArgs
+    table: LoadTable
+    with_forecast: bool
+    eligibility: Eligibility
+    limits: MoveLimits
+    lone_limits: MoveLimits
+    low: Floats
+    high: Floats
+    foreseen: Flags
+    chosen: Flags
+    open: Flags
+    receivers: Receivers
+    day: DayAhead | None = None
+    moves: list[PlannedMove] = field(default_factory=list)
+    refusals: list[MoveRefusal] = field(default_factory=list)
+    marks: list[NodeMark] = field(default_factory=list)
+    arrived: set[int] = field(default_factory=set)
+
+
+def decide_emptying(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: bool) -> RebalancePlan:
+    """The plan of one round: its marks, and those moves that the limits of a round permit."""
+    work = _begin(inputs, arguments, with_forecast=with_forecast)
+    before = (work.table.usage.copy(), work.table.peak.copy())
+    marked = [row for row, load in enumerate(inputs.loads) if load.mark is not None]
+    stop = _stop(work)
+    if stop in NEEDED:
+        work.marks += [_mark(work, row, MarkChange.TAKEN, stop) for row in marked]
+    else:
+        for row in marked:
+            _go_on(work, row)
+        stop = _begin_nodes(work) if stop is Reason.OK else stop
+    stops = () if stop is Reason.OK else (PassStop("", False, stop),)
+    nodes = tuple(_emptied_nodes(work, before))
+    return RebalancePlan(
+        with_forecast, tuple(work.moves), tuple(work.refusals), nodes, stops, marks=tuple(work.marks), emptying=True
+    )
+
+
+def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: bool) -> _EmptyingRound:
+    load_args = arguments.high_node_load
+    table = table_of(inputs, load_args.node_metric_expiration_seconds)
+    selector = LabelSelector.parse(load_args.node_selector, "nodeSelector") if load_args.node_selector else None
+    chosen = table.judged & np.array(
+        [selector is None or selector.matches(load.node.labels) for load in inputs.loads], dtype=np.bool_
+    )
+    foreseen: Flags = np.isfinite(table.ahead[1]).any(axis=1)
+    if with_forecast:
+        chosen &= foreseen
+    day = day_of(inputs, table, with_forecast=with_forecast)
+    unmarked = np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)
+    is_open = chosen & unmarked & table.schedulable
+    return _EmptyingRound(
+        inputs,
+        arguments,
+        table,
+        with_forecast,
+        Eligibility.of(load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds, arguments.resting),
+        MoveLimits.of(arguments.migration, inputs, arguments.most_moves),
+        MoveLimits.of(arguments.migration, inputs),
+        table.capacity * load_args.low_thresholds.pair(100.0) / 100,
+        table.capacity * load_args.high_thresholds.pair(100.0) / 100,
+        foreseen,
+        chosen,
+        is_open,
+        Receivers.of(inputs.loads, np.flatnonzero(is_open)),
+        day,
+    )
+
+
+def _stop(work: _EmptyingRound) -> Reason:
+    """Why no node is begun, the reasons first that also take marks away; OK when nothing stands against it.
+
+    While a node is above its threshold, one under-used node is left for what leaves it.
+    """
+    table, rows = work.table, np.flatnonzero(work.open)
+    over = (table.usage[rows] > work.high[rows]).any(axis=1)
+    if work.with_forecast:
+        over |= forecast_high(table, work.high)[rows]
+    under, hot = int(_under_used(work).sum()), bool(over.any())
+    least = work.arguments.high_node_load.number_of_nodes + hot
+    checks: Sequence[tuple[bool, Reason]] = (
+        (work.arguments.high_node_load.paused, Reason.REBALANCE_PAUSED),
+        (_somebody_waits(work), Reason.PODS_WAIT),
+        (hot and not under, Reason.LOAD_RISES),
+        (not _covered(work, work.open), Reason.PEAK_NOT_COVERED),
+        (not under, Reason.NO_NODE_UNDER_USED),
+        (under <= least, Reason.TOO_FEW_NODES_LOW),
+    )
+    return next((reason for stops, reason in checks if stops), Reason.OK)
+
+
+def _somebody_waits(work: _EmptyingRound) -> bool:
+    """Whether a pod without a node could run on one that is, or may be, emptied: by rules and by what it requests.
+
+    A pod that fits on a node as it is waits for something else, such as its volume.
+    """
+    if not work.inputs.waiting:
+        return False
+    emptied = [replace(load, pods=()) for load in work.inputs.loads]
+    marked = np.array([load.mark is not None for load in emptied], dtype=np.bool_)
+    offered = Receivers.of(emptied, np.flatnonzero(marked | _under_used(work)))
+    present = Receivers.of(work.inputs.loads, np.flatnonzero(work.table.schedulable))
+    return any(bool(offered.fits(pod).any()) and not present.fits(pod).any() for pod in work.inputs.waiting)
+
+
+def _covered(work: _EmptyingRound, staying: Flags) -> bool:
+    """Whether nodes that stay can carry what all nodes are expected to use, at every half hour of the next day."""
+    room = work.high[staying].sum(axis=0)
+    chosen = work.chosen
+    present = work.table.usage[chosen].sum(axis=0)
+    if not work.with_forecast:
+        return bool((present <= room).all())
+    ahead = np.where(np.isnan(work.table.ahead[:, chosen]), work.table.usage[chosen], work.table.ahead[:, chosen])
+    return bool((present <= room).all() and (ahead.sum(axis=1) <= room).all())
+
+
+def _under_used(work: _EmptyingRound) -> Flags:
+    """Open nodes that stay at or below their low threshold, now and at their peak, (nodes,)."""
+    most = np.fmax(work.table.usage, work.table.peak) if work.with_forecast else work.table.usage
+    under: Flags = work.open & (most <= work.low).all(axis=1)
+    return under
+
+
+def _begin_nodes(work: _EmptyingRound) -> Reason:
+    """Begin nodes, cheapest first, while fewer than maxEmptyingNodes are on the way; OK when one was begun."""
+    under_way = sum(mark.change is not MarkChange.TAKEN and mark.pods > 0 for mark in work.marks)
+    most, begun_nodes, reason = work.arguments.high_node_load.max_emptying_nodes - under_way, 0, Reason.NODES_BUSY
+    for row in _cheapest_first(work):
+        if begun_nodes >= most:
+            return Reason.OK if begun_nodes else Reason.EMPTYING_LIMIT
+        if row in work.arrived or work.table.names[row] in work.arguments.busy:
+            continue
+        mark = _mark(work, row, MarkChange.SET, Reason.OK)
+        refusal = _try_node(work, row)
+        if refusal is None:
+            work.marks.append(mark)
+            begun_nodes += 1
+        else:
+            work.refusals.append(refusal)
+            reason = Reason.NO_NODE_CAN_BE_EMPTIED
+    return Reason.OK if begun_nodes else reason
+
+
+def _mark(work: _EmptyingRound, row: int, change: MarkChange, reason: Reason) -> NodeMark:
+    pods = _must_leave(work, row)
+    cost = _cost(work, pods, row)
+    approved = work.inputs.loads[row].mark == APPROVED
+    return NodeMark(work.table.names[row], change, reason, len(pods), _horizon(work), cost, approved)
+
+
+def _cheapest_first(work: _EmptyingRound) -> list[int]:
+    """Under-used nodes by the price of all their moves; an empty one costs nothing."""
+    rows = np.flatnonzero(_under_used(work)).tolist()
+    return sorted(rows, key=lambda row: _cost(work, _must_leave(work, row), row))
+
+
+def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
+    """Pods that do not go with the node, largest requests first."""
+    capacity = work.table.capacity[row]
+
+    def share(pod: RebalancePod) -> float:
+        return -float(max(pod.facts.requests.get(name, 0) / capacity[axis] for axis, name in _AXES))
+
+    pods = [pod for pod in work.inputs.loads[row].pods if work.eligibility.refusal(pod) not in STAYING]
+    return sorted(pods, key=share)
+
+
+def _cost(work: _EmptyingRound, pods: Sequence[RebalancePod], row: int) -> float:
+    """What moving these pods of a node costs, node-seconds."""
+    metric, capacity, now_seconds = work.inputs.loads[row].metric, work.table.capacity[row], work.inputs.now_seconds
+    shares = [np.array(usage_of(pod, metric) or (0.0, 0.0)) / capacity for pod in pods]
+    return sum(price(pod, share, 0.0, 0.0, now_seconds).cost for pod, share in zip(pods, shares, strict=True))
+
+
+def _go_on(work: _EmptyingRound, row: int) -> None:
+    """A node that a round before has begun: it keeps its mark while its last pods can leave, or wait to."""
+    name, stays = work.table.names[row], _mark(work, row, MarkChange.STAYS, Reason.OK)
+    reason = state_of(
+        work.inputs.loads[row], work.inputs.now_seconds, work.arguments.high_node_load.node_metric_expiration_seconds
+    )
+    refusal = _try_node(work, row) if reason is Reason.OK else MoveRefusal("", name, reason)
+    if refusal is None or refusal.reason in PASSING:
+        work.marks.append(replace(stays, reason=refusal.reason if refusal else Reason.OK))
+    else:
+        work.marks.append(replace(stays, change=MarkChange.TAKEN, reason=refusal.reason))
+    work.refusals += [refusal] if refusal else []
+
+
+def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
+    """Find a place for every pod of a node and plan the moves; or the first that stands against it, and no change."""
+    name, was_open = work.table.names[row], bool(work.open[row])
+    work.open[row] = False
+    placements: list[_Placement] = []
+    pods = _must_leave(work, row)
+    refusal = None if _covered(work, work.open) else MoveRefusal("", name, Reason.PEAK_NOT_COVERED)
+    for pod in pods if refusal is None else ():
+        placement = _placement(work, pod, row, len(pods))
+        if isinstance(placement, Reason):
+            refusal = MoveRefusal(pod.key, name, placement)
+            break
+        _put(work, placement, 1)
+        placements.append(placement)
+    if refusal is None and sum(one.price.cost for one in placements) >= _horizon(work):
+        refusal = MoveRefusal("", name, Reason.MOVE_DOES_NOT_PAY)
+    if refusal is not None:
+        for placement in placements:
+            _put(work, placement, -1)
+        work.open[row] = was_open
+        return refusal
+    _plan(work, row, placements)
+    return None
+
+
+def _horizon(work: _EmptyingRound) -> float:
+    """For how long a free node is counted on, seconds: as far as the forecasts say that it is not needed."""
+    return float(DAY_SECONDS if work.with_forecast else HALF_HOUR)
+
+
+def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> _Placement | Reason:
+    """Where a pod of the row would go, on the fullest node that takes it; or why it does not leave.
+
+    pods: how many must leave the row's node; each is charged its part of the time for which a free node counts.
+    """
+    reason = work.eligibility.refusal(pod)
+    if reason is Reason.OK and pod.facts.identity.uid in work.arguments.failed:
+        reason = Reason.MOVE_FAILED
+    usage = usage_of(pod, work.inputs.loads[row].metric)
+    if reason is Reason.OK and usage is None:
+        reason = Reason.POD_UNMEASURED
+    if reason is Reason.OK:
+        reason = work.lone_limits.refusal(pod)
+    if reason is not Reason.OK or usage is None:
+        return reason
+    path = _path(work, pod, (row, np.array(usage)))
+    shares = path[0] / work.table.capacity[row]
+    cost = price(pod, shares, _horizon(work) / pods, _horizon(work), work.inputs.now_seconds)
+    place = _fullest(work, pod, path)
+    return place if isinstance(place, Reason) else _Placement(pod, place, path, cost)
+
+
+def _path(work: _EmptyingRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
+    """What the pod is expected to use, (DAY_STEPS + 1, 2), beginning with its usage now; present: (row, usage)."""
+    if work.day is not None:
+        return work.day.path_from(pod, present[1])
+    return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
+
+
+def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Reason:
+    """The receiver's place with the least left unrequested of those that stay under their threshold all day."""
+    rows = work.receivers.rows
+    fits = work.receivers.fits(pod) & work.open[rows]
+    if not fits.any():
+        return Reason.NO_NODE_FITS
+    places = np.flatnonzero(fits)
+    left_requests = np.sum(
+        [work.receivers.free[name][places] / work.table.capacity[rows[places], i] for i, name in _AXES], axis=0
+    )
+    margin = 0.0 if work.day is None else RECEIVER_MARGIN
+    for place in places[np.argsort(left_requests, kind="stable")].tolist():
+        row = int(rows[place])
+        now = work.table.usage[row] + path[0] <= work.high[row]
+        most = work.high[row] - margin * work.table.capacity[row]
+        if now.all() and not (work.table.ahead[:, row] + path > most).any():
+            return int(place)
+    return Reason.TARGETS_TOO_FULL
+
+
+_AXES: Final = ((0, "cpu"), (1, "memory"))
+
+
+def _put(work: _EmptyingRound, placement: _Placement, times: int) -> None:
+    """Load the receiver with the pod; times -1 takes it off again."""
+    row = int(work.receivers.rows[placement.place])
+    work.receivers.take(placement.place, placement.pod, times)
+    work.table.usage[row] += times * placement.path[0]
+    work.table.ahead[:, row] += times * placement.path
+
+
+def _plan(work: _EmptyingRound, row: int, placements: Sequence[_Placement]) -> None:
+    """The moves that the limits of a round permit; the other pods leave in a later one."""
+    table, name = work.table, work.table.names[row]
+    work.arrived |= {int(work.receivers.rows[one.place]) for one in placements}
+    for one in placements:
+        reason = work.limits.node_refusal(name)
+        reason = work.limits.refusal(one.pod) if reason is Reason.OK else reason
+        if reason is not Reason.OK:
+            work.refusals.append(MoveRefusal(one.pod.key, name, reason))
+            continue
+        work.limits.count(one.pod, name)
+        target = table.names[int(work.receivers.rows[one.place])]
+        cpu, memory = one.path[0].tolist()
+        work.moves.append(
+            PlannedMove(one.pod.key, name, target, (cpu, memory), one.price, False, False, one.pod.unjudged())
+        )
+    leaving = np.sum([one.path for one in placements], axis=0) if placements else np.zeros(2)
+    table.ahead[:, row] = np.maximum(table.ahead[:, row] - leaving, 0)
+    table.usage[row] = np.maximum(table.usage[row] - (leaving[0] if placements else leaving), 0)
+
+
+def _emptied_nodes(work: _EmptyingRound, before: tuple[Floats, Floats]) -> Iterator[RebalancedNode]:
+    """Each node before and after; before: (usage, peak). After: when all pods of the nodes that are begun have left."""
+    table, under = work.table, _under_used(work)
+    peak = np.fmax.reduce(table.ahead, axis=0)
+    expiration = work.arguments.high_node_load.node_metric_expiration_seconds
+    capacity = np.where(table.capacity > 0, table.capacity, np.nan)
+    shares = [
+        [(cpu, memory) for cpu, memory in (one / capacity).tolist()]
+        for one in (work.high, before[0], table.usage, before[1], peak)
+    ]
+    emptied = {mark.node for mark in work.marks if mark.change is not MarkChange.TAKEN}
+    for row, name in enumerate(table.names):
+        reason = state_of(work.inputs.loads[row], work.inputs.now_seconds, expiration)
+        if reason is Reason.OK and work.with_forecast and not work.foreseen[row]:
+            reason = Reason.FORECAST_MISSING
+        node_class = NodeClass.LOW if under[row] else NodeClass.BETWEEN
+        if reason is not Reason.OK:
+            node_class = NodeClass.UNKNOWN
+        elif name in emptied:
+            node_class = NodeClass.EMPTYING
+        elif (before[0][row] > work.high[row]).any():
+            node_class = NodeClass.HIGH
+        high, now, after, peak_before, peak_after = (one[row] for one in shares)
+        yield RebalancedNode(name, "", node_class, False, reason, high, now, after, peak_before, peak_after)
