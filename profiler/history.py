@@ -260,10 +260,13 @@ def closed(
 
 
 def _state(store: Store) -> PullState:
-    """The state kept beside the results; where it is missing, what the store holds is what was asked."""
+    """The state kept beside the results; where it is missing, what the store holds is what was asked.
+
+    Without any CPU usage nothing counts as asked: the source was a wrong one, and the right one is asked for all.
+    """
     state = store.read_document(STATE_DOCUMENT, PullState)
     if state is not None:
-        return state
+        return state if store.span(Signal.CPU_USAGE_MEAN) else PullState(asked_again=state.asked_again)
     stored = {signal: span for signal in Signal if (span := store.span(signal))}
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cotenant.core.adapters.store import Store
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.command_line import LEAN, cotenant
@@ -149,6 +150,17 @@ def test_a_server_without_usage_is_named_and_not_recommended_once_more(tmp_path:
     assert done.returncode == 1
     assert f"{server.url} answers, and holds no CPU usage of containers in the last {DAYS} days" in done.stderr
     assert "Run cotenant scan" not in done.stderr
+
+
+def test_a_scan_of_the_wrong_server_leaves_no_cluster_and_the_next_scan_reads_the_whole_window(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with Server(tmp_path / "empty", ()) as server:
+        wrong = Shop(shop.cluster, server.url)
+        assert scan(wrong, tmp_path / "store").returncode == 1
+        assert Store.clusters((tmp_path / "store").as_uri()) == ()
+        assert len(recommended(scan(shop, tmp_path / "store", "-o", "json"))) > 10
+        assert scan(wrong, tmp_path / "store").returncode == 0, "what is stored stays and is enough"
 
 
 def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop: Shop, tmp_path: Path) -> None:

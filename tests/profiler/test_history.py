@@ -315,6 +315,17 @@ def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, 
     assert source.asked == []
 
 
+def test_after_a_source_without_any_usage_the_right_one_is_asked_for_the_whole_window(
+    source: Recorded, tmp_path: Path
+) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    pulled(Recorded({}), store, NOW)
+    pulled(source, store, NOW)
+    assert stored(store, NOW) == expected(NOW)
+    pulled(source, store, NOW)
+    assert source.asked == []
+
+
 def test_what_could_not_be_read_is_counted_and_told_until_it_is_read(source: Recorded, tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}", "c")
     source.broken = {Signal.OOM_KILLS}

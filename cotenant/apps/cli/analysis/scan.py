@@ -15,6 +15,7 @@ from cotenant.apps.cli.analysis import scan_clusters
 from cotenant.apps.cli.analysis.export import Results, ScanFormat, check
 from cotenant.apps.cli.analysis.metric_source import metric_source
 from cotenant.apps.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
+from cotenant.apps.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
 from cotenant.apps.cli.analysis.results import (
     ClusterOption,
     FilterOption,
@@ -30,7 +31,7 @@ from cotenant.apps.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new
 from cotenant.apps.cli.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.apps.cli.progress import bars
 from cotenant.core.adapters.memory import few_heaps, give_back, seldom_collected
-from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.core.model.errors import CotenantError
 
 if TYPE_CHECKING:
     from cotenant.apps.cli.analysis.metric_source import ScanTarget
@@ -46,14 +47,6 @@ if TYPE_CHECKING:
 app = new_app()
 
 PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
-TokenOption = Annotated[
-    str | None, typer.Option("--bearer-token-file", metavar="FILE", help="File with a bearer token.")
-]
-HeaderOption = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Further header.")]
-LabelOption = Annotated[
-    list[str] | None,
-    typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
-]
 Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster.")
 ]
@@ -119,10 +112,7 @@ def scan(
     if all_clusters:
         scan_clusters.check_form(output, output_dir)
     flags = {
-        "profiler.prometheus.url": prometheus,
-        "profiler.prometheus.bearer_token_file": bearer_token_file,
-        "profiler.prometheus.headers": _pairs(header, ":", "--header"),
-        "profiler.prometheus.labels": _pairs(label, "=", "--prometheus-label"),
+        **prometheus_flags(prometheus, bearer_token_file, header, label),
         "profiler.window_days": window_days,
         "kube.kubeconfig": kubeconfig,
         "kube.context": context,
@@ -179,17 +169,6 @@ def is_partial(place: Store) -> bool:
     return bool(records and records[-1].unread_seconds)
 
 
-def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, str] | None:
-    """["A: b"] -> {"A": "b"}; None when the option was not given."""
-    if not texts:
-        return None
-    parts = [text.partition(separator) for text in texts]
-    bad = next((text for text, part in zip(texts, parts, strict=True) if not part[1] or not part[0].strip()), None)
-    if bad is not None:
-        raise UsageError(f"{option} {bad!r} is not NAME{separator}VALUE")
-    return {name.strip(): value.strip() for name, _, value in parts}
-
-
 def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
     """Where the history is, pulled anew unless the job is offline, and whom it was asked of."""
     from cotenant.core.adapters.store.parquet import arrow_alone
@@ -206,7 +185,7 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
 
 
 def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
-    """Pull what is new; an interruption keeps what was stored so far."""
+    """Pull what is new; an interruption keeps what was stored so far, a source without usage leaves no cluster."""
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.adapters.kube.overlay import overlay
     from cotenant.core.adapters.store import Store
@@ -216,8 +195,11 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
 
     few_heaps()
     place = Store(url_of(settings), target.cluster)
+    known = place.read_inventory() is not None
     pull(target.source, place, settings.profiler, SystemClock(), progress)
     if place.span(Signal.CPU_USAGE_MEAN) is None:
+        if not known:
+            place.remove()
         days = settings.profiler.window_days
         raise NoData(
             f"{target.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",

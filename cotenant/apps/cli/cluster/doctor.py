@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cotenant.apps.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
 from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
 from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.apps.cli.command import examples, new_app, session_of
@@ -33,6 +34,7 @@ STYLES: Final = {
     epilog=examples(
         "cotenant doctor",
         "cotenant doctor --prometheus http://localhost:9090 -o json",
+        "cotenant doctor --prometheus https://prom.example --bearer-token-file token",
         "cotenant doctor --kubeconfig cluster.yaml --context prod",
     )
 )
@@ -41,14 +43,17 @@ def doctor(
     prometheus: Annotated[
         str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to try.")
     ] = None,
+    bearer_token_file: TokenOption = None,
+    header: HeaderOption = None,
+    label: LabelOption = None,
     kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig to try.")] = None,
     context: Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")] = None,
     store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Store to try.")] = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Try everything that a scan needs: what was tried, what was found, the fix. Exit code 1 when a must fails."""
+    """Try everything that a scan needs: what was tried and found, the fix. Exit code 1 when a required probe fails."""
     flags = {
-        "profiler.prometheus.url": prometheus,
+        **prometheus_flags(prometheus, bearer_token_file, header, label),
         "kube.kubeconfig": kubeconfig,
         "kube.context": context,
         "store.url": store,
