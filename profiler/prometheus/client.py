@@ -46,6 +46,11 @@ _SMALLER: Final = (
     "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
 )
 """What helps when even the smallest question is too large."""
+_LOGIN: Final = (
+    "Give credentials that it accepts: --bearer-token-file FILE, --header 'NAME: VALUE', or https://USER:PASSWORD@HOST."
+)
+_PLAIN_HTTP: Final = re.compile(r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|HTTP_REQUEST")
+"""What OpenSSL's versions say of an answer that is not TLS."""
 _TIME: Final = "Check that the server is not overloaded, or raise profiler.prometheus.timeout_seconds."
 
 
@@ -242,11 +247,10 @@ def _judged(response: requests.Response, body: bytearray) -> _ApiResponse:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, urlsplit(response.url)._replace(query="").geturl()
     if code in (401, 403):
-        grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/reader.yaml does.'
-        login = "Give credentials: a bearer token file, a user or a header."
+        grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/prometheus.yaml does.'
         raise SourceForbidden(
             f"{url} answered {code} {response.reason}",
-            fix=grant if code == 403 and _SERVICE_PROXY.search(url) else login,
+            fix=grant if code == 403 and _SERVICE_PROXY.search(url) else _LOGIN,
         )
     if 300 <= code < 400:
         raise SourceProtocol(
@@ -296,9 +300,11 @@ def _unreachable(url: str, error: requests.RequestException) -> SourceError:
     host = urlsplit(url).netloc
     if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
         return _TooSlow(f"{host} did not answer in time", fix=_TIME)
-    fix = "Give the authority with ca_file, or the name that the certificate bears."
     if isinstance(error, requests.exceptions.SSLError):
-        return SourceUnreachable(f"the certificate of {host} does not verify: {error}", fix=fix)
+        if _PLAIN_HTTP.search(str(error)):
+            return SourceUnreachable(f"{host} answers, but not by TLS", fix="Begin its address with http://.")
+        fix = "Give its authority by profiler.prometheus.ca_file, or the name that the certificate bears."
+        return SourceUnreachable(f"the certificate of {host} does not verify: {_cause(error)}", fix=fix)
     return SourceUnreachable(
         f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."
     )

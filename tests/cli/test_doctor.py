@@ -226,6 +226,10 @@ def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, nam
     findings = list(metrics.probes(profiler(server.url + prometheus), FixedClock(NOON)))
     server.stop()
     assert [f.found for f in findings if f.fatal and said in f.found]
+    assert [f.probe for f in findings if f.state is ProbeState.OK and f.required] in (
+        ["prometheus"],
+        ["prometheus", "prometheus metrics"],
+    ), "an empty answer is not called well"
 
 
 @pytest.mark.parametrize(
@@ -249,6 +253,20 @@ def test_a_source_that_gives_nothing_is_the_last_finding(
     assert found.fatal
     assert said in found.found
     assert fix in found.fix
+
+
+@pytest.mark.server
+def test_a_doctor_asks_with_the_credentials_of_a_scan(tmp_path: Path) -> None:
+    server = ApiServer(None, None)
+    server.tokens = {"Bearer right"}
+    token = tmp_path / "token"
+    for word, said in (("wrong", "answered 401"), ("right", "answered 404")):
+        token.write_text(word)
+        for given in (("--bearer-token-file", str(token)), ("--header", f"Authorization: Bearer {word}")):
+            result = invoke("--prometheus", server.url, *given, "-o", "json", home=tmp_path)
+            found = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
+            assert (result.exit_code, said in found["found"]) == (1, True), found
+    server.stop()
 
 
 @pytest.mark.server
@@ -351,6 +369,18 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
         *(f"{path}?limit=1" for path in cluster.needed().values()),
         "/api/v1/services?limit=500",
     ]
+
+
+@pytest.mark.server
+def test_rights_are_tried_also_where_the_certificate_is_not_verified(api: ApiServer, settings: KubeSettings) -> None:
+    path = Path(settings.kubeconfig)
+    document = yaml.safe_load(path.read_text())
+    document["clusters"][0]["cluster"] = {"server": api.url, "insecure-skip-tls-verify": True}
+    path.write_text(yaml.safe_dump(document))
+    first, *others = cluster.probes(settings)
+    assert first.state is ProbeState.WARNING
+    assert "not verified" in first.found
+    assert [f.probe for f in others] == ["kubernetes api", "kubernetes rights", "kubernetes prometheus"]
 
 
 @pytest.mark.server

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.errors import SourceError, SourceProtocol, SourceUnreachable
+from cotenant.core.model.errors import SourceError, SourceForbidden, SourceProtocol, SourceUnreachable
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
 from profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
-from tests.support.api_server import ApiServer, Handler, Reply, hang_up
+from tests.support.api_server import ApiServer, Handler, Reply, hang_up, make_certificate
 from tests.support.timer import LeapingTimer
 
 pytestmark = pytest.mark.server
 
+ROOT = Path(__file__).parents[2]
 NAMES = "/api/v1/label/__name__/values"
 
 
@@ -193,3 +196,37 @@ def test_an_answer_without_a_result_is_a_typed_error(server: ApiServer, client: 
     server.objects["/api/v1/query_range"] = {"status": "success", "data": data}
     with pytest.raises(SourceProtocol, match="without the data"):
         client.range("up", 0, 60, 60)
+
+
+def test_an_https_address_of_a_server_that_speaks_http_is_said_to_be_one(server: ApiServer) -> None:
+    client = Client(PrometheusSettings(url=server.url.replace("http:", "https:"), retries=0))
+    with pytest.raises(SourceUnreachable, match=r"answers, but not by TLS$") as caught:
+        client.names(0, 1)
+    client.close()
+    assert caught.value.fix == "Begin its address with http://."
+
+
+def test_a_certificate_of_an_unknown_authority_is_said_without_the_layers_of_libraries(tmp_path: Path) -> None:
+    for name, signer in (("authority", None), ("server", "authority")):
+        make_certificate(tmp_path, name, signer)
+    server = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
+    client = Client(PrometheusSettings(url=server.url, retries=0))
+    with pytest.raises(SourceUnreachable, match=r"certificate of .* does not verify") as caught:
+        client.names(0, 1)
+    client.close()
+    server.stop()
+    assert "HTTPSConnectionPool" not in caught.value.message
+    assert "profiler.prometheus.ca_file" in caught.value.fix
+
+
+def test_a_refusal_of_the_api_servers_proxy_names_the_manifest_that_grants_it() -> None:
+    path = "/api/v1/namespaces/mon/services/prom/proxy"
+    server = ApiServer(None, None)
+    server.forbidden = {path + NAMES}
+    client = Client(PrometheusSettings(url=server.url + path, retries=0))
+    with pytest.raises(SourceForbidden) as caught:
+        client.names(0, 1)
+    client.close()
+    server.stop()
+    (manifest,) = re.findall(r"deploy/\S+\.yaml", caught.value.fix)
+    assert "services/proxy" in (ROOT / manifest).read_text()

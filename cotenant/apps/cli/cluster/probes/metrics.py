@@ -49,11 +49,17 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
 
 
 def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[ProbeFinding]:
-    """Probes of what is read; one source, so that the survey is asked for once."""
+    """Probes of what is read; one source, so that the survey is asked for once.
+
+    Where no container is seen nothing further is asked: an answer to nothing would read as if all were well.
+    """
     window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
-    yield Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
+    seen = Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
         lambda: interval(source, window)
     )
+    yield seen
+    if seen.fatal:
+        return
     yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
         lambda: freshness(source, window)
     )
@@ -117,6 +123,9 @@ def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome
         fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
         return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
     running = sum(pod.running for pod in inventory.pods)
+    if not running:
+        fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods by their usage alone."
+        return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
     return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
 
 
