@@ -135,23 +135,30 @@ def test_a_server_that_hangs_or_trickles_is_given_up(api: Any, kubeconfig: Any, 
 @pytest.mark.parametrize(
     ("path", "rule"),
     [
-        ("/api/v1/pods", 'apiGroups: [""], resources: ["pods"]'),
-        ("/api/v1/namespaces/shop/pods", 'apiGroups: [""], resources: ["pods"]'),
+        ("/api/v1/pods", 'a ClusterRole: apiGroups: [""], resources: ["pods"]'),
+        ("/api/v1/namespaces/shop/pods", 'a Role of namespace shop: apiGroups: [""], resources: ["pods"]'),
+        ("/api/v1/namespaces/shop", 'a ClusterRole: apiGroups: [""], resources: ["namespaces"]'),
         (
             "/apis/autoscaling/v2/horizontalpodautoscalers",
-            'apiGroups: ["autoscaling"], resources: ["horizontalpodautoscalers"]',
+            'a ClusterRole: apiGroups: ["autoscaling"], resources: ["horizontalpodautoscalers"]',
         ),
         (
             "/apis/apps/v1/namespaces/shop/deployments/web/scale",
-            'apiGroups: ["apps"], resources: ["deployments/scale"]',
+            'a Role of namespace shop: apiGroups: ["apps"], resources: ["deployments/scale"]',
+        ),
+        (
+            "/api/v1/namespaces/shop/configmaps/switch",
+            'a Role of namespace shop: apiGroups: [""], resources: ["configmaps"], resourceNames: ["switch"]',
         ),
     ],
 )
-def test_a_refusal_names_the_missing_right(api: Any, client: KubeClient, path: str, rule: str) -> None:
+def test_a_refusal_names_the_narrowest_right_that_is_missing(
+    api: Any, client: KubeClient, path: str, rule: str
+) -> None:
     api.forbidden = {path}
     with pytest.raises(ClusterForbidden, match="jane") as caught:
         client.list(path)
-    assert caught.value.fix == f'Grant it in a ClusterRole: {rule}, verbs: ["list"].'
+    assert caught.value.fix == f'Grant it in {rule}, verbs: ["list"].'
 
 
 def test_a_refusal_by_admission_asks_for_no_right(api: Any, client: KubeClient) -> None:

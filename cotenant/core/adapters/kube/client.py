@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import random
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -43,10 +44,10 @@ Many: TypeAlias = list[ItemT]
 
 LONGEST_WAIT_SECONDS: Final = 30.0
 
-
+_IN_NAMESPACE: Final = re.compile(r"/.*/namespaces/(?P<namespace>[^/]+)/[^/?]+(?:/(?P<name>[^/?]+))?")
+_BY_NAME: Final = frozenset({"configmaps", "leases", "secrets"})
 _BUSY: Final = frozenset({429, 503})
 """Answers of a server that has done nothing."""
-
 
 _KINDS: Final[dict[int, type[ClusterError]]] = {
     400: ClusterInvalid,
@@ -365,10 +366,21 @@ def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> Clu
             f"{verb} {what}: {access.server} {sent} (401)",
             fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
         )
-    fix = f'Grant it in a ClusterRole: apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"].'
+    fix = f'Grant it in {_role_for(path, group, resource)}, verbs: ["{verb}"].'
     if (message := _status_of(answer).message) and 'User "' not in message:  # not authorization, which names the user
         fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
     return ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
+
+
+def _role_for(path: str, group: str, resource: str) -> str:
+    """The narrowest role with this right: in one namespace, and by name where objects of the kind hold secrets."""
+    rule = f'apiGroups: ["{group}"], resources: ["{resource}"]'
+    within = _IN_NAMESPACE.match(path)
+    if within is None:
+        return f"a ClusterRole: {rule}"
+    if within["name"] and resource in _BY_NAME:
+        rule = f'{rule}, resourceNames: ["{within["name"]}"]'
+    return f"a Role of namespace {within['namespace']}: {rule}"
 
 
 def _resource_of(path: str) -> tuple[str, str]:
