@@ -38,7 +38,7 @@ from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
 from cotenant.core.model.changes.judgement import UsageTrace
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.changes.steps import NextStep
-from cotenant.core.model.errors import ClusterUnreachable, CotenantError, UsageError
+from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Patch
 from cotenant.core.model.recommendation import Field, Recommendation
@@ -347,6 +347,8 @@ class Actions:
             planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
         except self.raising:
             raise
+        except ClusterForbidden as error:
+            return replace(review, error=f"{error}. {error.fix}")
         except CotenantError as error:
             return replace(review, error=str(error))
         situation = around(

@@ -43,6 +43,20 @@ def verify(person: Path, namespace: str, ledger: Path) -> Result:
     return CliRunner().invoke(root, [*words, "audit", "verify", "--kubeconfig", str(person)])
 
 
+def test_a_head_that_may_not_be_read_is_not_called_compared(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """Who has no right to it gets another exit code than who has compared."""
+    grown(tmp_path / "l.db", 2).close()
+    nobody = control_plane.user("nobody")
+    refused = verify(nobody, namespace, tmp_path / "l.db")
+    assert refused.exit_code == 4, refused.output
+    assert "2 rows of ledger" in refused.stdout and "head that the cluster keeps of it" not in refused.stdout
+    said = " ".join(refused.stderr.split())
+    assert "the head that the cluster keeps could not be read: cannot get configmaps" in said
+    assert f"Grant it in a Role of namespace {namespace}" in said and "--offline" in said
+
+
 def test_two_ledgers_keep_their_heads_beside_each_other(client: KubeClient, namespace: str, tmp_path: Path) -> None:
     one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
     for ledger in (one, two):

@@ -16,6 +16,7 @@ from cotenant.apps.cli.main import root
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from tests.support import acting
+from tests.support.api_server import ApiServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -125,6 +126,24 @@ def test_a_workload_that_is_not_known_is_said(scene: acting.Scene) -> None:
     unknown = WorkloadRef(scene.namespace, "Deployment", "nobody")
     found = run(scene, "dismiss", str(unknown), "--reason", "x")
     assert found.exit_code == 1 and "no recommendation for" in found.output
+
+
+def test_what_may_not_be_read_is_left_out_with_the_right_that_is_missing(scene: acting.Scene, tmp_path: Path) -> None:
+    ref = next(ref for ref in scene.workloads if ref.kind == "Deployment")
+    server = ApiServer(None, None)
+    server.objects["/apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "jane"}}}
+    server.forbidden = {f"/apis/apps/v1/namespaces/{ref.namespace}/deployments/{ref.name}"}
+    config = yaml.safe_load(Path(scene.settings.kube.kubeconfig).read_text())
+    config["clusters"][0]["cluster"] = {"server": server.url}
+    other = tmp_path / "other"
+    other.write_text(yaml.safe_dump(config))
+    for verb in ("show", "apply"):
+        found = run(scene, verb, str(ref), "--kubeconfig", str(other))
+        assert found.exit_code == 3, found.output
+        assert "left out: cannot get deployments.apps" in found.output
+        assert f'Grant it in a Role of namespace {ref.namespace}: apiGroups: ["apps"]' in found.output
+        assert "nothing to do" not in found.output
+    server.stop()
 
 
 @pytest.fixture

@@ -99,14 +99,19 @@ def server() -> Iterator[RefusingServer]:
     server.stop()
 
 
-def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: RefusingServer, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    cluster = {"name": "a", "cluster": {"server": server.url}}
+def kubeconfig(folder: Path, url: str) -> Path:
+    config = folder / "config"
+    cluster = {"name": "a", "cluster": {"server": url}}
     context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
     user = {"name": "a", "user": {}}
     config.write_text(
         yaml.safe_dump({"current-context": "a", "contexts": [context], "clusters": [cluster], "users": [user]})
     )
+    return config
+
+
+def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: RefusingServer, tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, server.url)
     arguments = ["--set", "kube.retries=0", "uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"]
     done = CliRunner().invoke(main.root, arguments)
     assert done.exit_code == EXIT_PARTIAL, done.output
@@ -118,3 +123,15 @@ def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: 
     assert (rows["nodes/n1"][0], rows["configmaps/shop/ours"][0]) == ("give back", "delete")
     assert server.deleted == [CONFIG] and server.given_back == ["/status/capacity/kubernetes.io~1batch-cpu"]
     assert "2 objects removed or given back" in done.stderr
+
+
+def test_a_cluster_that_may_not_be_looked_at_is_not_said_to_hold_nothing(tmp_path: Path) -> None:
+    server = ApiServer(None, None)
+    server.objects |= {"/api/v1/namespaces/cotenant/pods": []}
+    server.forbidden = {"/api/v1/nodes", "/api/v1/pods"}
+    config = kubeconfig(tmp_path, server.url)
+    done = CliRunner().invoke(main.root, ["uninstall", "--after-helm", "--yes", "--kubeconfig", str(config)])
+    server.stop()
+    assert done.exit_code == EXIT_PARTIAL, done.output
+    assert "nothing of cotenant's to remove" not in done.output
+    assert "nothing was removed" in done.output

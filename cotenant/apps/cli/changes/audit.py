@@ -9,7 +9,7 @@ import typer
 
 from cotenant.apps.cli.changes.ledger_access import open_ledger
 from cotenant.apps.cli.cluster_options import DeclaredClusterOption
-from cotenant.apps.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.apps.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.apps.cli.output import Format, OutputOption, message, print_table
 from cotenant.core.model.changes.service import LedgerEntry
 from cotenant.core.model.changes.tables import entries_table
@@ -34,17 +34,22 @@ def verify(
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
 ) -> None:
-    """Walk the chain of hashes and compare it with the head that the cluster keeps; exit code 3 names the wrong row."""
+    """Walk the chain of hashes and compare it with the head that the cluster keeps.
+
+    Exit code 3 names the wrong row, 4 means that the cluster's head could not be read.
+    """
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
     ledger = open_ledger(settings)
-    head = None if offline else _anchored(settings, ledger)
+    head, compared = (None, True) if offline else _anchored(settings, ledger)
     verification = ledger.verify(head)
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
         raise typer.Exit(EXIT_FINDINGS)
     against = f", and its row {head.seq} is the head that the cluster keeps of it" if head else ""
     sys.stdout.write(f"{verification.rows} rows of ledger {ledger.id} are what was written{against}\n")
+    if not compared:
+        raise typer.Exit(EXIT_PARTIAL)
 
 
 @app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
@@ -59,15 +64,17 @@ def export(
     print_table(entries_table(rows), output)
 
 
-def _anchored(settings: Settings, ledger: Ledger) -> Anchor | None:
+def _anchored(settings: Settings, ledger: Ledger) -> tuple[Anchor | None, bool]:
+    """The head that the cluster keeps, and whether the cluster could be asked for it."""
     from changes.change_ledger import anchored, unkept
     from cotenant.core.adapters.kube import connect
 
     try:
         anchor_lookup = anchored(connect(settings.kube), ledger, settings.manager.namespace)
     except ClusterError as error:
-        message(f"the cluster was not asked: {error}", style="yellow")
-        return None
+        message(f"the head that the cluster keeps could not be read: {error}", style="yellow")
+        message(f"fix: {f'{error.fix} With --offline the chain alone is verified.'.lstrip()}")
+        return None, False
     if anchor_lookup.head is None:
         message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was looked at.", style="yellow")
-    return anchor_lookup.head
+    return anchor_lookup.head, True

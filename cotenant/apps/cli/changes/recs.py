@@ -65,12 +65,17 @@ def show(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """What would be written, field by field, and how each guardrail comes out. Changes nothing."""
+    """What would be written, field by field, and how each guardrail comes out. Changes nothing.
+
+    Exit code 3 when a workload was left out.
+    """
     settings = settings_of(ctx, store, kubeconfig, context)
     recommendations = (proposed_gpu_shares if gpu_shares else recommended)(settings, cluster, workloads)
     with opened(settings) as actions:
-        for review in actions.review(recommendations, approved_by, method):
+        reviews = actions.review(recommendations, approved_by, method)
+        for review in reviews:
             _print(describe(review))
+    raise typer.Exit(EXIT_FINDINGS if any(review.error for review in reviews) else 0)
 
 
 @app.command(
@@ -224,7 +229,7 @@ def describe(review: Review) -> Iterator[str]:
     """A review line by line."""
     yield str(review.workload)
     if review.error:
-        yield f"  nothing to do: {review.error}"
+        yield f"  left out: {review.error}"
         return
     for write in review.writes:
         for pointer, old in write.before.items():

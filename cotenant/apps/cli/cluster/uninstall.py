@@ -73,13 +73,14 @@ def uninstall(
         removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
     going = sum(removal.fate.value in ("delete", "give back") for removal in removals)
+    refused = any(removal.fate.value == "refused" for removal in removals)
     if not going:
-        message("nothing of cotenant's to remove")
+        message("nothing was removed" if refused else "nothing of cotenant's to remove")
     elif yes:
         message(f"{going} objects removed or given back")
     else:
         message(f"{going} objects would be removed or given back; none was. Do it with --yes.")
-    if any(removal.fate.value == "refused" for removal in removals):
+    if refused:
         message("some could not be looked at or changed, see their notes")
         raise typer.Exit(EXIT_PARTIAL)
 
