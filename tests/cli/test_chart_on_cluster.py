@@ -177,6 +177,15 @@ def live(plane: ControlPlane, kind: str, namespace: str = "cotenant") -> dict[st
 
 
 @pytest.mark.soak
+def test_the_notes_say_that_no_image_is_published_until_a_registry_is_named(control_plane: ControlPlane) -> None:
+    def notes(values: Json) -> str:
+        return release(control_plane, "install", "notes", str(chart()), "--dry-run=client", values=values)
+
+    assert "no pod starts" in notes({}) and "image.registry=REGISTRY" in notes({})
+    told = notes({"image": {"registry": "r.example"}})
+    assert "is installed in namespace cotenant" in told and "no pod starts" not in told
+
+
 def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
