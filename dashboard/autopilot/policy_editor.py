@@ -13,13 +13,14 @@ from cotenant.core.model.autopilot import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Schema
 from cotenant.core.model.text import visible
 from cotenant.core.settings.document import one_document
 from dashboard.autopilot.acting import ACTED
 from dashboard.changes import callbacks
 from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
-from dashboard.frame.table_cells import Drawn, cells, reason_chips, titles
+from dashboard.frame.table_cells import Drawn, cells, filled, reason_chips, subject, titles
 from dashboard.frame.view import View, in_cluster
 from dashboard.tables import display, select_bar
 
@@ -33,8 +34,13 @@ DRAWN: Final[Drawn] = {
     "decision": lambda verdict: panels.chip(verdict, VERDICTS[QueueVerdict(verdict)]),
     "cpu": lambda change: _change(change, Resource.CPU),
     "memory": lambda change: _change(change, Resource.MEMORY),
+    "workload": lambda drawn: drawn,
 }
 """Columns of a queue that are drawn otherwise than by their kind."""
+LISTED: Final = Schema(
+    QUEUE.name, tuple(column for column in QUEUE.columns if column.name not in ("namespace", "kind")), ("workload",)
+)
+"""A queue on a page: namespace and kind stand below the workload's name, as in every list."""
 TEMPLATE: Final[dict[str, Any]] = {
     "apiVersion": "cotenant.dev/v1alpha1",
     "kind": "AutopilotPolicy",
@@ -106,8 +112,13 @@ def queue_parts(result: AutopilotRound) -> list[Component]:
     waiting = f"{len(rows) - go:,} wait, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
     waits = [str(row["reason"]) for row in rows if row["reason"]]
-    table = panels.facts(titles(QUEUE), [cells(QUEUE, row, DRAWN) for row in rows[:MOST_ROWS]], "Tonight's queue")
+    table = panels.facts(*filled(titles(LISTED), [queue_cells(row) for row in rows[:MOST_ROWS]]), "Tonight's queue")
     return [*notes, html.P(lead, className="verdict"), reason_chips(waits), table]
+
+
+def queue_cells(row: Mapping[str, Any]) -> list[Any]:
+    """A row of a queue, by the columns of `LISTED`."""
+    return cells(LISTED, {**row, "workload": subject(row["workload"], row["namespace"], row["kind"])}, DRAWN)
 
 
 def _change(amount: float | None, resource: Resource) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dash import html
@@ -40,6 +40,19 @@ def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) ->
     ]
 
 
+def filled(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """The table without columns in which no line says anything; they would push others out of a laptop's window.
+
+    The first column stays: it names the line.
+    """
+    kept = [n for n in range(len(heads)) if n == 0 or any(_says(line[n]) for line in lines)]
+    return [heads[n] for n in kept], [[line[n] for n in kept] for line in lines]
+
+
+def _says(cell: Any) -> bool:
+    return getattr(cell, "children", cell) not in ("", display.MISSING)
+
+
 def row_note(rows: int, command: str) -> str:
     """Where the rows are that a page has no room for; "" when it shows all."""
     return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
@@ -48,6 +61,11 @@ def row_note(rows: int, command: str) -> str:
 def whole(text: str) -> Component:
     """A short text that is not broken into lines."""
     return html.Span(visible(text), className="whole")
+
+
+def subject(name: str, *places: str) -> Component:
+    """What a row is about, and below it in which places, as in every list."""
+    return html.Div([visible(name), html.Div(visible(" · ".join(places)), className="dim")], className="whole")
 
 
 def sentence(code: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.core.model.autopilot import REPORT, STATUS, AutopilotMode, AutopilotRound
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.table import Table
@@ -17,7 +17,7 @@ from dashboard.autopilot import acting, bundles, policy_editor
 from dashboard.frame import panels
 from dashboard.frame.live_page import LivePage, LivePart
 from dashboard.frame.shell import path_of
-from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, reason_chips, row_note, titles
+from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, filled, reason_chips, row_note, titles
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import carried, display
 
@@ -131,8 +131,8 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         why = "No workload that a policy selects has a recommendation."
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
-    lines = [[*cells(QUEUE, row, policy_editor.DRAWN), _resume(view, row)] for row in rows[:MOST_ROWS]]
-    table = panels.facts([*titles(QUEUE), "Resume"], lines, QUEUE_TITLE)
+    lines = [[*policy_editor.queue_cells(row), _resume(view, row)] for row in rows[:MOST_ROWS]]
+    table = panels.facts(*filled([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "As if every change window were open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")

@@ -20,9 +20,10 @@ from cotenant.core.model.text import visible
 from dashboard.figures import quotas as figures
 from dashboard.frame import panels
 from dashboard.frame.live_page import LivePage, LivePart
-from dashboard.frame.table_cells import MOST_ROWS, reason_chips, row_note, titles, whole
+from dashboard.frame.table_cells import MOST_ROWS, filled, reason_chips, row_note, subject, titles, whole
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.tables import carried, display
+from dashboard.tables.labels import label
 
 PATH: Final = "queues"
 HISTORY_HEIGHT: Final = 220
@@ -82,8 +83,9 @@ def quota_panel(report: QueueReport, search: str) -> Component:
 
 
 def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
-    """The columns of `cotenant get quotas`; each name leads to the quota's last day."""
-    return panels.facts(titles(QUOTAS), [_quota_cells(row, search) for row in rows[:MOST_ROWS]], TREE)
+    """The columns of `cotenant get quotas` that say anything; each name leads to the quota's last day."""
+    lines = [_quota_cells(row, search) for row in rows[:MOST_ROWS]]
+    return panels.facts(*filled(titles(QUOTAS), lines), TREE)
 
 
 def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
@@ -148,7 +150,8 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
         why = "Pods that wait stand here with their reason, and on the command line:"
         state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
         return panels.panel(WAITING, state)
-    table = panels.facts(titles(WAITING_PODS), [_waiting_cells(row) for row in rows[:MOST_ROWS]], WAITING)
+    _namespace, *heads = titles(WAITING_PODS)
+    table = panels.facts(*filled(heads, [_waiting_cells(row) for row in rows[:MOST_ROWS]]), WAITING)
     codes = reason_chips(row.code for row in rows)
     return panels.panel(WAITING, codes, table, note=row_note(len(rows), "get waiting"))
 
@@ -156,10 +159,10 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
 def _waiting_cells(row: WaitingPodRow) -> list[Any]:
     likely = display.MISSING if row.likely_seconds is None else panels.moment(row.likely_seconds)
     missing = amount(row.resource, row.missing) if row.resource else display.MISSING
-    names = [visible(row.namespace), visible(row.pod), whole(row.quota), visible(row.gang)]
+    names = [subject(row.pod, row.namespace), whole(row.quota), visible(row.gang)]
     place = f"{row.position:,}" if row.position else display.MISSING
-    return [*names, panels.moment(row.since_seconds), place, whole(row.code), whole(row.resource), missing, likely,
-            visible(row.reason)]  # fmt: skip
+    why = [whole(label(row.code)), whole(row.resource), missing, likely, visible(row.reason)]
+    return [*names, panels.moment(row.since_seconds), place, *why]
 
 
 def gang_panel(report: QueueReport, search: str) -> Component:

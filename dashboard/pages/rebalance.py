@@ -29,6 +29,7 @@ from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, reason_chips, r
 from dashboard.frame.view import Obeyed, Page, View, in_cluster
 from dashboard.rebalance import approval
 from dashboard.tables import display
+from dashboard.tables.labels import label
 
 PATH: Final = "rebalance"
 ROUND: Final = "The round"
@@ -188,8 +189,8 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     emptier = jobs.emptier
     reason = approval.why_not(view, emptier)
     count = sum(row["decision"] == TO_BE_EMPTIED for row in rows)
-    label = f"Empty all {count}" if count > 1 else "Empty it"
-    every = approval.approve_button(approval.EVERY, label, reason, approval.NODES) if count else None
+    words = f"Empty all {count}" if count > 1 else "Empty it"
+    every = approval.approve_button(approval.EVERY, words, reason, approval.NODES) if count else None
     table_rows = [
         [
             *cells(EMPTYING, row),
@@ -249,7 +250,7 @@ def stay_panel(report: RebalanceReport) -> Component:
         [
             visible(row["pod"]) or "the node's other pods",
             visible(row["source"]),
-            whole(row["reason"]),
+            whole(label(row["reason"])),
             sentence(row["reason"]),
         ]
         for row in rows[:MOST_ROWS]

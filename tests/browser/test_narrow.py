@@ -32,6 +32,11 @@ BROKEN = """() => [...document.querySelectorAll('.facts th[scope=col]')].filter(
     const range = document.createRange(); range.selectNodeContents(e);
     return range.getClientRects().length > e.textContent.trim().split(/\\s+/).length }).map(e => e.textContent)"""
 """Headings drawn on more lines than they have words."""
+SHREDDED = """() => [...document.querySelectorAll('.terms td')].filter(e => {
+    const range = document.createRange(); range.selectNodeContents(e);
+    const lines = new Set([...range.getClientRects()].map(box => box.top));
+    return lines.size > e.textContent.trim().split(/\\s+/).length }).map(e => `shredded: ${e.textContent}`)"""
+"""Amounts of a formula that are broken within a word."""
 
 
 LAPTOPS = ((1366, 768), (1440, 900))
@@ -48,6 +53,8 @@ MISFITS = """() => {
         if (/auto|scroll/.test(getComputedStyle(e).overflowX)) say('scrollbar', e);
     for (const e of drawn('.scroll'))
         if (e.scrollHeight > e.clientHeight && e.scrollHeight < e.clientHeight + 12) say('scrolls by a few pixels', e);
+    for (const e of drawn('.scroll:has(> .facts)'))
+        if (e.scrollWidth > e.clientWidth + 1) say('columns outside', e);
     for (const e of drawn('h1, h2, h3, .stat-label, .stat-value, .ag-pinned-left-cols-container .ag-cell, .worst a'))
         if (e.scrollWidth > e.clientWidth + 1 && !e.closest('.visually-hidden')) say('cut', e);
     for (const bar of drawn('.chips')) {
@@ -117,7 +124,7 @@ def test_a_telephone_gives_a_chart_to_its_lines_and_a_laptop_names_them_above(ad
 def off_telephone(page: Page) -> list[str]:
     """What lies outside a telephone's window, and what scrolls sideways in it."""
     expect(page.locator("#help-button")).to_be_in_viewport()
-    return [*page.evaluate(OUTSIDE), *page.evaluate(SIDEWAYS)]
+    return [*page.evaluate(OUTSIDE), *page.evaluate(SIDEWAYS), *page.evaluate(SHREDDED)]
 
 
 @pytest.mark.soak

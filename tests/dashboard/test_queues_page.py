@@ -120,11 +120,18 @@ def test_the_page_shows_tree_reasons_and_gangs() -> None:
     assert "The last day of research, cpu" in text, "the quota that most pods wait for"
 
 
-def test_tables_have_the_columns_of_the_command_line() -> None:
-    text = drawn(FixedQueues())
+def test_tables_have_the_columns_of_the_command_line_in_which_a_row_says_anything() -> None:
+    quotas = tuple(replace(row, borrows_since_seconds=REPORT.at_seconds - 90) for row in REPORT.quotas)
+    text, borrowed = drawn(FixedQueues()), drawn(FixedQueues(replace(REPORT, quotas=quotas)))
+    assert '"Borrows since"' in borrowed and '"Borrows since"' not in text, "no row borrows since a known time"
     for schema in (QUOTAS, WAITING_PODS, GANGS):
         for column in schema.columns:
-            assert column.wide or f'"{column.title}"' in text, column.title
+            assert column.wide or f'"{column.title}"' in borrowed, column.title
+
+
+def test_a_reason_is_said_in_people_s_words() -> None:
+    text = drawn(FixedQueues())
+    assert '"gang incomplete"' in text and '"gang-incomplete"' not in text
 
 
 def test_the_address_chooses_resource_quota_and_namespaces() -> None:
