@@ -17,7 +17,7 @@ from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.reservations import callbacks as plan_acts
 from dashboard.reservations import detail, plan_actions, plan_page, story
-from dashboard.reservations.board import LIST, PATH, board, known, narrowed
+from dashboard.reservations.board import LIST, PATH, board, keeping, known, narrowed
 from dashboard.tables import list_page
 
 
@@ -73,16 +73,17 @@ def register(app: Dash, view: View) -> None:
         Input("url", "search"),
         Input("version", "data"),
         State("url", "pathname"),
+        State("plan-ref", "data", allow_optional=True),  # only a page that acts has it
         prevent_initial_call=True,
     )
-    def _follow(search: str | None, _version: str, pathname: str | None) -> tuple[Any, Any]:
+    def _follow(search: str | None, _version: str, pathname: str | None, ref: str | None) -> tuple[Any, Any]:
         if path_of(pathname or "", view.settings) != PATH:
             return no_update, no_update
         text = search or ""
         plans = known(view, text)
         typed = view.given.plans is not None and ctx.triggered_id == "version"  # a form may be open there
         inside = no_update if typed else panels.guarded(lambda: detail.hand(view, text, plans), detail.IN_HAND)
-        return board(view, text, plans), inside
+        return board(view, keeping(text, ref) if typed else text, plans), inside
 
     @app.callback(
         Output("plan-board", "children", allow_duplicate=True),
@@ -117,7 +118,7 @@ def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) 
     plan = next((p for p in everything.plans if str(story.ref_to(p)) == ref), None)
     inside = plan_actions.standing(plan, now) if plan else no_update
     if path == PATH:
-        return board(view, search, narrowed(everything, search)), inside, mark, pace
+        return board(view, keeping(search, ref), narrowed(everything, search)), inside, mark, pace
     drawn = no_update if plan is None else panels.guarded(lambda: plan_page.board(view, plan))
     return drawn, inside, mark, pace
 

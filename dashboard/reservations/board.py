@@ -181,6 +181,23 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
     return PlanSelection(row=row)
 
 
+def keeping(search: str, in_hand: str | None) -> str:
+    """The address with the plan in hand (NAMESPACE/NAME) as the open one, where it names none.
+
+    Without a name the first plan that waits for a person is open. Once that is decided another one is the first, while
+    the panel still shows the decided one: the list marks what the panel shows.
+    """
+    namespace, _, name = (in_hand or "").partition("/")
+    if not name or proposed_plans.opened(search) is not None:
+        return search
+    return panels.address(search, open=_key(PlanRef(namespace, name)))
+
+
+def _key(ref: PlanRef) -> str:
+    """A plan of the cluster in the address's `open`."""
+    return "/".join(quote(part, safe="") for part in (ref.namespace, PLAN_KIND, ref.name))
+
+
 def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
     """Plans of the cluster beside the peaks, and both over time."""
     drawn = html.Div(panels.guarded(lambda: day(view, search, plans), DAY), id="plan-day")
@@ -242,8 +259,7 @@ def _plan_line(view: View, plan: Plan, name: str, hits: str, chosen: PlanSelecti
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
     further = len(story.more_windows(plan))
     when = [*when, f" and {further} more"] if further else when
-    key = "/".join(quote(part, safe="") for part in (plan.namespace, PLAN_KIND, plan.name))
-    here = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
+    here = dcc.Link(visible(name), href=f"?{urlencode({'open': _key(ref)})}")
     page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
     who = [here, html.Div([visible(plan.name), " ", page], className="dim")]
     scores = plan.status.scores

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dash import html
 from dash.development.base_component import Component
 
 from cotenant.core.adapters.store import Store
@@ -118,3 +119,21 @@ def test_plans_are_read_once_to_draw_them_again_under_filters_and_whole_where_th
     assert service.readings == 1
     text = " ".join(text_of(part) for part in drawn)
     assert sum(name in text for name in ("deployment-web", "web-peak")) == shown
+
+
+@pytest.mark.parametrize(
+    ("search", "marked"), [("", "web-peak"), ("?open=shop/ReservationPlan/deployment-web", "deployment-web")]
+)
+def test_the_list_marks_the_plan_whose_panel_is_open_also_when_another_one_came_to_the_top(
+    scene: Scene, search: str, marked: str
+) -> None:
+    first, *_ = reservations._renewed(view_of(scene), (0.0, "", ""), board.PATH, "")
+    assert marked_in(first) == [f"{NAMESPACE}/deployment-web"], "it is on top"
+    drawn, *_ = reservations._renewed(view_of(scene), (0.0, "", f"{NAMESPACE}/web-peak"), board.PATH, search)
+    assert marked_in(drawn) == [f"{NAMESPACE}/{marked}"]
+
+
+def marked_in(parts: list[Component]) -> list[str]:
+    """Plans whose lines are marked as the open ones."""
+    lines = [line for part in parts for line in part._traverse() if isinstance(line, html.Tr)]
+    return [getattr(line, "data-plan") for line in lines if getattr(line, "aria-current", "") == "true"]
