@@ -44,6 +44,8 @@ from dashboard.sources.source import SCHEMAS, Snapshot
 from dashboard.tables import filters, queries
 
 MAX_LIMIT: Final = 1_000_000
+MAX_OFFSET: Final = 2**53 - 1
+"""The largest whole number that every reader of JSON keeps; no table has as many rows."""
 GRAMMAR: Final = (
     "Filters: a key may hold several values, by commas, by repeating it, or as `key in (a,b)`; `!=` and `notin` "
     "exclude; `*` stands for any characters, a backslash makes the next character plain; an empty cell is `none`. "
@@ -64,7 +66,7 @@ Format = Annotated[
     Literal["json", "csv", "yaml"],
     Query(alias="format", description="json, csv with raw amounts, or yaml: what applies recommendations."),
 ]
-Offset = Annotated[int, Query(ge=0, description="First row.")]
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="First row.")]
 Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
 
 

@@ -90,6 +90,12 @@ def test_pages_of_rows_join_to_the_whole(address: str) -> None:
     assert [row for page in pages for row in page] == whole
 
 
+def test_a_row_that_no_table_can_have_is_refused_in_words(address: str) -> None:
+    answer = Answer(f"{address}/api/v1/recommendations?offset={2**63}")
+    assert answer.status == 422
+    assert "query.offset" in answer.json["message"] and "docs" in answer.json["fix"]
+
+
 def test_an_unknown_filter_is_refused_in_words(address: str) -> None:
     answer = Answer(f"{address}/api/v1/workloads?patern=daily")
     assert answer.status == 400
