@@ -80,7 +80,9 @@ def _marks(passage: Passage) -> list[dict[str, Any]]:
     window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": judged, **ground}
     marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]
     if passage.back_seconds is not None:
-        marks.append(lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2) | {"label": _label("back")})
+        way_back = lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2)
+        # At its line's lower end: a change that is taken back soon has its own word at the upper end, just as far left.
+        marks.append(way_back | {"label": _label("back") | {"textposition": "start", "yanchor": "bottom"}})
     return marks
 
 

@@ -14,8 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.views import BandSeries, NamespaceWaste
-from dashboard.figures import band, base, heat, lines, waste
+from dashboard.figures import band, base, heat, lines, passage, waste
 from dashboard.figures.base import Chart
+from dashboard.figures.passage import Passage
 
 HOUR = 3600
 START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday
@@ -131,3 +132,10 @@ def test_days_on_an_axis_keep_space_for_their_words() -> None:
     day = lines.DAY_MILLISECONDS
     # 8 days: a mark each; 29 days: 29 / 9 = 3.2, a mark every fourth day
     assert [lines.over_time("cores", [0, days * day])["xaxis"]["dtick"] / day for days in (8, 29)] == [1, 4]
+
+
+def test_a_change_and_the_way_back_a_minute_later_are_named_at_different_ends_of_their_lines() -> None:
+    day = Passage(Resource.CPU, [0, 3600], np.array([1.0, 2.0]), 3600, 9000, back_seconds=3660, before=3.0, after=2.0)
+    labels = [shape["label"] for shape in passage.chart(day).figure["layout"]["shapes"] if "label" in shape]
+    ends = {label["text"]: (label["textposition"], label["yanchor"]) for label in labels}
+    assert ends == {"change": ("end", "top"), "back": ("start", "bottom")}
