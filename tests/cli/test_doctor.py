@@ -372,6 +372,19 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
 
 
 @pytest.mark.server
+def test_the_prometheus_that_a_scan_would_find_is_tried(api: ApiServer, settings: KubeSettings, tmp_path: Path) -> None:
+    labels = {"app.kubernetes.io/name": "prometheus"}
+    metadata = {"name": "prom", "namespace": "mon", "labels": labels}
+    api.objects["/api/v1/services"] = [{"metadata": metadata, "spec": {"ports": [{"name": "web", "port": 9090}]}}]
+    api.forbidden = {"/api/v1/namespaces/mon/services/prom:9090/proxy/api/v1/label/__name__/values"}
+    result = invoke("--kubeconfig", settings.kubeconfig, "-o", "json", home=tmp_path)
+    found = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
+    assert (result.exit_code, found["state"]) == (1, "failed")
+    assert "answered 403" in found["found"]
+    assert "services/proxy" in found["fix"]
+
+
+@pytest.mark.server
 def test_rights_are_tried_also_where_the_certificate_is_not_verified(api: ApiServer, settings: KubeSettings) -> None:
     path = Path(settings.kubeconfig)
     document = yaml.safe_load(path.read_text())

@@ -189,6 +189,19 @@ def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop:
     assert (tmp_path / "store" / "shop").is_dir()
 
 
+def test_who_may_not_look_for_prometheus_is_told_to_name_it(tmp_path: Path) -> None:
+    make_certificate(tmp_path, "authority")
+    api = ApiServer(None, None)
+    api.forbidden = {"/api/v1/services"}
+    config = kubeconfig(tmp_path, api.url, {"token": "jane"})
+    done = cotenant("scan", "--kubeconfig", str(config), variables={**LEAN, "HOME": str(tmp_path)})
+    api.stop()
+    assert done.returncode == 1
+    assert "cannot list services" in done.stderr
+    assert "Give --prometheus URL" in done.stderr
+    assert 'resources: ["services"], verbs: ["list"]' in done.stderr
+
+
 def kubeconfig(folder: Path, server: str, user: dict[str, str]) -> Path:
     document = {
         "apiVersion": "v1",

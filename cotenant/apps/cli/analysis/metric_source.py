@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cotenant.apps.cli.output import message
-from cotenant.core.model.errors import ClusterError, NoData, UsageError
+from cotenant.core.model.errors import ClusterError, ClusterForbidden, CotenantError, NoData, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +69,16 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
     return ScanTarget(PrometheusSource(prometheus, name, marks), name, how, live)
 
 
+def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSettings | None:
+    """The Prometheus that a scan without an address would ask; None where none is found or may be looked for."""
+    if settings.profiler.prometheus.url or not has_kubeconfig(settings, env):
+        return None
+    try:
+        return _discovered(*_connected(settings), settings.profiler.prometheus)[0]
+    except CotenantError:
+        return None
+
+
 def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:
     """Whether the settings, the environment or the usual place name a cluster."""
     usual = Path(env.get("HOME", "/nonexistent")) / ".kube" / "config"
@@ -98,7 +108,10 @@ def _discovered(client: KubeClient, access: Access, settings: PrometheusSettings
     """The best candidate in the cluster, asked through the API server's proxy (directly from inside the cluster)."""
     from cotenant.core.adapters.kube.discovery import find_prometheus
 
-    candidates = find_prometheus(client)
+    try:
+        candidates = find_prometheus(client)
+    except ClusterForbidden as error:
+        raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or let it be found. {error.fix}") from error
     if not candidates:
         raise NoData(
             f"no Service of the cluster {access.cluster} looks like a Prometheus",

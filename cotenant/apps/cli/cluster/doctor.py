@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final
 
 import typer
+from msgspec.structs import replace
 
+from cotenant.apps.cli.analysis.metric_source import found_prometheus
 from cotenant.apps.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
 from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
 from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
@@ -77,7 +79,9 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
         return
     settings, clock = load().settings, SystemClock()
     yield from storage.probes(store_url(settings.store, env), clock)
-    yield from metrics.probes(settings.profiler, clock)
+    found = found_prometheus(settings, env)
+    profiler = replace(settings.profiler, prometheus=found) if found else settings.profiler
+    yield from metrics.probes(profiler, clock)
     yield from cluster.probes(settings.kube)
 
 
