@@ -71,7 +71,7 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
         xaxis={
             "fixedrange": True,
             "ticksuffix": f" {unit}",
-            "showticksuffix": "last",
+            "showticksuffix": "first",  # the last one is not drawn where its words end outside of the chart
             "rangemode": "tozero",
             "nticks": 6,
         },

@@ -55,6 +55,11 @@ def changed(scene: Scene, count: int = 2) -> list[str]:
     return [s.change.id for s in done]
 
 
+GAP = """acts => { const [left, right] = [...acts.children].map(it => it.getBoundingClientRect());
+    return right.left - left.right; }"""
+"""Pixels between a dialog's two buttons, of which one acts."""
+
+
 def opened_by_keys(page: Page) -> bool:
     """Press j and Enter, as often as a busy machine takes to have its rows; whether the drawer came."""
     page.keyboard.press("j")
@@ -77,6 +82,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
         expect(told.get_by_role("table", name="What moved")).to_be_visible()
         page.get_by_role("button", name="Roll back", exact=True).first.click()
         expect(page.locator("#change-what")).to_contain_text("in 1 workload")
+        assert page.locator(".dialog-acts:has(#change-confirm)").evaluate(GAP) >= 8
         page.locator("#change-confirm").click()
         expect(page.locator("#said")).to_contain_text("rolled-back")
         expect(told).to_contain_text("Rolled back")

@@ -66,6 +66,7 @@ def test_bars_show_limit_runtime_use_and_guarantee_of_each_quota() -> None:
     assert list(by_name["Min"].x) == [60.0, 20.0, 40.0]
     over, within = by_name["Uses"].marker.color[1:]
     assert over == figures.base.RED and within == figures.base.TEAL
+    assert (figure.layout.xaxis.ticksuffix, figure.layout.xaxis.showticksuffix) == (" cores", "first")
     assert figure.layout.yaxis.ticktext[1] == "\u00a0" * 4 + "research"
     assert chart.summary == (
         "cpu: 3 quotas use 46 cores of the 60 cores they may use now; 1 borrows: research 16 cores; "
