@@ -200,7 +200,7 @@ def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
         "value": 5500,
     }
     plane.kubectl("create", "-f", "-", text=stream([theirs, priority]))
-    values = values_of(EVERYTHING, applier={"enabled": True})
+    values = values_of(EVERYTHING, applier={"enabled": True}, devices={"enabled": True})
     release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=values)
     assert live(plane, "priorityclass")["koord-batch"]["value"] == 5500
     assert "labels" not in live(plane, "crd")[quota["metadata"]["name"]]["metadata"]
