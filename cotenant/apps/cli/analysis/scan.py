@@ -195,7 +195,7 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
 
     few_heaps()
     place = Store(url_of(settings), target.cluster)
-    known = place.read_inventory() is not None
+    known = target.cluster in Store.clusters(place.url)
     pull(target.source, place, settings.profiler, SystemClock(), progress)
     if place.span(Signal.CPU_USAGE_MEAN) is None:
         if not known:
