@@ -153,7 +153,8 @@ def test_a_missing_right_is_named(control_plane: ControlPlane, namespace: str) -
     stranger = control_plane.client(control_plane.user("stranger"))
     with pytest.raises(ClusterForbidden, match=r"cannot patch configmaps.*stranger") as caught:
         Writer(stranger, MANAGER).send(config_map(address(namespace), {}))
-    assert 'resources: ["configmaps"], verbs: ["patch"]' in caught.value.fix
+    assert f"Role of namespace {namespace}:" in caught.value.fix
+    assert 'resources: ["configmaps"], resourceNames: ["one"], verbs: ["patch"]' in caught.value.fix
 
 
 def test_a_missing_namespace_or_kind_is_absent(client: KubeClient) -> None:
