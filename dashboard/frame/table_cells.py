@@ -45,8 +45,8 @@ def filled(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[s
 
     The first column stays: it names the line.
     """
-    kept = [n for n in range(len(heads)) if n == 0 or any(_says(line[n]) for line in lines)]
-    return [heads[n] for n in kept], [[line[n] for n in kept] for line in lines]
+    columns = [n for n in range(len(heads)) if n == 0 or any(_says(line[n]) for line in lines)]
+    return [heads[n] for n in columns], [[line[n] for n in columns] for line in lines]
 
 
 def _says(cell: Any) -> bool:

@@ -189,8 +189,8 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
     emptier = jobs.emptier
     reason = approval.why_not(view, emptier)
     count = sum(row["decision"] == TO_BE_EMPTIED for row in rows)
-    words = f"Empty all {count}" if count > 1 else "Empty it"
-    every = approval.approve_button(approval.EVERY, words, reason, approval.NODES) if count else None
+    button_text = f"Empty all {count}" if count > 1 else "Empty it"
+    every = approval.approve_button(approval.EVERY, button_text, reason, approval.NODES) if count else None
     table_rows = [
         [
             *cells(EMPTYING, row),

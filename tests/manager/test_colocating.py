@@ -291,6 +291,7 @@ def test_switching_to_forecast_is_one_setting_for_agents_and_extender(
     # without a forecast the amounts are the same under both policies: nothing but the policy's name is to be written
     scene.configure(colocation_config={"enable": True})
     wait_for("and to follow back", lambda: (threshold(scene, node), refused(scene, node)) == (65, True))
+    assert scene.lent([node]), "a switch takes no capacity away"
 
 
 def threshold(scene: Scene, node: str) -> int:

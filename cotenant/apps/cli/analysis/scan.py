@@ -195,10 +195,10 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
 
     few_heaps()
     place = Store(url_of(settings), target.cluster)
-    known = target.cluster in Store.clusters(place.url)
+    is_new = target.cluster not in Store.clusters(place.url)
     pull(target.source, place, settings.profiler, SystemClock(), progress)
     if place.span(Signal.CPU_USAGE_MEAN) is None:
-        if not known:
+        if is_new:
             place.remove()
         days = settings.profiler.window_days
         raise NoData(

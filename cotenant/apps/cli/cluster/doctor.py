@@ -79,8 +79,8 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
         return
     settings, clock = load().settings, SystemClock()
     yield from storage.probes(store_url(settings.store, env), clock)
-    found = found_prometheus(settings, env)
-    profiler = replace(settings.profiler, prometheus=found) if found else settings.profiler
+    prometheus = found_prometheus(settings, env)
+    profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
     yield from metrics.probes(profiler, clock)
     yield from cluster.probes(settings.kube)
 

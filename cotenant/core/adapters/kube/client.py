@@ -373,7 +373,7 @@ def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> Clu
 
 
 def _role_for(path: str, group: str, resource: str) -> str:
-    """The narrowest role with this right: in one namespace, and by name where objects of the kind hold secrets."""
+    """The narrowest role with this right: of one namespace, and by name for kinds that hold others' secrets."""
     rule = f'apiGroups: ["{group}"], resources: ["{resource}"]'
     within = _IN_NAMESPACE.match(path)
     if within is None:

@@ -54,11 +54,11 @@ def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_second
     Where no container is seen nothing further is asked: an answer to nothing would read as if all were well.
     """
     window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
-    seen = Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
+    finding = Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
         lambda: interval(source, window)
     )
-    yield seen
-    if seen.fatal:
+    yield finding
+    if finding.fatal:
         return
     yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
         lambda: freshness(source, window)
