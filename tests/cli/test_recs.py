@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from changes.change_ledger import ANCHOR
 from changes.decide.gitops.bundle import PULL_REQUEST
 from cotenant.apps.cli.main import root
 from cotenant.core.adapters.ledger import Ledger
@@ -144,6 +145,32 @@ def test_what_may_not_be_read_is_left_out_with_the_right_that_is_missing(scene: 
         assert f'Grant it in a Role of namespace {ref.namespace}: apiGroups: ["apps"]' in found.output
         assert "nothing to do" not in found.output
     server.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("settle",), 0), (("verify",), 0), (("rollback", "77ab10cd"), 2)], ids=str
+)
+def test_a_head_that_may_not_be_kept_is_told_with_the_right_that_is_missing(
+    scene: acting.Scene, words: tuple[str, ...], code: int
+) -> None:
+    server = ApiServer(None, None)
+    try:
+        server.objects["/apis/authentication.k8s.io/v1/selfsubjectreviews"] = {
+            "status": {"userInfo": {"username": "jane"}}
+        }
+        server.forbidden = {f"/api/v1/namespaces/kube-system/configmaps/{ANCHOR}"}
+        path = Path(scene.settings.kube.kubeconfig)
+        config = yaml.safe_load(path.read_text())
+        config["clusters"][0]["cluster"] = {"server": server.url}
+        path.write_text(yaml.safe_dump(config))
+        told = run(scene, *words)
+    finally:
+        server.stop()
+    assert told.exit_code == code, told.output
+    lines = told.stderr.splitlines()
+    head = next(at for at, line in enumerate(lines) if "the ledger's head is not kept in the cluster" in line)
+    assert "cannot get configmaps" in lines[head]
+    assert lines[head + 1].startswith("fix: ") and "Role of namespace kube-system" in lines[head + 1]
 
 
 @pytest.fixture

@@ -103,5 +103,7 @@ def _anchor_namespace(settings: Settings, actions: Actions) -> str:
         anchor(actions.client, actions.journal.ledger, settings.manager.namespace)
     except ClusterError as error:
         message(f"the ledger's head is not kept in the cluster: {error}", style="yellow")
+        if error.fix:
+            message(f"fix: {error.fix}")
         return ""
     return settings.manager.namespace
