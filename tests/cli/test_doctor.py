@@ -58,6 +58,18 @@ def test_a_fresh_machine_passes_and_every_gap_has_a_fix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "a doctor leaves nothing behind"
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_prometheus_that_was_not_looked_for_is_told_last_with_why_and_what_to_give(
+    tmp_path: Path, output: str
+) -> None:
+    result = invoke("-o", output, home=tmp_path)
+    assert result.exit_code == 0
+    (last,) = result.stderr.splitlines()
+    assert last.startswith("prometheus: nothing was checked: no address is set, and no cluster led to one.")
+    assert "cotenant doctor --prometheus http://localhost:9090" in last
+    assert "nothing was checked" not in invoke("--prometheus", "http://127.0.0.1:9", home=tmp_path).output
+
+
 def test_all_formats_tell_the_same_findings(tmp_path: Path) -> None:
     as_json = json.loads(invoke("-o", "json", home=tmp_path).stdout)
     assert yaml.safe_load(invoke("-o", "yaml", home=tmp_path).stdout) == as_json

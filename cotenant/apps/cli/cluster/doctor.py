@@ -15,7 +15,7 @@ from cotenant.apps.cli.analysis.prometheus_options import HeaderOption, LabelOpt
 from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
 from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.apps.cli.command import examples, new_app, session_of
-from cotenant.apps.cli.output import DocumentFormat, DocumentOption, console, print_document
+from cotenant.apps.cli.output import DocumentFormat, DocumentOption, console, message, print_document
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.model.text import visible_lines
 from cotenant.core.settings.load import Loaded
@@ -65,6 +65,9 @@ def doctor(
         _write(findings)
     else:
         print_document(findings, output)
+    for finding in findings:
+        if finding.required and finding.state is ProbeState.SKIPPED:  # else exit code 0 reads as if all were well
+            message(f"{finding.probe}: {finding.found}. {finding.fix}", style="yellow")
     if any(finding.fatal for finding in findings):
         raise typer.Exit(1)
 

@@ -31,8 +31,9 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
     if not settings.prometheus.url:
+        found = "nothing was checked: no address is set, and no cluster led to one"
         fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
-        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, "no address is set", fix))
+        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, found, fix))
         return
     now = int(clock.now_seconds())
     names: set[str] = set()
