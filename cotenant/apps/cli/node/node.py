@@ -137,9 +137,9 @@ def read_status(url: str, file: Path) -> NodeStatus:
     except FileNotFoundError as error:
         raise NoData(
             f"no agent has written {file}",
-            fix="The agent runs on each node as a DaemonSet: install it with `cotenant install --enforcer --apply`, and ask "
-            "in its pod or name its /status by --url. On a node that runs it by hand (`cotenant node enforcer`), name "
-            "its folder by enforcer.state_dir.",
+            fix="The agent runs on each node as a DaemonSet: `cotenant install --enforcer --apply` installs it, and it "
+            "is asked in its pod, or by --url. On a node that runs it by hand (`cotenant node enforcer`), name its "
+            "folder by enforcer.state_dir.",
         ) from error
     except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError) as error:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error
