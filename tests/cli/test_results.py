@@ -13,7 +13,7 @@ from cotenant.apps.cli import main
 from cotenant.apps.cli.analysis.results import chosen
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.table import Table
-from cotenant.core.model.views import FINDINGS, FORECASTS, RECLAIMABLE, WORKLOADS
+from cotenant.core.model.views import FINDINGS, FORECASTS, RECLAIMABLE, WORKLOADS, Overview
 from tests.support.dashboard import WEEK, results
 
 ROWS = [
@@ -85,6 +85,16 @@ def test_a_namespace_that_the_scan_lacks_is_no_all_clear(store: Store, command: 
     assert f"error: the last scan has no namespace '{here}x'\nfix: Did you mean {here}?" in done.stderr
     assert "has no namespace ''" in run(store, *command, "-n", "").stderr
     assert run(store, *command, "-n", f"{here}x*").exit_code == 0
+
+
+@pytest.mark.parametrize("of", [(), ("--all-clusters",)], ids=["one", "all"])
+def test_a_scan_tells_a_namespace_that_the_history_lacks_before_it_analyses(store: Store, of: tuple[str, ...]) -> None:
+    here = store.read_table(WORKLOADS).columns["namespace"][0]
+    before = store.read_document("overview", Overview)
+    done = run(store, "scan", "--offline", *of, "-n", f"{here}x")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"error: the last scan has no namespace '{here}x'\nfix: Did you mean {here}?" in done.stderr
+    assert store.read_document("overview", Overview) == before, "results were computed and published"
 
 
 def test_a_namespace_without_findings_has_none(store: Store) -> None:

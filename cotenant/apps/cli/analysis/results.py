@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from urllib.parse import urlencode
@@ -189,20 +190,25 @@ def chosen_of_scan(
     scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
     """The same of a table of the last scan; UsageError for a namespace, unless it has a star, that no scan has."""
-    from dashboard.tables.filters import EMPTY, exact, patterns
+    from dashboard.tables.filters import EMPTY
 
-    spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
-    elsewhere = {name for name in spelt if name is not None} - {text or EMPTY for text in table.columns["namespace"]}
-    inventories = [inventory for store in scans.stores if (inventory := store.read_inventory())] if elsewhere else []
-    if inventories:
-        of_workloads = {workload.ref.namespace for one in inventories for workload in one.workloads}
-        _require_namespaces(elsewhere, of_workloads | {pod.namespace for one in inventories for pod in one.pods})
+    require_namespaces(scans.stores, namespaces, known={text or EMPTY for text in table.columns["namespace"]})
     return chosen(table, namespaces, query, *more)
 
 
-def _require_namespaces(names: set[str], of_scan: set[str]) -> None:
-    from cotenant.apps.pipeline.explain import nearest
+def require_namespaces(
+    stores: Sequence[Store], namespaces: list[str] | None, *, known: AbstractSet[str] = frozenset()
+) -> None:
+    """UsageError for a namespace, unless it has a star or is known, that the inventory of no store has."""
+    from dashboard.tables.filters import exact, patterns
 
-    for name in sorted(names - of_scan):
+    spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
+    elsewhere = {name for name in spelt if name is not None} - known
+    inventories = [inventory for store in stores if (inventory := store.read_inventory())] if elsewhere else []
+    of_workloads = {workload.ref.namespace for one in inventories for workload in one.workloads}
+    of_scan = of_workloads | {pod.namespace for one in inventories for pod in one.pods}
+    for name in sorted(elsewhere - of_scan) if inventories else ():
+        from cotenant.apps.pipeline.explain import nearest
+
         fix = nearest(name, of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
         raise UsageError(f"the last scan has no namespace {name!r}", fix=fix)

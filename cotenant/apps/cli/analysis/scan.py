@@ -24,6 +24,7 @@ from cotenant.apps.cli.analysis.results import (
     chosen,
     open_store,
     report_failures,
+    require_namespaces,
     url_of,
 )
 from cotenant.apps.cli.analysis.severity import FailOn, FailOnOption
@@ -126,7 +127,8 @@ def scan(
         address(notify_url, settings.notify)  # a mistake costs no scan
         _check_analysis(settings)
     with bars(quiet=quiet) as progress, seldom_collected():
-        places, failures = scan_clusters.scanned(jobs, partial(_history, quiet=quiet), _analysed, progress)
+        read, refuse = partial(_history, quiet=quiet), partial(require_namespaces, namespaces=namespace)
+        places, failures = scan_clusters.scanned(jobs, read, refuse, _analysed, progress)
     report_failures(failures, len(jobs), "scanned")
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if not notify_dry_run:

@@ -60,6 +60,8 @@ class ScanRows:
 
 
 ReadHistory = Callable[[ScanJob, Progress], tuple["Store", "ScanTarget | None"]]
+RefuseHistories = Callable[[Sequence["Store"]], None]
+"""Raises for what the histories of all clusters cannot answer, before minutes of analysis."""
 Analyse = Callable[["Store", "Settings", Progress, "ScanTarget | None"], Table]
 
 
@@ -96,11 +98,12 @@ def _job(session: CliSession, flags: Mapping[str, Any], offline: bool) -> ScanJo
 
 
 def scanned(
-    clusters: Sequence[ScanJob], read: ReadHistory, analyse: Analyse, progress: Progress
+    clusters: Sequence[ScanJob], read: ReadHistory, refuse: RefuseHistories, analyse: Analyse, progress: Progress
 ) -> tuple[list[ScannedCluster], dict[str, CotenantError]]:
     """The clusters that could be scanned, and by name what went wrong in the others; of a single one it is raised."""
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
+        refuse([place])
         table = analyse(place, clusters[0].settings, progress, target)
         return [ScannedCluster(place, clusters[0].settings, table)], {}
     done, failures = [], dict[str, CotenantError]()
@@ -114,6 +117,8 @@ def scanned(
         except CotenantError as error:
             failures[job.cluster or ""] = error
         progress.advance()
+    if not failures:  # what these lack may be in a history that could not be read
+        refuse([place for _, place, _ in histories])
     for job, place, target in histories:
         try:
             progress.stage(f"Analyse cluster {job.cluster}", 0)
