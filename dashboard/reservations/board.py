@@ -167,6 +167,8 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
     rows: the listed ones.
     """
     opened = proposed_plans.opened(search)
+    if opened is None and (malformed := panels.address_value(search)):
+        return PlanSelection(missing=malformed)
     if opened is not None and opened.kind == PLAN_KIND:
         ref = PlanRef(opened.namespace, opened.name)
         plan = next((p for p in plans.plans if story.ref_to(p) == ref), None)
@@ -188,7 +190,7 @@ def keeping(search: str, in_hand: str | None) -> str:
     the panel still shows the decided one: the list marks what the panel shows.
     """
     namespace, _, name = (in_hand or "").partition("/")
-    if not name or proposed_plans.opened(search) is not None:
+    if not name or panels.address_value(search):
         return search
     return panels.address(search, open=_key(PlanRef(namespace, name)))
 

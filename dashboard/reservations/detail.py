@@ -55,7 +55,7 @@ def _unlisted(view: View, ref: PlanRef) -> Plan | None:
 
 
 def _gone(view: View, name: str) -> Component:
-    why = "The link may be old: proposals change with the forecast, hour by hour."
+    why = "The link may be incomplete, or old: proposals change with the forecast, hour by hour."
     state = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
     return panels.panel(IN_HAND, state, *_places(view))
 

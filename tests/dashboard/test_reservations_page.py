@@ -273,6 +273,18 @@ def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource,
     assert "not proposed: no better than last week" in text_of(detail.hand(view, "?ns=shop&open=pay/Deployment/index"))
 
 
+@pytest.mark.parametrize("value", ["checkout", "pay/checkout", "pay/Deployment/checkout/cpu"])
+def test_a_link_that_names_no_plan_is_told_and_opens_none(source: StoreSource, made: Results, value: str) -> None:
+    view, search = view_on(planned(source, ROWS), made.end_seconds), f"?open={value}"
+    told = text_of(detail.hand(view, search))
+    assert f"No plan of {value}." in told and "cotenant reservations list" in told
+    assert "310 core-hours" not in told, "the first plan is open"
+    plans = board.BoardPlans()
+    chosen = board.selection(view.source.snapshot(), board.rows_of(view, search), search, plans)
+    assert (chosen.plan, chosen.row, chosen.missing) == (None, None, value), "none is marked in the list either"
+    assert board.keeping(search, "pay/deployment-checkout") == search
+
+
 def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:
     text = text_of(board.day(view_on(planned(source, ()), made.end_seconds), ""))
     assert board.NO_PLAN in text and "cotenant get forecast" in text
