@@ -117,9 +117,8 @@ def test_what_nothing_new_was_seen_of_is_kept_as_it_was(judged: Path, later: Cal
     assert anew(found) == set()
     for one in found.recommendations:
         assert one in stored.of_namespace(one.container.workload.namespace)
-    places = {workload.ref: place for place, workload in enumerate(found.history.inventory.workloads)}
-    order = [places[one.container.workload] for one in found.recommendations]
-    assert order == sorted(order)
+    places = [one.container.workload.place for one in found.recommendations]
+    assert places == sorted(places)
 
 
 def test_a_kept_finding_is_the_one_that_was_made(

@@ -136,8 +136,11 @@ def test_what_is_not_learned_together_does_not_depend_on_the_division(
     results = {name for name in sharded if not name.startswith("workloads-")}
     assert results == {name for name in files if not name.startswith("workloads-")}
     unequal = {name for name in results if files[name] != sharded[name]} - LEARNED_TOGETHER
-    # rows of a shard are a group of their own in the files of workloads and portraits
-    grouped = {name for name in unequal if name.startswith("portraits@")} | {"workloads.parquet"}
+    # rows of a shard are a group of their own in the files of workloads, recommendations and portraits
+    grouped = {name for name in unequal if name.startswith("portraits@")} | {
+        "workloads.parquet",
+        "recommendations.parquet",
+    }
     assert unequal - grouped <= {"shards.json", "overview.json"}
     for name in grouped:
         columns, others = (parquet.read_table(BufferReader(of[name])).to_pydict() for of in (files, sharded))

@@ -242,7 +242,7 @@ class Analysis:
 
     workloads: WorkloadColumns
     rows: Mapping[str, TableParts]
-    """By name: the tables of workloads, their forecasts and the portraits of each namespace."""
+    """By name: the tables of workloads, their recommendations and forecasts, and the portraits of each namespace."""
 
     coverage: Coverage
     """Of the containers' CPU usage."""

@@ -51,16 +51,18 @@ class ContainerResults:
     def of_cluster(self, history: History, settings: Settings) -> ContainerResults:
         """With what is said of nodes, of workloads that fit on none, and of GPUs, as all surfaces show it.
 
-        Recommendations in the inventory's order; findings the most severe first, less those not founded.
+        Recommendations in the order of places; findings the most severe first, less those not founded.
         """
         own = settings.recommender.findings
         above = of_cluster(history.inventory, history.node_usage, history.window, own)
         every = [*above, *gpus.findings(history, settings), *self.findings]
         every = priced(every, history.inventory, settings.recommender.prices)
-        place = {workload.ref: number for number, workload in enumerate(history.inventory.workloads)}
-        recommendations = sorted(self.recommendations, key=lambda one: place[one.container.workload])
         findings = founded_findings(in_order(every), history.unread_seconds)
-        return ContainerResults(tuple(recommendations), tuple(findings))
+        return ContainerResults(self.recommended(), tuple(findings))
+
+    def recommended(self) -> tuple[Recommendation, ...]:
+        """Recommendations in the order of their workloads' places."""
+        return tuple(sorted(self.recommendations, key=lambda one: one.container.workload.place))
 
 
 def assess(
@@ -70,7 +72,7 @@ def assess(
     series_at_once: int = SERIES_AT_ONCE,
     least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
 ) -> ContainerResults:
-    """Recommendations in the inventory's order, findings the most severe first. least_margins: see `day_margins`."""
+    """Recommendations in the order of places, findings the most severe first. least_margins: see `day_margins`."""
     deleted = gone_workloads(history.inventory)
     container_results = judge(history, settings, deleted, server, series_at_once, least_margins)
     return container_results.of_cluster(history, settings)

@@ -43,6 +43,7 @@ from cotenant.core.model.usage.usage import Usage
 from cotenant.core.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
 from cotenant.core.settings.sections.pipeline import PipelineSettings
 from profiler.pool import total
 from recommender.plans.proposals import Rehearsals
@@ -91,6 +92,7 @@ def analyse(
 def _computing(settings: Settings) -> Settings:
     """What workers compute by, all else at its defaults: no header, password or token travels to them."""
     return Settings(
+        actions=ActionSettings(guardrails=settings.actions.guardrails),
         portrait=settings.portrait,
         forecasting=settings.forecasting,
         recommender=settings.recommender,
@@ -270,7 +272,7 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     of_workloads = [parts_of_table for name, parts_of_table in analysis.rows.items() if name != FORECASTS.name]
     side_by_side(lambda of: store.write_parts(of.schema, of.stored()), of_workloads)
     store.write_parts(FORECASTS, tables.forecast_parts(analysis))
-    for table in _result_tables(analysis, settings):
+    for table in _result_tables(analysis):
         store.write_table(table)
     lines = browse.node_lines(analysis, settings.recommender.reclaimable)
     browsable = set(analysis.rows)
@@ -290,9 +292,8 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     store.write_document("overview", summed)
 
 
-def _result_tables(analysis: Analysis, settings: Settings) -> Iterator[Table]:
+def _result_tables(analysis: Analysis) -> Iterator[Table]:
     """One after another: together they take more memory than the largest."""
-    yield tables.recommendations(analysis.recommendations, settings.actions.guardrails)
     yield tables.nodes(analysis)
     yield pods.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
     yield tables.reclaimable(analysis.reclaimable)

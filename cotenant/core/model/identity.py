@@ -28,6 +28,11 @@ class WorkloadRef:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where it stands in the order of results: by name before kind, as its pods stand in the store."""
+        return self.namespace, self.name, self.kind
+
     @classmethod
     def parse(cls, text: str) -> WorkloadRef | None:
         """The workload that `str` wrote; None for any other text."""

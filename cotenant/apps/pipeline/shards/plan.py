@@ -126,7 +126,7 @@ class _Parts:
         for name, place in self._places.items():
             if (number := self._number(name)) != self._number(place):
                 self.strangers[number].add(name)
-        for workload in sorted(inventory.workloads, key=lambda w: (_place(w.ref), w.ref.kind)):
+        for workload in sorted(inventory.workloads, key=lambda w: w.ref.place):
             self.workloads[self._number(_place(workload.ref))].append(workload)
         for pod in inventory.pods:
             for number in self.numbers_of(pod):

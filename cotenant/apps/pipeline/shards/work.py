@@ -72,8 +72,9 @@ class ShardTask:
 class ShardResult:
     """What is said of a shard's workloads, and its part of what is summed over the cluster.
 
-    tables: rows of workloads, of their forecasts, and portraits of each namespace; totals: of the cluster, over the
-    workloads; largest, candidates: those that may be among the cluster's; since_seconds: see GroupForecast.
+    tables: rows of workloads, their recommendations and forecasts, and portraits of each namespace; totals: of the
+    cluster, over the workloads; largest, candidates: those that may be among the cluster's; since_seconds: see
+    GroupForecast.
     """
 
     workloads: WorkloadColumns
@@ -227,7 +228,8 @@ def _result(
     settings: Settings,
 ) -> ShardResult:
     inventory, cpu = analysis.history.inventory, POD_SIGNAL[Resource.CPU]
-    rows = [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
+    rows = [tables.recommendations(judged.results.recommended(), settings.actions.guardrails)]
+    rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
     cluster = everything(inventory.cluster, len(analysis.workloads))
     return ShardResult(
         workloads=_columns(analysis),
