@@ -112,6 +112,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     present, sentences = carried.range_of(search), []
     if chosen(search) and obeyed.namespace:
         sentences.append(f"Namespace: {obeyed.namespace}")
+    sentences += [] if obeyed.spans else _unread_spans(search)
     if not present:
         return sentences
     try:
@@ -125,6 +126,14 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     elif why := _too_long(back_seconds, overview):
         sentences.append(f"Time range: {why}; all of it is shown.")
     return sentences
+
+
+def _unread_spans(search: str) -> list[str]:
+    """What the address says by `since` and `until`, on a page where nothing reads them."""
+    parts = map(filters.read, filters.written(search))
+    given = [f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS]
+    instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
+    return [f"{', '.join(given)} is not read on this page: {instead}"] if given else []
 
 
 def note_lines(sentences: Sequence[str]) -> list[Component]:

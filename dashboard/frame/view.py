@@ -118,6 +118,8 @@ class Obeyed:
     time_range: str = ""
     forecast: bool = False
     """Whether it draws a forecast, which `range=next` shows alone."""
+    spans: bool = True
+    """Whether it reads `since` and `until`: it narrows by them, or its list refuses them."""
 
 
 @dataclass(frozen=True, slots=True)

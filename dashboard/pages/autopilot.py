@@ -209,5 +209,7 @@ def register(app: Dash, view: View) -> None:
     policy_editor.register(app, view)
 
 
-OBEYED: Final = Obeyed("it is of the queue and the report; policies are all listed.", "the report is of seven days.")
+OBEYED: Final = Obeyed(
+    "it is of the queue and the report; policies are all listed.", "the report is of seven days.", spans=False
+)
 PAGE: Final = Page(PATH, "Autopilot", "a", render, register, obeyed=OBEYED)

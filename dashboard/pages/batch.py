@@ -283,6 +283,9 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "capacity is of nodes, which are of no namespace.", "it shows the last and the next 24 hours.", forecast=True
+    "capacity is of nodes, which are of no namespace.",
+    "it shows the last and the next 24 hours.",
+    forecast=True,
+    spans=False,
 )
 PAGE: Final = Page(PATH, "Batch", "b", render, register, obeyed=OBEYED)

@@ -203,5 +203,7 @@ def register(app: Dash, view: View) -> None:
     permissions.register(app, view)
 
 
-OBEYED: Final = Obeyed("it is of Gaps by namespace; all else is of the whole cluster.", "all that is kept is listed.")
+OBEYED: Final = Obeyed(
+    "it is of Gaps by namespace; all else is of the whole cluster.", "all that is kept is listed.", spans=False
+)
 PAGE: Final = Page(PATH, "Health", "h", render, register, obeyed=OBEYED)

@@ -327,5 +327,5 @@ PAGE: Final = Page(
     register,
     below,
     obeyed=Obeyed(EVERY_POD, "the list says what is now."),
-    obeyed_below=Obeyed(EVERY_POD, "it is of the hours; all else is of now."),
+    obeyed_below=Obeyed(EVERY_POD, "it is of the hours; all else is of now.", spans=False),
 )

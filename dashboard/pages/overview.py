@@ -459,5 +459,6 @@ OBEYED: Final = Obeyed(
     "nodes, capacity, the headline, the curves and the peak are of the whole cluster.",
     "it is of Peaks and valleys; all else is of now or of the whole history.",
     forecast=True,
+    spans=False,
 )
 PAGE: Final = Page("", "Overview", "o", render, register, obeyed=OBEYED)

@@ -409,5 +409,6 @@ OBEYED: Final = Obeyed(
     namespace="this page is of one workload; the choice holds for the lists.",
     time_range="it is of Usage and forecast; all else is of the whole history.",
     forecast=True,
+    spans=False,
 )
 PAGE: Final = Page(PATH, "Workload", "", render, register, below=below, parent="workloads", obeyed=OBEYED)

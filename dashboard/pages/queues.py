@@ -213,6 +213,8 @@ def _state(view: View, _search: str) -> tuple[Any, ...] | None:
 
 LIVE: Final = LivePage(PATH, _state, {"body": LivePart(TREE, contents)})
 OBEYED: Final = Obeyed(
-    "it is of waiting pods and gangs; quotas are of the whole tree.", "the history of a quota is the last day."
+    "it is of waiting pods and gangs; quotas are of the whole tree.",
+    "the history of a quota is the last day.",
+    spans=False,
 )
 PAGE: Final = Page(PATH, "Queues", "q", render, LIVE.register, obeyed=OBEYED)

@@ -348,5 +348,5 @@ def register(app: Dash, view: View) -> None:
     approval.register(app, view)
 
 
-OBEYED: Final = Obeyed("a round is of whole nodes; every pod of theirs is listed.", "a round is of now.")
+OBEYED: Final = Obeyed("a round is of whole nodes; every pod of theirs is listed.", "a round is of now.", spans=False)
 PAGE: Final = Page(PATH, "Rebalance", "m", render, register, obeyed=OBEYED)

@@ -143,5 +143,7 @@ def register(app: Dash, view: View) -> None:
         return panels.guarded(drawn)
 
 
-OBEYED: Final = Obeyed("a replay is of nodes, which are of no namespace.", "it shows the days of its replay.")
+OBEYED: Final = Obeyed(
+    "a replay is of nodes, which are of no namespace.", "it shows the days of its replay.", spans=False
+)
 PAGE: Final = Page(PATH, "What if", "t", render, register, obeyed=OBEYED)

@@ -14,6 +14,7 @@ COLUMN: Final = "time"
 """Of the tables that can be narrowed so; `since` is part of the span, `until` is not."""
 FIX: Final = "Write 2026-11-19T12:00:00Z, or Unix seconds."
 RANGE: Final = "range"
+RANGE_FIX: Final = "Write 24h, 7d, 14d, all, or another in m, h or d."
 WHOLE: Final = "all"
 AHEAD: Final = "next"
 """Nothing of the past: of charts that end in a forecast."""
@@ -27,7 +28,7 @@ def range_seconds(text: str) -> float:
         return math.inf if text == WHOLE else 0.0
     duration = DURATION.fullmatch(text)
     if duration is None:
-        raise UsageError(f"{text!r} is no time range.", fix="Write 24h, 7d, 14d, all, or another in m, h or d.")
+        raise UsageError(f"{text!r} is no time range.", fix=RANGE_FIX)
     return float(int(duration["count"]) * UNIT_SECONDS[duration["unit"]])
 
 

@@ -199,6 +199,20 @@ def test_a_page_obeys_the_bar_or_says_that_it_does_not(page: Page) -> None:
         assert page.obeyed.time_range
 
 
+@pytest.mark.parametrize("page", pages.ALL, ids=lambda page: page.path or "overview")
+def test_a_moment_is_read_or_refused_on_every_page_and_ignored_on_none(results: Overview, page: Page) -> None:
+    search, listing = "?since=abc&until=2026-11-19T12:00:00Z", LISTS[page.path]
+    notes = extent.notes(results, page.obeyed, search)
+    if isinstance(listing, Listing):
+        assert not notes
+        with pytest.raises(UsageError, match=r"'abc' is no moment|unknown filter"):
+            listing.query(search)
+    else:
+        (note,) = notes
+        assert note.startswith("since=abc, until=2026-11-19T12:00:00Z is not read on this page")
+        assert f"charts take range=. {time_span.RANGE_FIX}" in note
+
+
 # --- what follows it --------------------------------------------------------------------------------------------------
 def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view: View, results: Overview) -> None:
     page, tables = overview.shown(view, "?ns=pay"), view.source.snapshot().tables
