@@ -62,6 +62,7 @@
       if (axis === "x") change(trace, "width", times);
       change(trace, "customdata", times);
       if (trace.hovertemplate) trace.hovertemplate = renamed(trace.hovertemplate);
+      if (axis === "z" && trace.colorbar) trace.colorbar.title.text = name;
       if (trace.meta && trace.meta.amounts === "text") trace.text = trace.x.map((v) => ct.amount(v * (unit === "GiB" ? 1024 ** 2 : 1), unit === "GiB" ? "bytes" : "millicores"));
     });
     if (axis === "x") {

@@ -21,7 +21,7 @@ def chart(heat: Sequence[Sequence[float]]) -> Chart:
     ratios = np.asarray(heat, dtype=np.float64)
     hover = "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>"
     summary = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")
-    return Chart(_map(100 * ratios, hover, " %", {}), summary)
+    return Chart(_map(100 * ratios, hover, "% of allocatable", {}), summary)
 
 
 def amounts(heat: Sequence[float], resource: Resource) -> Chart:
@@ -30,11 +30,11 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
     unit = UNIT[resource]
     hover = f"%{{y}} %{{x}}:00 UTC: %{{z:,.3~g}} {unit}<extra></extra>"
     summary = _summary(values, lambda value: display.amount(value, resource))
-    return Chart(_map(values / SCALE[resource], hover, "", base.amounts(unit, "z")), summary)
+    return Chart(_map(values / SCALE[resource], hover, unit, base.amounts(unit, "z")), summary)
 
 
-def _map(values: np.ndarray, hover: str, suffix: str, meta: Mapping[str, Any]) -> Figure:
-    """values: (7, 24), Monday first, in the unit shown; hover: plotly's template; suffix: of the colour bar's ticks."""
+def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> Figure:
+    """values: (7, 24), Monday first, in the unit shown, which the colour scale names; hover: plotly's template."""
     trace = {
         "type": "heatmap",
         "x": list(range(24)),
@@ -47,7 +47,7 @@ def _map(values: np.ndarray, hover: str, suffix: str, meta: Mapping[str, Any]) -
         "colorbar": {
             "thickness": 8,
             "outlinewidth": 0,
-            "ticksuffix": suffix,
+            "title": {"text": unit, "side": "right", "font": {"size": 12}},
             "len": 1,
             "tickfont": {"size": 11},
             "nticks": 5,

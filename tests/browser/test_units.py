@@ -110,6 +110,7 @@ def test_a_workload_s_distribution_and_week_follow_and_its_export_stays_raw(
     week = figure(page, "week-figure")["data"][0]["z"]
     assert week[0][9] == pytest.approx(portrait["heat"][0] / MIB, rel=1e-6)
     assert "MiB" in figure(page, "week-figure")["data"][0]["hover"]
+    expect(page.locator("#week-figure .colorbar .cbtitle")).to_have_text("MiB")
     expect(page.locator(".portrait-stats .amount").first).to_have_text(re.compile(r"MiB$"))
     query = f"{address}/api/v1/workloads?ns={row['namespace']}&workload={row['workload']}&kind={row['kind']}"
     assert api(page, query)["rows"][0]["memory_max"] == row["memory_max"] > GIB

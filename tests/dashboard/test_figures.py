@@ -101,6 +101,7 @@ def test_the_heat_map_names_the_busiest_and_the_quietest_hour() -> None:
     figure = plotted(chart)
     assert figure.data[0].z[0][0] is None
     assert figure.data[0].z[1][15] == pytest.approx(90)
+    assert figure.data[0].colorbar.title.text == "% of allocatable"
     assert "Tue 15:00 UTC at 90 %" in chart.summary and "Sun 04:00 UTC at 5 %" in chart.summary
 
 
