@@ -79,24 +79,22 @@
     if (axis === "y") figure.layout.margin.l += 22; // longer numbers
   }
 
-  // A telephone has no room for many names above a chart: a tap names its lines, and so does its table.
-  const MOST_NAMES = 4, telephone = window.matchMedia("(max-width: 480px)");
-  const crowded = ({ data, layout }) =>
-    telephone.matches && layout.showlegend && data.filter((t) => t.name && t.showlegend !== false).length > MOST_NAMES;
+  // A telephone has no room for names above a chart: they stand below it (.chart-names).
+  const telephone = window.matchMedia("(max-width: 480px)");
 
   // The figure as the switches and the screen want it; the given one is left as it is.
   function written(figure) {
     const layout = figure && figure.layout;
     if (!layout) return figure;
     const meta = layout.meta || {}, dated = layout.xaxis && layout.xaxis.type === "date";
-    const full = crowded(figure);
-    if (!dated && !full && !(milli() && meta.unit) && !(local() && meta.week)) return figure;
+    const named = telephone.matches && layout.showlegend;
+    if (!dated && !named && !(milli() && meta.unit) && !(local() && meta.week)) return figure;
     const made = structuredClone({ data: figure.data, layout: figure.layout });
     if (milli() && meta.unit) inMilli(made, meta.unit, meta.axis);
     if (local() && meta.time) inTime(made);
     if (local() && meta.week) inWeek(made);
     if (dated) onTheWall(made);
-    if (full) made.layout.showlegend = false;
+    if (named) made.layout.legend = { ...made.layout.legend, visible: false };
     return { ...figure, ...made };
   }
 

@@ -60,7 +60,8 @@
     if (!drawn) return;
     const paper = getComputedStyle(document.documentElement).getPropertyValue("--ct-panel").trim() || "white";
     const { width, height } = drawn.getBoundingClientRect();
-    const layout = { ...drawn.layout, paper_bgcolor: paper };
+    const legend = { ...drawn.layout.legend, visible: true }; // a telephone has the names below the chart
+    const layout = { ...drawn.layout, paper_bgcolor: paper, legend };
     const href = await window.Plotly.toImage({ data: drawn.data, layout }, { ...PICTURE, width, height });
     Object.assign(document.createElement("a"), { href, download: id + ".png" }).click();
   }

@@ -22,7 +22,9 @@ from cotenant.core.model.kubernetes.moments import moment as to_wire
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from dashboard.figures import legend
 from dashboard.figures.base import Chart
+from dashboard.figures.legend import Sign
 from dashboard.server import faults
 from dashboard.tables import display
 
@@ -72,7 +74,7 @@ def dialog(id_: str, title: str, parts: Sequence[Component], size: str) -> Compo
 
 
 def figure(chart: Chart, id_: str, height: int) -> Component:
-    """A chart, with its summary as accessible name and as a line of text below."""
+    """A chart, with its summary as accessible name and as a line of text below; on a telephone with its names too."""
     graph = dcc.Graph(
         id=id_,
         figure=chart.figure,
@@ -82,7 +84,20 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
     )
     picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
     save = html.Button("PNG", className="quiet-link png", title="Save the chart as a picture", **{"data-figure": id_})
-    return html.Figure([picture, html.Figcaption(chart.summary), html.Div([_as_table(id_), save], className="outs")])
+    below = [html.Figcaption(chart.summary), html.Div([_as_table(id_), save], className="outs")]
+    return html.Figure([picture, *_names(chart), *below])
+
+
+def _names(chart: Chart) -> list[Component]:
+    """What plotly's legend says, which a telephone has no room for above the chart: `cotenant.css` shows it there."""
+    items = [html.Li([_swatch(sign), sign.name]) for sign in legend.signs(chart.figure)]
+    return [html.Ul(items, className="chart-names", **{"aria-label": "Names in the chart"})] if items else []
+
+
+def _swatch(sign: Sign) -> Component:
+    form = "mark" if sign.marks else "ground" if sign.ground else "stroke"
+    style = {"color": sign.colour, "borderTopStyle": sign.stroke, "backgroundColor": sign.ground}
+    return html.Span(className=f"swatch {form}{' hatched' * sign.hatched}", style=style, **{"aria-hidden": "true"})
 
 
 def _as_table(id_: str) -> Component:

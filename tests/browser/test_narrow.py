@@ -111,14 +111,32 @@ PLOT_SHARE = """() => {
     return plot.height / chart.height; }"""
 
 
-def test_a_telephone_gives_a_chart_to_its_lines_and_a_laptop_names_them_above(address: str, open_page: Open) -> None:
+UNSIGNED = """() => [...document.querySelectorAll('#band .chart-names li')].filter(li => {
+    const sign = li.querySelector('.swatch'), style = getComputedStyle(sign), box = sign.getBoundingClientRect();
+    const clear = colour => /, 0\\)$|transparent/.test(colour);
+    const seen = style.borderTopStyle !== 'none' ? !clear(style.borderTopColor) : !clear(style.backgroundColor);
+    return !box.width || !box.height || !seen }).map(li => li.textContent)"""
+"""Names below a chart without a sign that can be seen."""
+
+
+def test_a_telephone_names_a_chart_s_lines_below_it_and_a_laptop_above(
+    address: str, open_page: Open, axe: str, tmp_path: Path
+) -> None:
     page = drawn(open_page(f"{address}/", size=TELEPHONE))
-    legend = page.locator("#band .js-plotly-plot .legend .traces")
+    legend, names = page.locator("#band .js-plotly-plot .legend .traces"), page.locator("#band .chart-names")
     expect(legend).to_have_count(0)
+    expect(names.locator("li")).to_have_count(8)
+    expect(names).to_contain_text("Forecast p50")
+    assert page.evaluate(UNSIGNED) == []
+    chart, below = page.locator("#band .js-plotly-plot").bounding_box(), names.bounding_box()
+    assert chart and below and below["y"] >= chart["y"] + chart["height"]
+    assert serious(page, axe, "#band") == []
+    pictured(page, "names-narrow", tmp_path)
     # Of the chart's height the margins above and below take 62 pixels, with eight names above a third was left.
     assert page.evaluate(PLOT_SHARE) > 0.6
     page.set_viewport_size({"width": 1440, "height": 900})
-    expect(legend).not_to_have_count(0)
+    expect(legend).to_have_count(8)
+    expect(names).to_be_hidden()
 
 
 def off_telephone(page: Page) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.views import BandSeries, NamespaceWaste
-from dashboard.figures import band, base, heat, lines, passage, waste
+from dashboard.figures import band, base, gantt, heat, legend, lines, passage, waste
 from dashboard.figures.base import Chart
+from dashboard.figures.gantt import Bar
 from dashboard.figures.passage import Passage
 
 HOUR = 3600
@@ -140,3 +142,22 @@ def test_a_change_and_the_way_back_a_minute_later_are_named_at_different_ends_of
     labels = [shape["label"] for shape in passage.chart(day).figure["layout"]["shapes"] if "label" in shape]
     ends = {label["text"]: (label["textposition"], label["yanchor"]) for label in labels}
     assert ends == {"change": ("end", "top"), "back": ("start", "bottom")}
+
+
+EVERY_STATE = [Bar(f"ns/{phase}", START, START + HOUR, 1, "ok", phase) for phase in gantt.STATES]
+
+
+@pytest.mark.parametrize(
+    "chart", [band.chart(series(), Resource.CPU), gantt.chart(EVERY_STATE, START)], ids=["lines and bands", "bars"]
+)
+def test_names_below_a_chart_are_those_of_its_legend_and_no_two_look_alike(chart: Chart) -> None:
+    signs = legend.signs(chart.figure)
+    in_legend = [t.name for t in plotted(chart).data if t.name and t.showlegend is not False]
+    assert [sign.name for sign in signs] == in_legend and len(signs) > 4
+    assert len({replace(sign, name="") for sign in signs}) == len(signs)
+
+
+def test_a_name_below_a_chart_is_the_text_that_plotly_would_show() -> None:
+    figure = {"data": [lines.line([1.0], np.ones(1), base.plain("<b>&"), base.RED)], "layout": {"showlegend": True}}
+    assert [sign.name for sign in legend.signs(figure)] == ["<b>&"]
+    assert legend.signs(figure | {"layout": {"showlegend": False}}) == []
