@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from dashboard.figures.base import Figure
 
-STROKES: Final[Mapping[str, str]] = {"solid": "solid", "dot": "dotted", "dash": "dashed"}
-"""Plotly's dashes in CSS."""
+STROKES: Final[Mapping[str, str]] = {"solid": "solid", "dot": "dotted", "dash": "dashed", "dashdot": "dashed"}
+"""Plotly's dashes in CSS, which has no dashes with dots between them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.views import BandSeries, NamespaceWaste
-from dashboard.figures import band, base, gantt, heat, legend, lines, passage, waste
+from dashboard.figures import band, base, gantt, heat, legend, lines, passage, room, waste
 from dashboard.figures.base import Chart
 from dashboard.figures.gantt import Bar
 from dashboard.figures.passage import Passage
+from dashboard.figures.room import RoomSeries
 
 HOUR = 3600
 START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday
@@ -147,8 +148,13 @@ def test_a_change_and_the_way_back_a_minute_later_are_named_at_different_ends_of
 EVERY_STATE = [Bar(f"ns/{phase}", START, START + HOUR, 1, "ok", phase) for phase in gantt.STATES]
 
 
+ROOM = RoomSeries(Resource.CPU, [START], np.ones(1), [START + HOUR], np.ones(1), np.ones(1), used=1.0, mid=1.0)
+
+
 @pytest.mark.parametrize(
-    "chart", [band.chart(series(), Resource.CPU), gantt.chart(EVERY_STATE, START)], ids=["lines and bands", "bars"]
+    "chart",
+    [band.chart(series(), Resource.CPU), room.chart(ROOM, None), gantt.chart(EVERY_STATE, START)],
+    ids=["bands", "lines", "bars"],
 )
 def test_names_below_a_chart_are_those_of_its_legend_and_no_two_look_alike(chart: Chart) -> None:
     signs = legend.signs(chart.figure)
