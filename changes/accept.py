@@ -340,7 +340,7 @@ class Actions:
             cannot = impossible(subject)
             review = replace(review, live=live.workload, impossible=cannot, suggested=suggested(subject))
             if review.method in cannot:
-                raise UsageError(f"method {review.method}: {cannot[review.method]}")
+                raise UsageError(f"method {review.method.full_name}: {cannot[review.method]}")
             planned_writes = writes(subject, review.method, review.id)
             if not planned_writes:
                 return replace(review, error="it says all of that already")

@@ -256,7 +256,7 @@ def _rollout(live: Json) -> Guardrail:
 
 def _disruption(around: GuardrailContext) -> Guardrail:
     if around.method is not Method.TEMPLATE:
-        return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced ({around.method})")
+        return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {around.method.full_name}")
     if around.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
     return made("disruption-budget", around.disruptions >= 1, f"its budget lets {around.disruptions} pods go now")

@@ -18,6 +18,7 @@ from changes.decide.field_changes import moved
 from changes.decide.patches import LISTS, changes, resources
 from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
 from cotenant.core.model.changes.change import Write
+from cotenant.core.model.changes.service import Method
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address
@@ -28,7 +29,8 @@ Json = Mapping[str, Any]
 
 RESIZE: Final = "resize"
 RESIZABLE: Final = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController")
-ELSEWHERE: Final = "or choose the method template: the scheduler then finds a place for new pods"
+NEW_PODS: Final = f"the method {Method.TEMPLATE.full_name}"
+ELSEWHERE: Final = f"or choose {NEW_PODS}: the scheduler then finds a place for new pods"
 
 
 class ResizeOutcome(StrEnum):

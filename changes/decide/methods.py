@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from changes.decide.field_changes import annotated, planned, quiet
-from changes.decide.in_place import RESIZE, pod_writes, refusal
+from changes.decide.in_place import NEW_PODS, RESIZE, pod_writes, refusal
 from cotenant.core.model.changes.annotated_resources import KINDS
 from cotenant.core.model.changes.change import Write
 from cotenant.core.model.changes.service import Method
@@ -52,13 +52,13 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
     elif why := refusal(workload, subject.pods, subject.recommendations):
         reasons[Method.IN_PLACE] = why
     if any(one.gpu for one in subject.recommendations):
-        why = "a pod has its GPUs from its beginning to its end, so that it takes a new one: take the method template"
+        why = f"a pod has its GPUs from its beginning to its end, so that it takes a new one: take {NEW_PODS}"
         return {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if any(one.heap for one in subject.recommendations):
-        why = "the largest heap of its runtime changes too, which takes a new pod: take the method template"
+        why = f"the largest heap of its runtime changes too, which takes a new pod: take {NEW_PODS}"
         return {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if subject.quiet or subject.kind not in KINDS:
-        reasons[Method.ANNOTATE] = "a change of its template replaces no running pod: take the method template"
+        reasons[Method.ANNOTATE] = f"a change of its template replaces no running pod: take {NEW_PODS}"
     return reasons
 
 

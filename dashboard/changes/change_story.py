@@ -99,7 +99,7 @@ def _state(standing: ChangeStatus, left_seconds: float | None) -> Component:
     facts = [
         f"accepted by {visible(change.actor)}",
         panels.moment(standing.accepted_seconds),
-        f"method {change.method}",
+        f"method {review_steps.METHODS.get(change.method, (change.method,))[0]}",
         html.Span(["batch ", dcc.Link(change.batch, href=f"?batch={change.batch}")]),
         *([f"cluster {visible(change.cluster)}"] if change.cluster else []),
         f"on recommendation {visible(change.recommendation)}",

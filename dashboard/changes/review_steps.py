@@ -36,13 +36,15 @@ RESTARTS: Final = {
 TONES: Final = {"pass": "teal", "warn": "orange", "fail": "red"}
 ORDER: Final = ("fail", "warn", "pass")
 METHODS: Final = {
-    "template": ("Roll out", "The template is patched, and its controller replaces the pods one by one."),
-    "in-place": ("Resize in place", "Running pods are resized, nothing restarts; new pods get the same values."),
-    "annotate": ("Annotate only", "Nothing happens now: the webhook gives new pods the values when they are made."),
-    "bundle": (
-        "GitOps bundle",
-        "Files and a pull request's text for your repository; the cluster is not touched.",
-    ),
+    **{
+        method.value: (method.label, description)
+        for method, description in (
+            (Method.TEMPLATE, "The template is patched, and its controller replaces the pods one by one."),
+            (Method.IN_PLACE, "Running pods are resized, nothing restarts; new pods get the same values."),
+            (Method.ANNOTATE, "Nothing happens now: the webhook gives new pods the values when they are made."),
+            (Method.BUNDLE, "Files and a pull request's text for your repository; the cluster is not touched."),
+        )
+    },
     "kubectl": ("Commands to copy", "kubectl lines for a shell of yours; the cluster is not touched."),
 }
 FORMS: Final = {

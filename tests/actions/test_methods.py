@@ -130,7 +130,7 @@ def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(  # noqa: P
     actions = make(resize_seconds=3.0)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE, amount=3000)], TERMS)
     assert done.state is ChangeState.FAILED and step in done.words
-    assert "or choose the method template: the scheduler then finds a place for new pods" in done.words
+    assert "or choose the method Roll out (template): the scheduler then finds a place for new pods" in done.words
     assert cpus(control_plane, workload) == ["1", "1"]
     assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
     assert [(e.event, says.lower() in e.body) for e in actions.journal.ledger.entries()][-1] == ("refused", True)

@@ -12,6 +12,7 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
+from changes.decide import in_place
 from changes.decide.field_changes import address_of
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.kube import send_all
@@ -23,8 +24,9 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Delete
 from cotenant.core.model.views import RECOMMENDATIONS
 from cotenant.core.settings.sections.actions import GuardrailSettings
+from dashboard.changes import change_story, review_steps, snooze
 from dashboard.changes import review as reviewing
-from dashboard.changes import review_steps, snooze
+from dashboard.changes.change_story import Allowed
 from dashboard.frame import panels
 from dashboard.frame.view import DashboardContext, View
 from dashboard.pages import overview, portrait, review
@@ -119,6 +121,18 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
     confirm = step(view, [ref], "confirm")
     assert "Accept 1 change" in confirm and "jane" in confirm and "soak time" in confirm
     assert scene.service().changes(ADMIN) == []
+
+
+def test_a_method_has_the_review_s_name_wherever_a_change_is_told(scene: Scene) -> None:
+    view, (ref,) = view_of(scene), free(scene)
+    named = review_steps.METHODS[Method.TEMPLATE.value][0]
+    assert named in step(view, [ref], "method")
+    assert f"the method {named} (template)" in in_place.ELSEWHERE, "a refusal's advice"
+    terms = reviewing.asked(search_of([ref], step="confirm"))
+    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().results_version, "method": "template"}
+    (standing,) = review.accepted(view, terms, seen)
+    story = text(change_story.body(standing, (), Allowed("", ""), None))
+    assert f"method {named}" in story and "method template" not in story
 
 
 def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:

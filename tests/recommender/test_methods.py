@@ -101,7 +101,7 @@ def test_in_place_pods_come_first_and_the_annotation_last() -> None:
         (only(recommendation(None)), Method.IN_PLACE, "would be added or taken away"),
         (only(recommendation(now=None)), Method.IN_PLACE, "would be added or taken away"),
         (only(recommendation(role=ContainerRole.INIT)), Method.IN_PLACE, "init container"),
-        (replace(SUBJECT, live=live(updateStrategy={"type": "OnDelete"})), Method.ANNOTATE, "take the method template"),
+        (replace(SUBJECT, live=live(updateStrategy={"type": "OnDelete"})), Method.ANNOTATE, "Roll out (template)"),
         (only(recommendation(workload=WorkloadRef("shop", "CronJob", "c"))), Method.IN_PLACE, "of a CronJob end by"),
     ],
 )  # fmt: skip

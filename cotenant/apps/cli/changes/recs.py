@@ -240,8 +240,8 @@ def describe(review: Review) -> Iterator[str]:
         now, new = (format_amount(step.resource, amount) for amount in (step.now, step.amount))
         when = human(Kind.TIME, step.from_seconds)
         yield f"  next step from {when}: {step.container} {step.resource} request {now} -> {new}"
-    yield f"  method {review.method}" + (
-        f" (we would take {review.suggested})" if review.suggested is not review.method else ""
+    yield f"  method {review.method.full_name}" + (
+        f", we would take {review.suggested.full_name}" if review.suggested is not review.method else ""
     )
     for rule in review.guardrails:
         yield f"  {rule.outcome.value:<4}  {rule.rule}: {rule.why}"

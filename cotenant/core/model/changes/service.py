@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Person, Right
@@ -30,6 +30,24 @@ class Method(StrEnum):
     """Only the workload is annotated; the webhook gives new pods the values."""
     BUNDLE = "bundle"
     """Files for a GitOps repository; the cluster is not touched."""
+
+    @property
+    def label(self) -> str:
+        """What pages call it."""
+        return _METHOD_LABELS[self]
+
+    @property
+    def full_name(self) -> str:
+        """The label and, for commands and REST, the value, in sentences that people read in either place."""
+        return f"{self.label} ({self.value})"
+
+
+_METHOD_LABELS: Final[Mapping[Method, str]] = {
+    Method.TEMPLATE: "Roll out",
+    Method.IN_PLACE: "Resize in place",
+    Method.ANNOTATE: "Annotate only",
+    Method.BUNDLE: "GitOps bundle",
+}
 
 
 class BundleForm(StrEnum):
