@@ -35,6 +35,11 @@ from cotenant.core.settings.catalogue import masked
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus import decode, retry
 
+TELLING_BYTES: Final = 1 << 20
+"""An answer of this size takes longer on its way than all that varies around it."""
+_COMPRESSING_BYTES_PER_SECOND: Final = 30e6
+"""What a server compresses with gzip on one core (`bench.scan`). That is two thirds of an answer's cost to its
+processor, and worth a tenth of the bytes on a slow network alone."""
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
 _STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
 """What Thanos says when one of its stores is away."""
@@ -202,12 +207,17 @@ class _Answer:
 
 
 class _BoundedSession(requests.Session):
-    """A session that reads with a cap, follows no redirect and raises our errors."""
+    """A session that reads with a cap, follows no redirect and raises our errors.
+
+    Answers come plain, or compressed where the network is slow; a header of the settings decides instead.
+    """
 
     def __init__(self, settings: PrometheusSettings, auth: AuthBase, account: QueryCosts) -> None:
         super().__init__()
         self._limit = settings.max_answer_bytes
         self._account = account
+        self._is_network_known = False
+        self.headers["Accept-Encoding"] = "identity"
         # Set always: without it requests would send whatever ~/.netrc holds for the host.
         self.auth = auth
         self.verify = False if settings.insecure else settings.ca_file or True
@@ -233,14 +243,28 @@ class _BoundedSession(requests.Session):
 
     def _read(self, response: requests.Response, deadline: float) -> bytearray:
         """The whole body, if it is not too large and does not only drip."""
-        body = bytearray()
+        body, begun = bytearray(), time.monotonic()
         for piece in response.iter_content(1 << 18):
             body += piece
             if len(body) > self._limit:
                 raise SourceLimit(f"an answer of {response.url} is larger than {self._limit} bytes", fix=_SMALLER)
             if time.monotonic() > deadline:
                 raise _TooSlow(f"an answer of {response.url} was not complete in time", fix=_TIME)
+        self._note_speed(len(body), time.monotonic() - begun)
         return body
+
+    def _note_speed(self, size_bytes: int, seconds: float) -> None:
+        """Ask for compressed answers from now on if the first large one shows that they are worth it."""
+        if self._is_network_known or size_bytes < TELLING_BYTES:
+            return
+        self._is_network_known = True
+        if worth_compressing(size_bytes, seconds):
+            self.headers["Accept-Encoding"] = "gzip"
+
+
+def worth_compressing(size_bytes: int, seconds: float) -> bool:
+    """Whether a plain answer was longer on its way than a server takes to compress it."""
+    return size_bytes < _COMPRESSING_BYTES_PER_SECOND * seconds
 
 
 def _judged(response: requests.Response, body: bytearray) -> _ApiResponse:
@@ -284,7 +308,7 @@ def _refusal(url: str, code: int, envelope: _ApiResponse) -> SourceError:
         return SourceLimit(message, fix=_SMALLER)
     if code == 429:
         return Overloaded(
-            message, fix="The server limits its callers: scan later, or set profiler.prometheus.in_flight=1."
+            message, fix="The server limits its callers: scan later, and leave profiler.prometheus.in_flight at 1."
         )
     if code == 408 or code >= 500:
         return Overloaded(
@@ -336,9 +360,8 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def _headers(settings: PrometheusSettings) -> dict[str, str]:
-    """Answers come compressed, a tenth of their size, unless a header of the settings says otherwise."""
     tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
-    return {"Accept-Encoding": "gzip", **tenant, **settings.headers}
+    return {**tenant, **settings.headers}
 
 
 class _BearerTokenFile(AuthBase):

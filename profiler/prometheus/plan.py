@@ -7,9 +7,11 @@ refuses as too large is cut in the same three ways (`halves`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import ceil
 from typing import Final
 
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
@@ -19,6 +21,10 @@ from profiler.prometheus.promql import Matcher, marked, none_of, one_of, union
 MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000
 """Values per series and answer; Prometheus refuses more than 11,000."""
+ENOUGH_QUERIES: Final = 190
+"""A pull of fewer makes them smaller: the server's memory grows with an answer, and every query costs a journey."""
+SMALL_POINTS: Final = 80_000
+"""Values of an answer that costs the server no more memory than its own work; smaller ones only cost time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,17 @@ class PartRequest:
 
 
 def plan(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
-    """Queries that fulfil the wishes, in the order of their chunks' starts."""
+    """Queries that fulfil the wishes, in the order of their chunks' starts: as small as they can be while few."""
+    largest = _planned(wishes, people, max_points)
+    if len(largest) > ENOUGH_QUERIES:
+        return largest
+    sizes = range(SMALL_POINTS, max_points, SMALL_POINTS // 40)
+    fewest = bisect_left(sizes, True, key=lambda points: len(_planned(wishes, people, points)) <= ENOUGH_QUERIES)
+    return _planned(wishes, people, sizes[fewest]) if fewest < len(sizes) else largest
+
+
+def _planned(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
+    """Queries of at most so many values each."""
 
     def stretch(request: PartRequest) -> tuple[int, int, int]:
         return (request.grid.start_seconds, request.grid.step_seconds, request.grid.size)
@@ -162,12 +178,14 @@ def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, people: Population, max_p
 
 
 def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
-    """Pieces of at most `slots` slots; they end at midnights where a whole day fits."""
+    """Pieces of at most `slots` slots that hold whole days or like parts of one."""
     step, start = grid.step_seconds, grid.start_seconds
+    if slots < grid.slots_per_day:
+        slots = ceil(grid.slots_per_day / ceil(grid.slots_per_day / slots))
     while start < grid.end_seconds:
         end = min(start + slots * step, grid.end_seconds)
         midnight = end // DAY_SECONDS * DAY_SECONDS
-        end = midnight if start < midnight < grid.end_seconds and slots >= grid.slots_per_day else end
+        end = midnight if start < midnight < grid.end_seconds else end
         yield TimeGrid(start, step, (end - start) // step)
         start = end
 

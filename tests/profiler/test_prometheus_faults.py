@@ -14,7 +14,7 @@ from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.prometheus import PrometheusSource
-from profiler.prometheus.client import Client
+from profiler.prometheus.client import TELLING_BYTES, Client, worth_compressing
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.extent import full, full_rows
 from tests.support.faultproxy import Fault, FaultProxy
@@ -195,12 +195,29 @@ def test_owners_that_are_too_many_for_one_answer_are_asked_namespace_by_namespac
     whole.close()
 
 
-def test_answers_come_compressed_unless_a_header_says_otherwise(served: Served, proxy: FaultProxy) -> None:
-    for headers, encoding in (({}, "gzip"), ({"Accept-Encoding": "identity"}, "identity")):
-        asking = Client(profiler_settings(proxy.url, headers=headers).prometheus)
-        assert "container_cpu_usage_seconds_total" in asking.names(served.end - 3600, served.end)
-        assert proxy.requests[-1][2]["Accept-Encoding"] == encoding
-        asking.close()
+def encodings(proxy: FaultProxy, end: int, **options: object) -> list[str]:
+    """In which answers were asked for, one after another: a large one twice."""
+    asking = Client(profiler_settings(proxy.url, **options).prometheus)
+    for _ in range(2):
+        answer = asking.range('{__name__="container_memory_working_set_bytes"}', end - DAY_SECONDS, end, 60)
+        assert len(memoryview(answer)) > TELLING_BYTES
+    asking.close()
+    return [headers["Accept-Encoding"] for _, _, headers in proxy.requests]
+
+
+def test_answers_come_plain_until_a_large_one_shows_that_the_network_is_slow(served: Served, proxy: FaultProxy) -> None:
+    proxy.bytes_per_second = 10e6
+    assert encodings(proxy, served.end) == ["identity", "gzip"]
+
+
+def test_a_header_says_how_answers_come(served: Served, proxy: FaultProxy) -> None:
+    assert encodings(proxy, served.end, headers={"Accept-Encoding": "gzip"}) == ["gzip", "gzip"]
+
+
+def test_compressing_is_worth_it_where_it_takes_less_time_than_it_saves() -> None:
+    # 3 MB: 0.1 s of a server's processor
+    assert worth_compressing(3_000_000, 0.3)
+    assert not worth_compressing(3_000_000, 0.03)
 
 
 def test_credentials_headers_and_tenant_travel_with_every_request(

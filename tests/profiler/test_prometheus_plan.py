@@ -58,15 +58,40 @@ def test_no_query_is_expected_to_bring_more_than_one_answer_holds(
         assert query.grid.size + query.lead <= 11_000
 
 
+def cold_scan() -> list[PartRequest]:
+    return [w for w in wishes(MIDNIGHT + 12 * HOUR_SECONDS, 14) if w.part.name != "pressure"]
+
+
+def values(query: RangeQuery, people: Population) -> float:
+    return sum(people.series(part, query.shard.names) for part in query.parts) * query.grid.size
+
+
 def test_a_cold_scan_of_a_thousand_workloads_fits_the_budget() -> None:
     people = Population({f"team-{i}": 28 for i in range(40)}, 50)
-    asked = [w for w in wishes(MIDNIGHT + 12 * HOUR_SECONDS, 14) if w.part.name != "pressure"]
-    queries = plan(asked, people, 200_000)
+    queries = plan(cold_scan(), people, 200_000)
     # 1,120 containers x 288 slots = 322,560 values a day: two queries a day and part, 15 calendar days at most, 4 parts
     # (mean, maximum, throttled, memory) = 120; amounts count twice, 8,960 x 24 = 215,040 a day: two = 30; counters half
-    # of it: one a day = 15; 50 nodes x 4,032 slots = 201,600 = 2 for each of two parts. 169, and with the seven
-    # questions before (names, four of the survey, owners, state): within 200.
-    assert len(queries) <= 169
+    # of it: one a day = 15; 50 nodes x 4,032 slots = 201,600 = 2 for each of two parts. 169, so up to 190 may be made
+    # of them, and with the seven questions before (names, four of the survey, owners, state): within 200.
+    assert 169 <= len(queries) <= 190
+    # what halves a day between 40 namespaces: 20 of 28 containers, 288 slots = 161,280 values
+    assert max(values(query, people) for query in queries) <= 162_000
+
+
+def test_a_small_cluster_is_asked_in_small_answers() -> None:
+    people = Population({f"team-{i}": 5 for i in range(40)}, 50)
+    queries = plan(cold_scan(), people, 200_000)
+    # 200 containers x 288 slots = 57,600 a day: one query a day and part
+    assert len(queries) <= 190
+    assert max(values(query, people) for query in queries) <= 80_000
+
+
+def test_a_large_cluster_is_asked_in_as_few_answers_as_the_most_values_allow() -> None:
+    people = Population({f"team-{i}": 100 for i in range(40)}, 50)
+    queries = plan(cold_scan(), people, 200_000)
+    # 4,000 containers x 288 slots = 1,152,000 a day: 7 queries of 6 namespaces (172,800) for each of four parts
+    assert len(queries) >= 7 * 14 * 4
+    assert max(values(query, people) for query in queries) >= 172_800
 
 
 def test_a_warm_scan_is_a_handful_of_queries_for_the_whole_cluster() -> None:
@@ -78,9 +103,16 @@ def test_a_warm_scan_is_a_handful_of_queries_for_the_whole_cluster() -> None:
 
 
 def test_chunks_end_at_midnight_where_a_day_fits() -> None:
-    people = Population({"a": 1_000}, 1)
-    queries = plan(wishes(MIDNIGHT + 6 * HOUR_SECONDS, 3)[:1], people, 400_000)
+    # 250 x 288 slots = 72,000 values a day
+    queries = plan(wishes(MIDNIGHT + 6 * HOUR_SECONDS, 3)[:1], Population({"a": 250}, 1), 400_000)
     assert [q.grid.end_seconds % DAY_SECONDS for q in queries[:-1]] == [0, 0, 0]
+
+
+def test_a_day_that_does_not_fit_is_cut_into_like_parts() -> None:
+    # 1,000 containers: 80 slots fit, and 4 times 72 are a day
+    queries = plan(wishes(MIDNIGHT + 6 * HOUR_SECONDS, 1)[:1], Population({"a": 1_000}, 1), 400_000)
+    assert [q.grid.size for q in queries] == [72, 72, 72, 72]
+    assert {q.grid.end_seconds % (6 * HOUR_SECONDS) for q in queries} == {0}
 
 
 @settings(deadline=None)
@@ -115,7 +147,7 @@ def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, 
 
 
 def test_a_signal_is_settled_up_to_the_next_chunk_that_still_holds_it() -> None:
-    people = Population({"a": 1_000}, 1)
+    people = Population({"a": 250}, 1)
     queries = plan(wishes(MIDNIGHT, 2)[:1], people, 400_000)
     first, second = queries
     assert [d[Signal.CPU_USAGE_MEAN] for d in settled(queries)] == [second.grid.start_seconds, second.grid.end_seconds]

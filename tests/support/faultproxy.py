@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import math
 import re
 import threading
 import time
@@ -61,6 +62,7 @@ class FaultProxy:
 
     target: str
     delay_seconds: float = 0.0
+    bytes_per_second: float = math.inf
     fault: Fault = _none
     statistics: bool = False
     """Ask the server for each query's cost and add it up in `samples_read`."""
@@ -115,7 +117,7 @@ class FaultProxy:
             self.sent_bytes += len(answer)
 
     def leave(self) -> None:
-        """A request ends."""
+        """A request is answered: its answer begins, or will not come."""
         with self._lock:
             self._in_flight -= 1
 
@@ -130,6 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     owner: FaultProxy
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    _is_open = False
 
     def do_GET(self) -> None:
         self._handle(b"")
@@ -145,12 +148,18 @@ class _Handler(BaseHTTPRequestHandler):
         fields = parse_qs(body.decode() or parts.query)
         query = (fields.get("query") or fields.get("match[]") or [""])[0]
         number = self.owner.enter(parts.path, query, dict(self.headers.items()))
+        self._is_open = True
         try:
             time.sleep(self.owner.delay_seconds)
             self._answer(self.owner.fault(number, query), body)
         except ConnectionError:  # the caller went, or the server is away
             self.close_connection = True
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._is_open:
+            self._is_open = False
             self.owner.leave()
 
     def _answer(self, fault: str | None, body: bytes) -> None:
@@ -174,24 +183,35 @@ class _Handler(BaseHTTPRequestHandler):
             body += b"&stats=all"
         upstream.request(self.command, self.path, body or None, headers)
         answer = upstream.getresponse()
-        content = answer.read()
-        upstream.close()
-        self.owner.passed_on(content, answer.headers.get("Content-Encoding", ""))
         extra = {k: v for k, v in answer.getheaders() if k.lower() == "content-encoding"}
         kind = answer.headers.get("Content-Type", "")
         if truncate:
-            self._head(answer.status, kind, len(content), extra)
+            content = answer.read()
+            self._head(answer.status, kind, {"Content-Length": str(len(content)), **extra})
             self.wfile.write(content[: len(content) // 2])
             self.close_connection = True
-            return
-        self._send(answer.status, kind, content, extra)
+        else:
+            self._head(answer.status, kind, {"Transfer-Encoding": "chunked", **extra})
+            self._stream(answer)
+        upstream.close()
+
+    def _stream(self, answer: http.client.HTTPResponse) -> None:
+        """Pass the pieces on as they come, like a network; the end is told when all is in the account."""
+        content = bytearray()
+        while piece := answer.read1(1 << 16):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            content += piece
+            time.sleep(len(piece) / self.owner.bytes_per_second)
+        self.owner.passed_on(bytes(content), answer.headers.get("Content-Encoding", ""))
+        self.wfile.write(b"0\r\n\r\n")
 
     def _send(self, status: int, kind: str, content: bytes, extra: dict[str, str]) -> None:
-        self._head(status, kind, len(content), extra)
+        self._head(status, kind, {"Content-Length": str(len(content)), **extra})
         self.wfile.write(content)
 
-    def _head(self, status: int, kind: str, length: int, extra: dict[str, str]) -> None:
+    def _head(self, status: int, kind: str, headers: dict[str, str]) -> None:
+        self._leave()
         self.send_response(status)
-        for key, value in {"Content-Type": kind, "Content-Length": str(length), **extra}.items():
+        for key, value in {"Content-Type": kind, **headers}.items():
             self.send_header(key, value)
         self.end_headers()

@@ -34,7 +34,7 @@ class PrometheusSettings(Section, frozen=True):
     ] = msgspec.field(default_factory=dict)
     in_flight: Annotated[
         int, setting("Queries in flight at the same time; more cost the server memory.", ge=1, le=32)
-    ] = 2
+    ] = 1
     connect_timeout_seconds: Annotated[float, setting("Patience for a connection.", unit="seconds", gt=0)] = 5.0
     timeout_seconds: Annotated[
         float,
@@ -56,7 +56,8 @@ class PrometheusSettings(Section, frozen=True):
         float, setting("Pause before the first further try; it doubles up to 10 s.", unit="seconds", ge=0)
     ] = 0.5
     max_points_per_query: Annotated[
-        int, setting("Values expected in one answer; more are asked in several queries.", ge=1_000)
+        int,
+        setting("Values expected in one answer, at most; fewer where that does not make the queries many.", ge=1_000),
     ] = 200_000
     max_answer_bytes: Annotated[
         int, setting("Size above which an answer is dropped and its query split.", unit="bytes", ge=100_000)
