@@ -17,28 +17,30 @@ from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.pods import Measured, PodColumns
 from recommender.colocation.strategy import ColocationConfig
 
+PodName = tuple[str, str]
+"""(namespace, name)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usages:
-    """What nodes and pods use at present, in one resource's unit, and when that was measured.
+    """What nodes use at present, in one resource's unit, and when that was measured.
 
-    pods: by (namespace, name), a missing key = no metric; nodes: whole node, by name; measured_seconds: Unix time of
-    each node's newest sample; prod_reclaimable: by node, what prod requested and will not use (forecast), missing = 0;
-    prod_peaks: by node, the forecast behind the policy `forecast`.
+    nodes: whole node, by name; measured_seconds: Unix time of each node's newest sample; prod_reclaimable: by node,
+    what prod requested and will not use (forecast), missing = 0; prod_peaks: by node, the forecast behind the policy
+    `forecast`.
     """
 
-    pods: Mapping[tuple[str, str], float]
     nodes: Mapping[str, float]
     measured_seconds: Mapping[str, float]
     prod_reclaimable: Mapping[str, float] = field(default_factory=dict)
     prod_peaks: Mapping[str, PeakForecast] = field(default_factory=dict)
 
 
-def node_columns(inventory: Inventory, resource: Resource, now: Usages) -> NodeColumns:
+def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: PodColumns) -> NodeColumns:
     """Sum the inventory's pods on their nodes; gone pods with a metric ("dangling") count with their usage."""
     nodes = tuple(n.name for n in inventory.nodes)
     facts = [ColocationNode.of(node) for node in inventory.nodes]
-    sums = _pods(inventory, resource, now.pods).sums(nodes, resource)
+    sums = pods.sums(nodes, resource)
     terms: dict[str, Any] = {name: whole(column) for name, column in sums.items()}
     used = whole([now.nodes.get(name, 0.0) for name in nodes])
     none = np.zeros(len(nodes), dtype=np.int64)
@@ -63,16 +65,21 @@ def strategies(inventory: Inventory, config: ColocationConfig) -> list[Colocatio
     return [config.resolve(n.labels, n.annotations).strategy for n in inventory.nodes]
 
 
-def _pods(inventory: Inventory, resource: Resource, used: Mapping[tuple[str, str], float]) -> PodColumns:
-    """Running pods, and every known pod's usage on the node where it is or was."""
+def pod_columns(inventory: Inventory, used: Mapping[Resource, Mapping[PodName, float]]) -> PodColumns:
+    """Running pods, and every known pod's usage on the node where it is or was.
+
+    used: present usage by pod, in the resource's unit; a missing key = no metric.
+    """
     columns = PodColumns(size=max(len(inventory.pods), 1))
     columns.upsert(pod for pod in inventory.pods if pod.running)
+    of_resources = [used.get(resource, {}) for resource in Resource]
+    names = set().union(*of_resources)
     measured: dict[str, list[Measured]] = defaultdict(list)
     for pod in inventory.pods:
-        usage = used.get((pod.namespace, pod.name))
-        if usage is not None and pod.node:
-            row = tuple(usage if r is resource else np.nan for r in Resource)
-            measured[pod.node].append((pod.namespace, pod.name, pod.effective_priority, row))
+        name = (pod.namespace, pod.name)
+        if name in names and pod.node:
+            row = tuple(of.get(name, np.nan) for of in of_resources)
+            measured[pod.node].append((*name, pod.effective_priority, row))
     columns.use(measured)
     return columns
 

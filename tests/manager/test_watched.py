@@ -17,7 +17,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from cotenant.core.settings.sections.reservations import ReservationSettings
 from recommender.colocation.formulas import Parameters, batch
-from recommender.colocation.inventory import Usages, node_columns
+from recommender.colocation.inventory import Usages, node_columns, pod_columns
 from scheduler_ext.reservations.placeholder import PlaceholderSpec, created
 
 
@@ -114,8 +114,8 @@ def test_an_unlabelled_pod_of_kubernetes_best_effort_is_lent_what_it_uses(
     node = Node("n1", {Resource.CPU: 100_000}, {Resource.CPU: 100_000})
     watched = watched_pod(msgspec.convert(pod, ObservedPodWire))
     inventory = Inventory("c", 0, nodes=(node,), pods=(watched,), workloads=())
-    usages = Usages({("lab", "p"): 20_000.0}, {"n1": 27_000.0}, {"n1": 1e9})
+    pods = pod_columns(inventory, {Resource.CPU: {("lab", "p"): 20_000.0}})
     strategy = ColocationStrategy.of_settings(ReclaimableSettings(cpu_reclaim_percent=65))
-    columns = node_columns(inventory, Resource.CPU, usages)
+    columns = node_columns(inventory, Resource.CPU, Usages({"n1": 27_000.0}, {"n1": 1e9}), pods)
     (amount,) = batch(columns, Parameters.of([strategy], Resource.CPU), 1e9).messages()
     assert amount.amount == batch_cpu

@@ -22,7 +22,7 @@ from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from recommender.colocation import formulas
 from recommender.colocation.columns import NodeColumns
 from recommender.colocation.formulas import Parameters
-from recommender.colocation.inventory import Usages, node_columns
+from recommender.colocation.inventory import Usages, node_columns, pod_columns
 
 NOW = 1_700_000_000
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -151,8 +151,10 @@ def test_pods_are_summed_by_class_and_by_what_is_known_of_them() -> None:
         "finished": 20,
         "finished-filler": 30,
     }
-    now = Usages({("ns", k): float(v) for k, v in used.items()}, {"n": 2000.0}, {"n": float(NOW)}, {"n": 111.0})
-    found = node_columns(inventory(*pods), CPU, now)
+    now = Usages({"n": 2000.0}, {"n": float(NOW)}, {"n": 111.0})
+    measured = {CPU: {("ns", k): float(v) for k, v in used.items()}, MEMORY: {("ns", "exclusive"): 5.0}}
+    columns = pod_columns(inventory(*pods), measured)
+    found = node_columns(inventory(*pods), CPU, now, columns)
     assert found.hp_used.tolist() == [300 + 700 + 2000 + 500 + 40 + 20]
     assert found.hp_request.tolist() == [1000 + 700 + 2000 + 400 + 50]
     assert found.hp_max.tolist() == [1000 + 700 + 2000 + 500 + 50 + 20]
@@ -160,13 +162,13 @@ def test_pods_are_summed_by_class_and_by_what_is_known_of_them() -> None:
     assert found.system_used.tolist() == [2000 - (300 + 100 + 500 + 40 + 600 + 20 + 30)]
     assert found.reserved.tolist() == [500]
     assert found.prod_reclaimable.tolist() == [111]
-    memory = node_columns(inventory(*pods), MEMORY, replace(now, pods={("ns", "exclusive"): 5.0}))
+    memory = node_columns(inventory(*pods), MEMORY, now, columns)
     assert memory.hp_used.tolist() == [(1000 + 700 + 400 + 50) * GIB + 5]  # memory of LSE counts by usage
 
 
 def test_a_node_without_a_number_is_not_measured() -> None:
     for nodes in ({}, {"n": float("nan")}, {"n": float("inf")}):
-        found = node_columns(inventory(), CPU, Usages({}, nodes, {"n": float(NOW)}))
+        found = node_columns(inventory(), CPU, Usages(nodes, {"n": float(NOW)}), pod_columns(inventory(), {}))
         assert batch(found, ReclaimableSettings(), NOW)[0].reason is Reason.METRIC_MISSING
 
 
@@ -316,8 +318,8 @@ wild = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1e6)
 def test_absurd_metrics_never_give_capacity_that_is_not_there(
     pod_used: float, node_used: float, at: float, prod: float
 ) -> None:
-    now = Usages({("ns", "a"): pod_used}, {"n": node_used}, {"n": at}, {"n": prod})
-    found = node_columns(inventory(pod("a", priority="koord-prod", cpu=100)), CPU, now)
+    now, world = Usages({"n": node_used}, {"n": at}, {"n": prod}), inventory(pod("a", priority="koord-prod", cpu=100))
+    found = node_columns(world, CPU, now, pod_columns(world, {CPU: {("ns", "a"): pod_used}}))
     for message in (*batch(found, ReclaimableSettings(), NOW), *mid(found, ReclaimableSettings(), NOW)):
         assert 0 <= message.amount <= 10_000
         assert message.amount == 0 or message.reason is Reason.OK

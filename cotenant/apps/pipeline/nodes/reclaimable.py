@@ -22,7 +22,7 @@ from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_pe
 from profiler.pool import Members, PartialTotals, TotalOfParts, by_node, partial_totals
 from recommender.colocation.columns import NO_FORECAST, PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
-from recommender.colocation.inventory import Usages, node_columns, strategies
+from recommender.colocation.inventory import Usages, node_columns, pod_columns, strategies
 from recommender.colocation.strategy import ColocationConfig
 from recommender.incomplete import with_incomplete_noted
 
@@ -124,10 +124,11 @@ def reclaimable(
 ) -> tuple[Reclaimable, ...]:
     """Batch and mid amounts of every node and resource, by the settings as the cluster's strategy."""
     chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
+    pods = pod_columns(history.inventory, {resource: of.present for resource, of in sums.items()})
     messages: list[Reclaimable] = []
     for resource in Resource:
-        usages = _usages(history, resource, sums[resource].present, prod[resource], forecasts[resource])
-        columns = node_columns(history.inventory, resource, usages)
+        usages = _usages(history, resource, prod[resource], forecasts[resource])
+        columns = node_columns(history.inventory, resource, usages, pods)
         parameters = Parameters.of(chosen, resource)
         messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
     return with_incomplete_noted(messages, history.unread_seconds)
@@ -151,7 +152,6 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 def _usages(
     history: History,
     resource: Resource,
-    present: Mapping[tuple[str, str], float],
     prod: NodePeaks[NodeRef],
     forecasts: Mapping[str, PeakForecast],
 ) -> Usages:
@@ -159,7 +159,6 @@ def _usages(
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
     return Usages(
-        pods=present,
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
         prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, forecasts),
