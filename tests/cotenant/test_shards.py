@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -73,6 +74,8 @@ class Backwards:
         for number in reversed(range(len(tasks))):
             yield number, work(tasks[number])
 
+    def close(self) -> None: ...
+
 
 @dataclass
 class Travelling:
@@ -84,6 +87,8 @@ class Travelling:
         for number, task in enumerate(tasks):
             self.sent.append(pickle.dumps(task))
             yield number, work(pickle.loads(self.sent[-1]))
+
+    def close(self) -> None: ...
 
 
 def published(
@@ -261,7 +266,8 @@ def begun(folder: Path, names: Sequence[str]) -> Mapping[str, int]:
 
 def test_a_killed_process_costs_only_what_it_was_doing(tmp_path: Path) -> None:
     names = ["a", "killer", "b", "c"]
-    results = dict(Processes(2).run(kill_once, [str(tmp_path / name) for name in names]))
+    with closing(Processes(2)) as executor:
+        results = dict(executor.run(kill_once, [str(tmp_path / name) for name in names]))
     assert [results[number] for number in range(4)] == names
     assert begun(tmp_path, names) == {"a": 1, "killer": 2, "b": 1, "c": 1}
 
@@ -281,16 +287,26 @@ def ended(process: int) -> bool:
 
 
 def test_an_idle_process_that_is_killed_costs_nothing() -> None:
-    results = Processes(1).run(process_of, ["first", "second"])
-    _, first = next(results)
-    os.kill(first, signal.SIGKILL)
-    wait_for("the worker's end", lambda: ended(first))
-    ((number, second),) = results
+    with closing(Processes(1)) as executor:
+        results = executor.run(process_of, ["first", "second"])
+        _, first = next(results)
+        os.kill(first, signal.SIGKILL)
+        wait_for("the worker's end", lambda: ended(first))
+        ((number, second),) = results
     assert number == 1 and second != first
 
 
+def test_processes_stay_for_the_next_run_and_end_when_they_are_closed() -> None:
+    with closing(Processes(1)) as executor:
+        ((_, first),) = executor.run(process_of, ["a"])
+        ((_, second),) = executor.run(process_of, ["b"])
+        assert second == first
+    assert ended(first)
+
+
 def test_workers_leave_an_interrupt_to_their_parent() -> None:
-    assert list(Processes(1).run(interrupt, ["a"])) == [(0, "a")]
+    with closing(Processes(1)) as executor:
+        assert list(executor.run(interrupt, ["a"])) == [(0, "a")]
 
 
 def test_workers_end_with_the_analysis_that_is_given_up_before_its_last_shard() -> None:

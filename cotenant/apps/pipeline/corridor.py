@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,7 +85,8 @@ def analyse(
     history = surroundings(store, own)
     division = plan.divide(history.inventory, stored_division(store), sharding.size)
     tasks = run.tasks(history, plan.shards(history.inventory, division), server)
-    result = run.analysis(history, run.merged(history, tasks), division)
+    with closing(sharding.executor):
+        result = run.analysis(history, run.merged(history, tasks), division)
     give_back()
     return result
 
@@ -146,6 +148,7 @@ class _Run:
         own = self.executor if division.firsts else Here()
         series = _series_above(history, prod, clusters)
         forecasts, groups = self.forecasts(series, own)
+        self.executor.close()  # what follows needs the memory of its workers
         self.progress.stage("Reclaimable", 1)
         maxima = node_history.maxima_of_nodes(self.store, history, prod, settings.node_peak)
         running = {r: of.peaks for r, of in sums.items()}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from cotenant.core.model.errors import CotenantError, UsageError
@@ -39,6 +39,9 @@ class Executor(Protocol):
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Number and result of each task as they come; the first error ends it, and so does closing it."""
+
+    def close(self) -> None:
+        """End what runs have left for the next one."""
 
 
 class WorkerLost(CotenantError):
@@ -87,22 +90,36 @@ class Here:
         for number, task in enumerate(tasks):
             yield number, work(task)
 
+    def close(self) -> None:
+        """Nothing is left."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Processes:
-    """Processes on this machine, each with one thread. One that is killed costs what it was doing."""
+    """Processes on this machine, each with one thread. One that is killed costs what it was doing.
+
+    They stay for the next run, because a process takes seconds to import what it needs.
+    """
 
     workers: int = 2
+    _begun: list[_Worker] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Results as they come; every worker is a pool of its own, so that the end of one ends no other."""
         with _one_thread():
-            workers = [_Worker() for _ in range(min(self.workers, len(tasks)))]
+            while len(self._begun) < min(self.workers, len(tasks)):
+                self._begun.append(_Worker())
             try:
-                yield from _mapped(workers, work, tasks)
-            finally:
-                for worker in workers:
-                    worker.close()
+                yield from _mapped(self._begun, work, tasks)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._begun:
+            worker.close()
+        self._begun.clear()
 
 
 class _Worker:
@@ -249,6 +266,9 @@ class Dask:
                         fix="Run it again when the scheduler is back; what was published before stands.",
                     ) from error
                 yield number, result
+
+    def close(self) -> None:
+        """Nothing is left: the workers are the scheduler's."""
 
     def _require_worker(self, client: Any) -> None:
         """A task that no worker takes would wait for ever."""
