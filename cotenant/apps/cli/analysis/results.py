@@ -207,8 +207,9 @@ def require_namespaces(
     inventories = [inventory for store in stores if (inventory := store.read_inventory())] if elsewhere else []
     of_workloads = {workload.ref.namespace for one in inventories for workload in one.workloads}
     of_scan = of_workloads | {pod.namespace for one in inventories for pod in one.pods}
-    for name in sorted(elsewhere - of_scan) if inventories else ():
+    missing = sorted(elsewhere - of_scan) if inventories else []
+    if missing:
         from cotenant.apps.pipeline.explain import nearest
 
-        fix = nearest(name, of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
-        raise UsageError(f"the last scan has no namespace {name!r}", fix=fix)
+        fix = nearest(missing[0], of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
+        raise UsageError(f"the last scan has no namespace {missing[0]!r}", fix=fix)
