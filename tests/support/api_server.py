@@ -50,6 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: ApiServer
+    body = b""
 
     def do_GET(self) -> None:
         api = self.server
@@ -57,14 +58,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         api.methods.add(self.command)
         api.requests.append((self.path, self.headers.get("Authorization", ""), self.certificate_name()))
         # Read in any case: what is left of a body would be taken for the next request of the connection.
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urlsplit(self.path).path
         if api.once:
             api.once.pop(0)(self)
         elif api.tokens and self.headers.get("Authorization") not in api.tokens:
             self.status(401, "Unauthorized")
         elif target := next((url for prefix, url in api.proxies.items() if path.startswith(prefix)), ""):
-            self.forward(target + self.path[self.path.index("/proxy") + len("/proxy") :], body)
+            self.forward(target + self.path[self.path.index("/proxy") + len("/proxy") :])
         elif path in api.forbidden:
             self.status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "jane" cannot list resource')
         elif path in api.objects:
@@ -74,10 +75,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815 - the name that the base class calls
 
-    def forward(self, url: str, body: bytes) -> None:
+    def forward(self, url: str) -> None:
         """As the API server's service proxy does."""
-        kind = {"Content-Type": self.headers.get("Content-Type", "")} if body else {}
-        asked = urllib.request.Request(url, body or None, kind)
+        kind = {"Content-Type": self.headers.get("Content-Type", "")} if self.body else {}
+        asked = urllib.request.Request(url, self.body or None, kind)
         with urllib.request.urlopen(asked, timeout=60) as answer:
             self.raw(answer.status, answer.read())
 
