@@ -30,6 +30,8 @@ def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
             return manager.board.states["colocation"].standing
 
         wait_for("batch resources", lambda: scene.lent(nodes))
+        # the nodes have them before the round ends, and its end is told
+        wait_for("the first round's end", lambda: "colocation" in manager.board.states)
         before = scene.allocatable(nodes)
         fault_proxy.refuse()
         wait_for("a frozen feature", lambda: standing() is ControllerCondition.UNREACHABLE)
