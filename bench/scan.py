@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,10 +65,10 @@ def client(now_seconds: int, words: Sequence[str]) -> None:
     run()
 
 
-def scan(url: str, folder: Path, now_seconds: int) -> Command:
-    """Run `cotenant scan` in a new process; RuntimeError with its words when it fails."""
+def scan(url: str, folder: Path, now_seconds: int, *more: str) -> Command:
+    """Run `cotenant scan` in a new process, with more options; RuntimeError with its words when it fails."""
     store = folder.as_uri()
-    words = ["scan", "--prometheus", url, "--store", store, "--cluster", CLUSTER, "-o", "json"]
+    words = ["scan", "--prometheus", url, "--store", store, "--cluster", CLUSTER, "-o", "json", *more]
     command = [sys.executable, "-m", "bench.scan", "client", str(now_seconds), *words]
     environment = {**os.environ, "HOME": str(folder)}
     with (folder / "stderr").open("wb") as errors:
@@ -88,20 +89,35 @@ def server_cost(server: Server, proxy: FaultProxy) -> dict[str, float]:
         "samples_read": proxy.samples_read,
         "cpu_seconds": server.metric("process_cpu_seconds_total"),
         "rss_mib": server.status("VmHWM") / 1024,
+        "sent_mib": proxy.sent_bytes / 2**20,
     }
 
 
-def ours(data: Path) -> tuple[Command, Command, dict[str, float]]:
-    """Cold scan, warm scan, server after the cold one."""
+@contextmanager
+def served(data: Path) -> Iterator[tuple[Server, FaultProxy, Path]]:
+    """A fresh server, what stands before it, and an empty folder."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Server(data) as server,
         FaultProxy(server.url, LATENCY_SECONDS, statistics=True) as proxy,
     ):
-        cold = scan(proxy.url, Path(folder), scan_data.END_SECONDS - WARM_SECONDS)
-        spent = {**server_cost(server, proxy), "sent_mib": proxy.sent_bytes / 2**20}
-        warm = scan(proxy.url, Path(folder), scan_data.END_SECONDS)
+        yield server, proxy, Path(folder)
+
+
+def ours(data: Path) -> tuple[Command, Command, dict[str, float]]:
+    """Cold scan, warm scan, server after the cold one."""
+    with served(data) as (server, proxy, folder):
+        cold = scan(proxy.url, folder, scan_data.END_SECONDS - WARM_SECONDS)
+        spent = server_cost(server, proxy)
+        warm = scan(proxy.url, folder, scan_data.END_SECONDS)
     return cold, warm, spent
+
+
+def compressed(data: Path) -> dict[str, float]:
+    """The server after a cold scan whose answers it compresses, as on a slow network."""
+    with served(data) as (server, proxy, folder):
+        scan(proxy.url, folder, scan_data.END_SECONDS - WARM_SECONDS, "--header", "Accept-Encoding: gzip")
+        return server_cost(server, proxy)
 
 
 def questions(targets: Sequence[Target]) -> Iterator[str]:
@@ -126,10 +142,7 @@ def questions(targets: Sequence[Target]) -> Iterator[str]:
 
 def theirs(data: Path, targets: Sequence[Target]) -> dict[str, float]:
     """The KRR-like comparison on a fresh server."""
-    with (
-        Server(data) as server,
-        FaultProxy(server.url, LATENCY_SECONDS, statistics=True) as proxy,
-    ):
+    with served(data) as (server, proxy, _):
         session = requests.Session()
         session.headers["Accept-Encoding"] = "identity"
         session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=10, pool_block=True))
@@ -149,7 +162,7 @@ def rows(interval: int, workloads: int) -> Iterator[Row]:
     """All numbers at one scrape interval."""
     data, targets = scan_data.folder(interval, workloads), scan_data.targets(workloads)
     cold, warm, spent = ours(data)
-    krr = theirs(data, targets)
+    packed, krr = compressed(data), theirs(data, targets)
     at = f"{interval} s scrape"
     assert not cold.pull.defects.get(Defect.QUERY_FAILED), cold
     what = f"{workloads:,} workloads with churn x {scan_data.DAYS} d, 50 ms"
@@ -166,6 +179,8 @@ def rows(interval: int, workloads: int) -> Iterator[Row]:
     yield Row(f"cold pull, bytes on the wire, {at}", spent["sent_mib"], "MiB", note="plain: the network is fast")
     yield Row(f"cold pull, coverage, {at}", cold.pull.coverage, "ratio")
     yield Row(f"cold pull, server CPU, {at}", spent["cpu_seconds"], "s", note="from the server's start")
+    yield Row(f"the same, answers compressed, {at}", packed["cpu_seconds"], "s", note="as on a slow network")
+    yield Row(f"bytes on the wire, answers compressed, {at}", packed["sent_mib"], "MiB", note="gzip")
     against = "that of KRR-like queries on the same data"
     most_mib = SERVER_MEMORY_GOAL * krr["rss_mib"]
     yield below(f"samples the server read, {at}", spent["samples_read"], "samples", krr["samples_read"], against)

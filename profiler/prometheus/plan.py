@@ -24,7 +24,7 @@ MAX_STEPS: Final = 10_000
 ENOUGH_QUERIES: Final = 190
 """A pull of fewer makes them smaller: the server's memory grows with an answer, and every query costs a journey."""
 SMALL_POINTS: Final = 80_000
-"""Values of an answer that costs the server no more memory than its own work; smaller ones only cost time."""
+"""Values below which no answer is made smaller for the server's sake: a scan an hour later stays a few queries."""
 
 
 @dataclass(frozen=True, slots=True)

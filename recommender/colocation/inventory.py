@@ -17,9 +17,6 @@ from recommender.colocation.facts import ColocationNode, fact_columns
 from recommender.colocation.pods import Measured, PodColumns
 from recommender.colocation.strategy import ColocationConfig
 
-PodName = tuple[str, str]
-"""(namespace, name)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Usages:
@@ -65,10 +62,10 @@ def strategies(inventory: Inventory, config: ColocationConfig) -> list[Colocatio
     return [config.resolve(n.labels, n.annotations).strategy for n in inventory.nodes]
 
 
-def pod_columns(inventory: Inventory, used: Mapping[Resource, Mapping[PodName, float]]) -> PodColumns:
+def pod_columns(inventory: Inventory, used: Mapping[Resource, Mapping[tuple[str, str], float]]) -> PodColumns:
     """Running pods, and every known pod's usage on the node where it is or was.
 
-    used: present usage by pod, in the resource's unit; a missing key = no metric.
+    used: present usage by (namespace, name), in the resource's unit; a missing key = no metric.
     """
     columns = PodColumns(size=max(len(inventory.pods), 1))
     columns.upsert(pod for pod in inventory.pods if pod.running)

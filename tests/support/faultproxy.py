@@ -117,7 +117,7 @@ class FaultProxy:
             self.sent_bytes += len(answer)
 
     def leave(self) -> None:
-        """A request is answered: its answer begins, or will not come."""
+        """A request ends: nothing of its answer is to come but the sign of its end."""
         with self._lock:
             self._in_flight -= 1
 
@@ -203,14 +203,15 @@ class _Handler(BaseHTTPRequestHandler):
             content += piece
             time.sleep(len(piece) / self.owner.bytes_per_second)
         self.owner.passed_on(bytes(content), answer.headers.get("Content-Encoding", ""))
+        self._leave()  # first: whoever has seen the end may send the next request
         self.wfile.write(b"0\r\n\r\n")
 
     def _send(self, status: int, kind: str, content: bytes, extra: dict[str, str]) -> None:
+        self._leave()
         self._head(status, kind, {"Content-Length": str(len(content)), **extra})
         self.wfile.write(content)
 
     def _head(self, status: int, kind: str, headers: dict[str, str]) -> None:
-        self._leave()
         self.send_response(status)
         for key, value in {"Content-Type": kind, **headers}.items():
             self.send_header(key, value)

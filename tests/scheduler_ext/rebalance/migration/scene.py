@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,20 @@ class MigrationScene(Scene):
         for path in others:
             self.api.patch(path, {"spec": {"unschedulable": True}})
         for app, count in replicas.items():
-            for pod in self.workload(app, count, **spec):
+            self.workload(app, count, **spec)
+            wait_for(f"all pods of {app} run on {node}", partial(self._gathered, app, count, node))
+            for pod in self.ready_pods(app):
                 self.age(pod)
         for path in others:
             self.api.patch(path, {"spec": {"unschedulable": None}})
+
+    def _gathered(self, app: str, count: int, node: str) -> bool:
+        """Whether all pods run on the node. Those that were placed before the scheduler saw the others closed go."""
+        ready = self.ready_pods(app)
+        strays = [pod["metadata"]["name"] for pod in ready if pod["spec"]["nodeName"] != node]
+        for name in strays:
+            self.api.delete(f"{self.pods_path}/{name}")
+        return not strays and len(ready) == count
 
     def age(self, pod: Json, seconds: float = 3600.0) -> None:
         """A pod has been on its node for so long."""
