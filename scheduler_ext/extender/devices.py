@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_allocator import DeviceAllocator, inventory_on, taken_by
-from cotenant.core.model.allocation.device_placement import amounts_on
+from cotenant.core.model.allocation.device_candidates import amounts_on
 from cotenant.core.model.allocation.device_request import DeviceDemand, KindRequest
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.pod_request import fits

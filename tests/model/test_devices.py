@@ -194,7 +194,11 @@ def test_required_switches_may_be_several_when_each_has_both() -> None:
     cards = [gpu(0, "a"), gpu(1, "b"), gpu(2, "c"), rdma(0, "b"), rdma(1, "c")]
     both = place(cards, {GPU: 200, RDMA: 200}, joint=SAME_SWITCH)
     assert (minors(both), minors(both, DeviceKind.RDMA)) == ([1, 2], [0, 1])
-    assert "near enough" in place(cards, {GPU: 200, RDMA: 100}, joint=SAME_SWITCH).refusal
+    # one card is asked for, and the GPUs are on two switches: max(1, 2) cards
+    fewer = place(cards, {GPU: 200, RDMA: 100}, joint=SAME_SWITCH)
+    assert (minors(fewer), minors(fewer, DeviceKind.RDMA)) == ([1, 2], [0, 1])
+    # three GPUs need three switches, and a has no card
+    assert "near enough" in place(cards, {GPU: 300, RDMA: 100}, joint=SAME_SWITCH).refusal
 
 
 def test_a_virtual_function_is_given_to_one_pod() -> None:
@@ -450,6 +454,32 @@ def test_a_holding_takes_what_its_hint_asked_for_and_no_more(
     annotations = {DEVICE_ALLOCATED_ANNOTATION: encoded(cards), HINT_ANNOTATION: hint}
     holding = Holding("shop/a", "a", annotations, {RDMA: percent})
     assert bool(allot({RDMA: 100}, [holding], CARD_BODY).refusal) is refused
+
+
+@pytest.mark.parametrize(
+    ("joint", "gpus", "refused"),
+    [
+        # two GPUs may be on two switches, each with a card; one GPU is on one, so that a second card is not its due
+        ('{"deviceTypes": ["gpu", "rdma"]}', 2, True),
+        ('{"deviceTypes": ["gpu", "rdma"]}', 1, False),
+        ('{"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}', 2, True),
+        # the second kind follows the first, not the first the second; nor does a kind that is not named
+        ('{"deviceTypes": ["rdma", "gpu"]}', 2, False),
+        ('{"deviceTypes": ["gpu"]}', 2, False),
+        ("{}", 2, False),
+        ('{"deviceTypes": 3}', 2, False),
+    ],
+)
+def test_a_holding_takes_a_card_for_each_switch_of_its_gpus_and_no_more(joint: str, gpus: int, refused: bool) -> None:
+    """Another scheduler placed the pod, or the ledger was lost: the cards are counted by the pod's annotations."""
+    devices = {
+        DeviceKind.RDMA: tuple(DeviceShare(minor, {RDMA: 100}) for minor in (0, 1)),
+        DeviceKind.GPU: tuple(DeviceShare(minor, {GPU_CORE: 100, GPU_MEMORY_RATIO: 100}) for minor in range(gpus)),
+    }
+    annotations = {DEVICE_ALLOCATED_ANNOTATION: encoded(devices), JOINT_ANNOTATION: joint}
+    holding = Holding("shop/a", "a", annotations, {RDMA: 100, GPU: 100 * gpus})
+    assert bool(allot({RDMA: 100}, [holding], CARD_BODY).refusal) is refused
+    assert {HINT_ANNOTATION, JOINT_ANNOTATION} <= set(DeviceAllocator().wishes), "the ledger and the watch keep them"
 
 
 def test_a_node_without_devices_and_a_pod_that_cannot_be_served_are_refused_with_the_reason() -> None:

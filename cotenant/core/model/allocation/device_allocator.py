@@ -7,12 +7,19 @@ driver and of the container's own libraries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.core.model.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_placement import place_devices
-from cotenant.core.model.allocation.device_request import HINT_ANNOTATION, DeviceDemand, asks_for_devices, demand_of
+from cotenant.core.model.allocation.device_request import (
+    HINT_ANNOTATION,
+    JOINT_ANNOTATION,
+    DeviceDemand,
+    asks_for_devices,
+    demand_of,
+)
 from cotenant.core.model.allocation.devices import (
     DEVICE_ALLOCATED_ANNOTATION,
     GPU_PARTITION_POLICY_LABEL,
@@ -35,7 +42,7 @@ class DeviceAllocator:
     """See the module."""
 
     collection: str = COLLECTION
-    wishes: tuple[str, ...] = (HINT_ANNOTATION,)
+    wishes: tuple[str, ...] = (HINT_ANNOTATION, JOINT_ANNOTATION)
     result: str = DEVICE_ALLOCATED_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
@@ -94,23 +101,27 @@ def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
 
 
 def _largest_demand(holding: Holding) -> DeviceDemand:
-    """What a pod may have by its requests and hint; by its requests alone where only another scheduler reads its hint.
+    """What a pod may have by its requests and by what its hint and its joint allocation add to them.
 
-    Its other annotations do not change how much it gets.
+    An annotation that only another scheduler reads adds nothing. Its other annotations do not change how much it gets.
     """
-    try:
-        return demand_of(
-            holding.requests, {HINT_ANNOTATION: holding.annotations.get(HINT_ANNOTATION, "{}")}, holding.pod
-        )
-    except UsageError:
-        return demand_of(holding.requests, {}, holding.pod)
+    known: dict[str, str] = {}
+    demand = demand_of(holding.requests, known, holding.pod)
+    for name in (HINT_ANNOTATION, JOINT_ANNOTATION):
+        if name in holding.annotations:
+            added = known | {name: holding.annotations[name]}
+            with suppress(UsageError):
+                demand, known = demand_of(holding.requests, added, holding.pod), added
+    return demand
 
 
 def _covered(allocations: Allocations, demand: DeviceDemand) -> bool:
+    leading = len(allocations.get(demand.joint[0], ())) if demand.joint else 0
     for kind, shares in allocations.items():
-        request = demand.requests.get(kind)
-        if shares and (request is None or len(shares) > (request.count or len(shares))):
+        most = demand.most(kind, leading)
+        if most is not None and len(shares) > most:
             return False
+        request = demand.requests.get(kind)
         if request is not None and any(
             share.amounts.get(name, 0) > amount for share in shares for name, amount in request.share.items()
         ):

@@ -1,33 +1,32 @@
 """Which devices of a node a pod gets: the best fit, device by device and place by place. Pure.
 
-One device: the one that is left with the least. Several, or kinds that are allocated jointly: from the narrowest place
-(PCIe switch, NUMA node, node) that has all of them, and among such places from the one that is left with the least.
+One device: the one that is left with the least. Several: from the narrowest place (PCIe switch, NUMA node, node) that
+has all of them, and among such places from the one that is left with the least. Kinds that are allocated jointly:
+`device_joint`.
 Whole GPUs follow the partitions of the Device object. A device is never given beyond 100 percent of any of its amounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
 
+from cotenant.core.model.allocation.device_candidates import (
+    NARROW_TO_WIDE,
+    Candidate,
+    best_fit,
+    by_place,
+    candidate_on,
+)
+from cotenant.core.model.allocation.device_joint import JointPlacement, Partition, Picks
 from cotenant.core.model.allocation.device_request import DeviceDemand, DeviceScope, KindRequest
 from cotenant.core.model.allocation.devices import (
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    WHOLE,
     Allocations,
     DeviceInventory,
     DeviceKind,
-    DeviceShare,
     GpuPartition,
-    NodeDevice,
     TakenDevices,
-    VirtualFunction,
 )
-from cotenant.core.model.kubernetes.pod_request import Room, fits
-
-_NARROW_TO_WIDE: Final = (DeviceScope.PCIE, DeviceScope.NUMA_NODE, DeviceScope.NODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +37,9 @@ class DevicePlacement:
     refusal: str = ""
 
 
-class _Candidate(NamedTuple):
-    """A device that can serve a request, and its free share afterwards (0 to 1)."""
-
-    device: NodeDevice
-    share: DeviceShare
-    left: float
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        return self.left, self.device.minor
-
-
-_Picks = Mapping[DeviceKind, tuple[_Candidate, ...]]
-
-
 def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
     """The best fit for a pod on one node."""
-    chosen: dict[DeviceKind, tuple[_Candidate, ...]] = {}
+    chosen: dict[DeviceKind, tuple[Candidate, ...]] = {}
     for group in _groups(demand):
         options = _Options(inventory, taken, demand, group)
         picks = options.best()
@@ -85,7 +69,7 @@ class _Options:
         self._candidates = {kind: tuple(self._serving(kind)) for kind in group}
         self._counts = {kind: self._count(kind) for kind in group}
 
-    def best(self) -> _Picks | None:
+    def best(self) -> Picks | None:
         """The best choice; None when there is none."""
         if any(not count or count > len(self._candidates[kind]) for kind, count in self._counts.items()):
             return None
@@ -119,7 +103,7 @@ class _Options:
             return request.count
         return sum(one.kind is kind and request.selector.matches(one.labels) for one in self._inventory.devices)
 
-    def _serving(self, kind: DeviceKind) -> Iterator[_Candidate]:
+    def _serving(self, kind: DeviceKind) -> Iterator[Candidate]:
         request = self._demand.requests[kind]
         for device in self._inventory.devices:
             if device.kind is kind and device.healthy and request.selector.matches(device.labels):
@@ -128,81 +112,46 @@ class _Options:
                     yield candidate
 
     # --- places -------------------------------------------------------------------------------------------------------
-    def _narrowest(self, *, by_partition: bool) -> _Picks | None:
-        for scope in self._scopes(by_partition):
-            options = [
-                (self._rank(picks, place), picks)
-                for place in self._places(scope)
-                if (picks := self._picked(place, by_partition)) is not None
-            ]
+    def _narrowest(self, *, by_partition: bool) -> Picks | None:
+        """Out of the narrowest place that has them; by_partition: GPUs as one of the partitions."""
+        if len(self._group) > 1:
+            return JointPlacement(
+                self._group,
+                {kind: self._demand.requests[kind] for kind in self._group},
+                self._candidates,
+                self._counts,
+                self._demand.together,
+                self._free_partitions(self._candidates[DeviceKind.GPU]) if by_partition else None,
+            ).best()
+        (kind,) = self._group
+        for scope in self._scopes(kind, by_partition):
+            options = []
+            for place in by_place(self._candidates[kind], scope).values():
+                rank, picked = self._picked(kind, place, by_partition)
+                if len(picked) == self._counts[kind]:
+                    left = sum(one.left for one in picked)
+                    options.append(((rank, left, len(place), _minors(picked)), picked))
             if options:
-                return min(options, key=lambda option: option[0])[1]
-        if self._demand.together and len(self._group) > 1 and not by_partition:
-            return self._paired()
+                return {kind: min(options, key=lambda option: option[0])[1]}
         return None
 
-    def _scopes(self, by_partition: bool) -> Iterable[DeviceScope]:
+    def _scopes(self, kind: DeviceKind, by_partition: bool) -> Iterable[DeviceScope]:
         """Places worth a look, from narrow to wide: a single device shares its place with none, partitions name it."""
-        widest = min(request.scope for _, request in self._requests())
-        if self._demand.together and len(self._group) > 1:
-            widest = min(widest, DeviceScope.PCIE)
-        if len(self._group) == 1 and self._counts[self._group[0]] == 1:
+        if self._counts[kind] == 1:
             return (DeviceScope.NODE,)
-        scopes = [scope for scope in _NARROW_TO_WIDE if scope <= widest]
-        return scopes[-1:] if by_partition and len(self._group) == 1 else scopes
+        scopes = [scope for scope in NARROW_TO_WIDE if scope <= self._demand.requests[kind].scope]
+        return scopes[-1:] if by_partition else scopes
 
-    def _places(self, scope: DeviceScope) -> list[dict[DeviceKind, list[_Candidate]]]:
-        """Candidates by place; a device whose place is not known is in none but the node."""
-        places: dict[object, dict[DeviceKind, list[_Candidate]]] = {}
-        for kind, candidates in self._candidates.items():
-            for one in candidates:
-                place = _place(one.device, scope)
-                if place is not None:
-                    places.setdefault(place, {}).setdefault(kind, []).append(one)
-        return list(places.values())
-
-    def _picked(self, place: Mapping[DeviceKind, list[_Candidate]], by_partition: bool) -> _Picks | None:
-        """The best fit of every kind within one place; None when it has too few of one."""
-        picks = {}
-        for kind, request in self._requests():
-            offered, count = place.get(kind, []), self._counts[kind]
-            if by_partition and kind is DeviceKind.GPU:
-                picked = self._partition(offered, count)
-            else:
-                picked = _best_fit(offered, count, request.apart)
-            if len(picked) < count:
-                return None
-            picks[kind] = picked
-        return picks
-
-    def _rank(self, picks: _Picks, place: Mapping[DeviceKind, list[_Candidate]]) -> tuple[int, float, int, list[int]]:
-        """Smaller is better: the better partition, what is left on the devices, then what is left in the place."""
-        gpus = frozenset(one.device.minor for one in picks.get(DeviceKind.GPU, ()))
-        score = max((partition.score for partition in self._fitting(gpus)), default=0)
-        left = sum(one.left for picked in picks.values() for one in picked)
-        beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
-        return -score, left, beside, sorted(one.device.minor for one in picks[self._group[0]])
-
-    def _paired(self) -> _Picks | None:
-        """Devices over several PCIe switches, each of which has some of every kind; as few switches as can be."""
-        leading, *others = self._group
-        switches = [place for place in self._places(DeviceScope.PCIE) if all(place.get(kind) for kind in self._group)]
-        switches.sort(key=lambda place: (-len(place[leading]), min(one.rank for one in place[leading])))
-        used: list[dict[DeviceKind, list[_Candidate]]] = []
-        leads: list[_Candidate] = []
-        for place in switches:
-            if len(leads) < self._counts[leading]:
-                leads += sorted(place[leading], key=lambda one: one.rank)[: self._counts[leading] - len(leads)]
-                used.append(place)
-        if len(leads) < self._counts[leading]:
-            return None
-        picks = {leading: tuple(leads)}
-        for kind in others:
-            picked = _one_from_each([sorted(place[kind], key=lambda one: one.rank) for place in used])
-            if not len(used) <= self._counts[kind] <= len(picked):
-                return None
-            picks[kind] = tuple(picked[: self._counts[kind]])
-        return picks
+    def _picked(
+        self, kind: DeviceKind, place: list[Candidate], by_partition: bool
+    ) -> tuple[int, tuple[Candidate, ...]]:
+        """The best fit within one place, too few where it has too few; and its rank among places."""
+        if not by_partition:
+            picked = best_fit(place, self._counts[kind], self._demand.requests[kind])
+            minors = frozenset(one.device.minor for one in picked)
+            return -max((partition.score for partition in self._fitting(minors)), default=0), picked
+        best = min(self._free_partitions(place), key=lambda one: (one.rank, _minors(one.gpus)), default=None)
+        return (best.rank[0], best.gpus) if best else (0, ())
 
     # --- partitions ---------------------------------------------------------------------------------------------------
     def _partitioned(self) -> bool:
@@ -212,15 +161,15 @@ class _Options:
             DeviceKind.GPU in self._group and request is not None and request.whole and self._inventory.partitions
         )
 
-    def _partition(self, offered: list[_Candidate], count: int) -> tuple[_Candidate, ...]:
-        """The best free partition among these GPUs; empty when none is."""
+    def _free_partitions(self, offered: Iterable[Candidate]) -> list[Partition]:
+        """The partitions of these GPUs that may be given; one that breaks fewer others is better."""
         by_minor = {one.device.minor: one for one in offered}
-        free = [one for one in self._fitting() if one.minors <= by_minor.keys() and len(one.minors) == count]
-        if not free:
-            return ()
         whole = frozenset(one.device.minor for one in self._candidates[DeviceKind.GPU])
-        best = min(free, key=lambda one: (-one.score, self._broken(one, whole), sorted(one.minors)))
-        return tuple(by_minor[minor] for minor in sorted(best.minors))
+        return [
+            Partition(tuple(by_minor[minor] for minor in sorted(one.minors)), (-one.score, self._broken(one, whole)))
+            for one in self._fitting()
+            if one.minors <= by_minor.keys() and len(one.minors) == self._counts[DeviceKind.GPU]
+        ]
 
     def _fitting(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
         """Partitions of the demanded size that its bandwidth and policy allow; minors: only the one of these GPUs."""
@@ -242,60 +191,5 @@ class _Options:
         )
 
 
-def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> _Candidate | None:
-    """The share that a request would have of a device; None when that much is not free."""
-    amounts = amounts_on(request.share, device.memory_bytes)
-    free = taken.left(device)
-    if not fits(amounts, free):
-        return None
-    functions: tuple[VirtualFunction, ...] = ()
-    if request.function_selector is not None:
-        functions = tuple(
-            one
-            for one in device.functions
-            if request.function_selector.matches(one.labels) and (device.key, one.bus) not in taken.functions
-        )[:1]
-        if not functions:
-            return None
-    left = sum((free[name] - amount) / device.amounts[name] for name, amount in amounts.items() if amount)
-    share = DeviceShare(device.minor, amounts, device.id, functions)
-    return _Candidate(device, share, left / max(len(amounts), 1))
-
-
-def amounts_on(share: Room, memory_bytes: int) -> dict[str, int]:
-    """The share in a device's own amounts: memory in percent and in bytes, as Koordinator writes both.
-
-    memory_bytes: all that the device has, 0 = none or not known.
-
-    A percent of bytes is rounded down, and so are bytes in percent: neither ever adds up to more than the device has.
-    """
-    amounts = dict(share)
-    if GPU_MEMORY_RATIO in share and memory_bytes:
-        amounts[GPU_MEMORY] = share[GPU_MEMORY_RATIO] * memory_bytes // WHOLE
-    elif GPU_MEMORY in share and memory_bytes:
-        amounts[GPU_MEMORY_RATIO] = share[GPU_MEMORY] * WHOLE // memory_bytes
-    return amounts
-
-
-def _place(device: NodeDevice, scope: DeviceScope) -> object:
-    """Where a device is at a scope; None when that is not known."""
-    if scope is DeviceScope.PCIE:
-        return device.pcie or None
-    if scope is DeviceScope.NUMA_NODE:
-        return device.numa_node if device.numa_node >= 0 else None
-    return "node"
-
-
-def _best_fit(offered: list[_Candidate], count: int, apart: bool) -> tuple[_Candidate, ...]:
-    """Those that are left with the least, at most `count`; apart: no two on one PCIe switch."""
-    picked: list[_Candidate] = []
-    for one in sorted(offered, key=lambda one: one.rank):
-        if len(picked) < count and not (apart and one.device.pcie in {p.device.pcie for p in picked if p.device.pcie}):
-            picked.append(one)
-    return tuple(picked)
-
-
-def _one_from_each(lists: list[list[_Candidate]]) -> list[_Candidate]:
-    """The first of each, then the second of each, and so on."""
-    longest = max(map(len, lists), default=0)
-    return [one[number] for number in range(longest) for one in lists if number < len(one)]
+def _minors(devices: Iterable[Candidate]) -> list[int]:
+    return sorted(one.device.minor for one in devices)

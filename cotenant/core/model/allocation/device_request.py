@@ -96,6 +96,7 @@ class DeviceDemand:
 
     joint: kinds that should be near each other, the first one leads; together: each of its PCIe switches must have
     devices of all these kinds. restricted: GPUs only as one of the best partitions; ring_bandwidth: at least so much.
+    A kind of which every device is asked for is in none of `joint`, as in Koordinator: it has no choice.
     """
 
     requests: Mapping[DeviceKind, KindRequest] = field(default_factory=dict)
@@ -103,6 +104,17 @@ class DeviceDemand:
     together: bool = False
     restricted: bool = False
     ring_bandwidth: int = 0
+
+    def most(self, kind: DeviceKind, leading: int) -> int | None:
+        """How many devices of a kind the pod may get at most, 0 = it asks for none, None = all that there are.
+
+        leading: how many it has of the kind that leads. One that follows is given once for each of their switches.
+        """
+        request = self.requests.get(kind)
+        if request is None or request.count is None:
+            return None if request else 0
+        follows = kind in self.joint[1:] and kind is not DeviceKind.GPU
+        return max(request.count, leading) if follows else request.count
 
 
 class _Hint(msgspec.Struct, rename="camel"):
@@ -148,9 +160,10 @@ def demand_of(requests: Room, annotations: Mapping[str, str], what: str = "pod")
     for kind, name in ((DeviceKind.RDMA, RDMA), (DeviceKind.FPGA, FPGA)):
         if name in amounts:
             by_kind[kind] = _percent_request(name, amounts[name], what)
+    hinted = {kind: _hinted(kind, request, hints.get(kind), what) for kind, request in by_kind.items()}
     return DeviceDemand(
-        {kind: _hinted(kind, request, hints.get(kind), what) for kind, request in by_kind.items()},
-        tuple(kind for kind in joint.device_types if kind in by_kind),
+        hinted,
+        tuple(k for k in dict.fromkeys(joint.device_types) if k in hinted and hinted[k].count is not None),
         joint.required_scope == "SamePCIe",
         partitioning.allocate_policy == "Restricted",
         parse_bytes(partitioning.ring_bus_bandwidth, f"{what}: {PARTITION_ANNOTATION}"),
@@ -230,7 +243,8 @@ def _hinted(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what: st
         LabelSelector() if hint.selector is None else LabelSelector.parse(hint.selector, f"{where}.selector"),
         None if functions is None else LabelSelector.parse(functions, f"{where}.vfSelector"),
         _SCOPES[hint.required_topology_scope],
-        hint.exclusive_policy == "PCIeLevel",
+        # of GPUs it says nothing: those of one pod may share a switch, as Koordinator places them
+        hint.exclusive_policy == "PCIeLevel" and kind is not DeviceKind.GPU,
     )
 
 
