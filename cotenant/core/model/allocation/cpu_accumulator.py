@@ -2,15 +2,18 @@
 
 The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource). FullPCPUs: whole free cores inside
 one NUMA node (first where exclusivity holds, then anywhere), inside one socket, then the emptiest sockets whole, the
-rest core by core from the fullest, and in the end single threads. SpreadByPCPUs: one thread a core inside one NUMA
-node, inside one socket, anywhere. Between NUMA nodes the strategy chooses: most allocated packs, least allocated
-levels. Two things are stricter than there: what a pod requires is refused where it cannot be had, instead of given
-otherwise, and no CPU is ever shared.
+rest core by core from the fullest, and what is missing then as single threads, on the sockets that give most and on
+cores that others use already. SpreadByPCPUs: inside one NUMA node one thread a core, else its threads in turn, then the
+same inside one socket, then anywhere. Of NUMA nodes (by what is free on them, then on their socket) and of sockets the
+strategy chooses: most allocated packs, least allocated levels. Three things are stricter than there: what a pod
+requires is refused where it cannot be had, instead of given otherwise; no CPU is ever shared, nor one given too many;
+and exclusive pods share a core only after every NUMA node was tried without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, combinations
@@ -79,6 +82,8 @@ class CpuOccupation:
 def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: CpuRequest) -> Cpus | None:
     """The CPUs for a request, exactly `count` of those that are free; None when they cannot be had so."""
     free = topology.cpus - topology.isolated - occupation.taken
+    if request.required:
+        free = _as_required(topology, free, request.bind)
     if request.count < 1 or len(free) < request.count:
         return None
     for numa_nodes in numa_choices(topology, free, request):
@@ -88,6 +93,13 @@ def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: Cpu
             if cpus is not None:
                 return cpus
     return None
+
+
+def _as_required(topology: CpuTopology, free: Cpus, bind: CpuBindPolicy) -> Cpus:
+    """Free CPUs with which a bind policy holds whichever are chosen: whole cores, or the first free thread of each."""
+    if bind is CpuBindPolicy.FULL_PCPUS:
+        return frozenset(cpu for threads in topology.cores.values() if free.issuperset(threads) for cpu in threads)
+    return frozenset(threads[0] for core in topology.cores.values() if (threads := [t for t in core if t in free]))
 
 
 def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iterable[tuple[int, ...]]:
@@ -134,7 +146,7 @@ def _node_sets(free_of: Mapping[int, int], size: int, strategy: NumaStrategy) ->
 
 
 Group = list[tuple[int, ...]]
-"""Free threads of each core of a NUMA node or socket, core after core."""
+"""Free threads of each core of a NUMA node or socket, by number of the core; none is empty."""
 
 
 class _Accumulator:
@@ -143,55 +155,49 @@ class _Accumulator:
     def __init__(self, topology: CpuTopology, free: Cpus, occupation: CpuOccupation, request: CpuRequest) -> None:
         self._topology, self._occupation, self._request = topology, occupation, request
         self._free = {
-            core: threads if free.issuperset(threads) else tuple(t for t in threads if t in free)
+            core: left
             for core, threads in topology.cores.items()
+            if (left := threads if free.issuperset(threads) else tuple(t for t in threads if t in free))
         }
         self._numa_free = {
-            node: sum(len(self._free[core]) for core in cores) for node, cores in topology.cores_of_numa_node.items()
+            node: sum(len(self._free.get(core, ())) for core in cores)
+            for node, cores in topology.cores_of_numa_node.items()
         }
+        self._sign = 1 if request.strategy is NumaStrategy.MOST_ALLOCATED else -1
+        # where exclusivity is a wish, first so that it holds
+        self._honours = (False,) if request.exclusive is CpuExclusivePolicy.NONE else (True, False)
 
     def take(self) -> Cpus | None:
         """The CPUs, or None."""
         request = self._request
-        if request.bind is CpuBindPolicy.FULL_PCPUS:
-            cpus = self._in_one_group(whole=True) or self._over_sockets()
-            if cpus or request.required:
+        if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
+            cpus = self._whole_in_one_group()
+            if cpus is not None:
                 return cpus
-        return self._in_one_group(whole=False) or self._anywhere()
+            chosen = self._whole_over_sockets()
+            if request.required and len(chosen) < request.count:
+                return None
+            return self._completed(chosen)
+        return self._spread_in_one_group() or self._completed(frozenset())
 
-    def _in_one_group(self, whole: bool) -> Cpus | None:
-        """Inside one NUMA node, then inside one socket; where exclusivity is a wish, first where it holds."""
-        honours = (False,) if self._request.exclusive is CpuExclusivePolicy.NONE else (True, False)
-        attempt = self._whole_cores if whole else self._spread
+    # --- whole cores --------------------------------------------------------------------------------------------------
+    def _whole_in_one_group(self) -> Cpus | None:
         for groups_of in (self._numa_groups, self._socket_groups):
-            for honour in honours:
-                for group in groups_of(honour):
-                    cpus = attempt(group)
+            for honour in self._honours:
+                for group in groups_of(honour, whole=True):
+                    cpus = self._whole_cores(group)
                     if cpus is not None:
                         return cpus
         return None
 
-    def _over_sockets(self) -> Cpus | None:
-        """The emptiest sockets whole, what is missing then core by core from the fullest."""
-        sockets = sorted((self._full(group) for group in self._socket_groups(False)), key=_cpu_count, reverse=True)
-        cores: Group = []
-        remaining = self._request.count
-        rest: list[Group] = []
-        for socket in sockets:
-            if socket and _cpu_count(socket) <= remaining:
-                cores += socket
-                remaining -= _cpu_count(socket)
-            else:
-                rest.append(socket)
-        leftovers = [core for socket in sorted(rest, key=_cpu_count) for core in socket]
-        return self._whole_cores([*cores, *leftovers])
-
     def _whole_cores(self, group: Group) -> Cpus | None:
         """Free cores until there are enough; half a core at the end only where whole ones are a wish."""
+        if _cpu_count(group) < self._request.count:
+            return None
         chosen: list[int] = []
         remaining = self._request.count
         spare: tuple[int, ...] = ()
-        for threads in self._full(group):
+        for threads in group:
             if len(threads) <= remaining:
                 chosen += threads
                 remaining -= len(threads)
@@ -203,68 +209,123 @@ class _Accumulator:
             return None
         return frozenset((*chosen, *spare[:remaining]))
 
-    def _spread(self, group: Group) -> Cpus | None:
-        """The first free thread of each core, then the second of each, and so on; idle cores before busy ones."""
-        count = self._request.count
-        if sum(map(len, group)) < count:
-            return None
-        alone = self._request.required and self._request.bind is CpuBindPolicy.SPREAD_BY_PCPUS
-        if alone and sum(1 for threads in group if threads) < count:
-            return None
-        idlest = sorted((threads for threads in group if threads), key=len, reverse=True)
-        rounds = max(map(len, idlest), default=0)
-        in_order = [threads[turn] for turn in range(rounds) for threads in idlest if turn < len(threads)]
-        return frozenset(in_order[:count])
+    def _whole_over_sockets(self) -> Cpus:
+        """The emptiest sockets whole, then core by core from the fullest, as many as there are."""
+        emptiest_first = sorted(self._socket_groups(False, whole=True), key=_cpu_count, reverse=True)
+        chosen: list[int] = []
+        left: list[Group] = []
+        for socket in emptiest_first:
+            if _cpu_count(socket) <= self._request.count - len(chosen):
+                chosen += [cpu for threads in socket for cpu in threads]
+            else:
+                left.append(socket)
+        for socket in sorted(left, key=_cpu_count):
+            for threads in socket:
+                if len(threads) <= self._request.count - len(chosen):
+                    chosen += threads
+        return frozenset(chosen)
 
-    def _anywhere(self) -> Cpus | None:
-        return self._spread([threads for group in self._numa_groups(False) for threads in group])
+    # --- single threads -----------------------------------------------------------------------------------------------
+    def _spread_in_one_group(self) -> Cpus | None:
+        for groups_of in (self._numa_groups, self._socket_groups):
+            for honour, one_a_core in ((self._honours[0], True), *((honour, False) for honour in self._honours)):
+                for group in groups_of(honour, one_a_core=one_a_core):
+                    if _cpu_count(group) >= self._request.count:
+                        return frozenset(_in_turn(group)[: self._request.count])
+        return None
 
-    def _full(self, group: Group) -> Group:
-        """Cores of which every thread is free."""
-        topology = self._topology
-        return [
-            threads
-            for threads in group
-            if threads and len(threads) == len(topology.cores[topology.by_id[threads[0]].core])
-        ]
+    def _completed(self, chosen: Cpus) -> Cpus:
+        """What is chosen, and single threads from anywhere: first of sockets that gave most, one of each core in turn.
 
-    def _numa_groups(self, honour: bool) -> list[Group]:
-        """Free threads of each NUMA node, in the strategy's order: by free CPUs of its socket, then by its own."""
-        of_socket: dict[int, int] = {}
-        for node, socket in self._topology.socket_of_numa_node.items():
-            of_socket[socket] = of_socket.get(socket, 0) + self._numa_free[node]
+        The cores of a NUMA node with the fewest free threads come first: whole ones stay whole.
+        """
+        cpus = chosen
+        for honour in self._honours:
+            cores = [self._left_of(core, cpus) for core in self._cores_in_order(cpus, honour)]
+            cpus |= frozenset(_in_order(cores)[: self._request.count - len(cpus)])
+        return cpus
 
-        def fullness(node: int) -> Sequence[int]:
-            return of_socket[self._topology.socket_of_numa_node[node]], self._numa_free[node]
+    def _left_of(self, core: int, cpus: Cpus) -> tuple[int, ...]:
+        return tuple(thread for thread in self._free[core] if thread not in cpus)
 
-        return [self._cores_of(node, honour) for node in self._ordered(self._numa_free, fullness)]
+    def _cores_in_order(self, cpus: Cpus, honour: bool) -> list[int]:
+        """Cores with free threads that are not among `cpus`, the best first."""
+        place_of = self._topology.by_id
+        given = Counter(place_of[cpu].socket for cpu in cpus)
+        left = {
+            core: len(threads)
+            for node in self._topology.cores_of_numa_node
+            for core in self._cores_of(node, honour)
+            if (threads := self._left_of(core, cpus))
+        }
+        places = {core: place_of[self._free[core][0]] for core in left}
+        of_node, of_socket = Counter[int](), Counter[int]()
+        for core, number in left.items():
+            of_node[places[core].numa_node] += number
+            of_socket[places[core].socket] += number
 
-    def _socket_groups(self, honour: bool) -> list[Group]:
-        """The same of each socket."""
+        def rank(core: int) -> tuple[int, ...]:
+            socket, node = places[core].socket, places[core].numa_node
+            freedom = self._sign * of_socket[socket], self._sign * of_node[node]
+            return -given[socket], *freedom, left[core], socket, core
+
+        return sorted(left, key=rank)
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+    def _numa_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
+        """Free threads of each NUMA node, in the strategy's order: by its own free CPUs, then by those of its socket.
+
+        whole: of free cores alone; one_a_core: the first of each. What exclusive pods keep others from counts as free.
+        """
+        socket_of = self._topology.socket_of_numa_node
+        of_socket = Counter[int]()
+        for node, number in self._numa_free.items():
+            of_socket[socket_of[node]] += number
+
+        def rank(node: int) -> tuple[int, int, int]:
+            own = _cpu_count(self._group((node,), False, whole=True)) if whole else self._numa_free[node]
+            return self._sign * own, self._sign * of_socket[socket_of[node]], node
+
+        groups = (self._group((node,), honour, whole, one_a_core) for node in sorted(self._numa_free, key=rank))
+        return [group for group in groups if group]
+
+    def _socket_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
+        """The same of each socket, by the CPUs that it offers."""
         nodes_of: dict[int, list[int]] = {}
         for node, socket in self._topology.socket_of_numa_node.items():
             nodes_of.setdefault(socket, []).append(node)
 
-        def fullness(socket: int) -> Sequence[int]:
-            return (sum(self._numa_free[node] for node in nodes_of[socket]),)
+        def rank(socket: int) -> tuple[int, int]:
+            return self._sign * _cpu_count(self._group(nodes_of[socket], False, whole, one_a_core)), socket
 
-        return [
-            [threads for node in nodes_of[socket] for threads in self._cores_of(node, honour)]
-            for socket in self._ordered(nodes_of, fullness)
-        ]
+        groups = (self._group(nodes_of[socket], honour, whole, one_a_core) for socket in sorted(nodes_of, key=rank))
+        return [group for group in groups if group]
 
-    def _ordered(self, numbers: Iterable[int], fullness: Callable[[int], Sequence[int]]) -> list[int]:
-        """Of NUMA nodes or sockets, by what is free on them; equal ones by number."""
-        sign = 1 if self._request.strategy is NumaStrategy.MOST_ALLOCATED else -1
-        return sorted(numbers, key=lambda number: (*(sign * amount for amount in fullness(number)), number))
+    def _group(self, nodes: Sequence[int], honour: bool, whole: bool = False, one_a_core: bool = False) -> Group:
+        cores = sorted(core for node in nodes for core in self._cores_of(node, honour))
+        if whole:
+            return [threads for core in cores if len(threads := self._free[core]) == len(self._topology.cores[core])]
+        return [self._free[core][:1] if one_a_core else self._free[core] for core in cores]
 
-    def _cores_of(self, node: int, honour: bool) -> Group:
-        """Free threads of a NUMA node's cores; honour: without what another exclusive pod has."""
+    def _cores_of(self, node: int, honour: bool) -> list[int]:
+        """Cores of a NUMA node that have free threads; honour: without what another exclusive pod has."""
         exclusive, occupation = self._request.exclusive, self._occupation
         if honour and exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL and node in occupation.numa_nodes_alone:
             return []
         shut = occupation.cores_alone if honour and exclusive is CpuExclusivePolicy.PCPU_LEVEL else frozenset()
-        return [self._free[core] for core in self._topology.cores_of_numa_node[node] if core not in shut]
+        return [core for core in self._topology.cores_of_numa_node[node] if core in self._free and core not in shut]
+
+
+def _in_turn(group: Group) -> list[int]:
+    """The first free thread of each core, then the second of each, and so on; by number in each turn."""
+    turns = range(max(map(len, group), default=0))
+    return [cpu for turn in turns for cpu in sorted(threads[turn] for threads in group if turn < len(threads))]
+
+
+def _in_order(group: Group) -> list[int]:
+    """The same, with the cores in the order that they are given in."""
+    turns = range(max(map(len, group), default=0))
+    return [threads[turn] for turn in turns for threads in group if turn < len(threads)]
 
 
 def _cpu_count(group: Group) -> int:
