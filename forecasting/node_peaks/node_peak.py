@@ -44,6 +44,8 @@ class NodePeaks(Generic[RefT]):
 
     violation: share of back-tested decisions that were passed, measured forward, (n, R), NaN = none; days: of tested
     decisions, (n,); model: per node, what the peak rests on; reason: OK, or why Koordinator's formula stands in.
+    class_peaks: of Koordinator's two predictors that of the whole class alone, (n,), which never is above the peak of
+    a node whose model is FALLBACK; None = not known apart from it.
     """
 
     refs: tuple[RefT, ...]
@@ -54,6 +56,7 @@ class NodePeaks(Generic[RefT]):
     days: npt.NDArray[np.intp]
     model: tuple[str, ...]
     reason: tuple[Reason, ...]
+    class_peaks: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,12 +101,13 @@ def node_peaks(
     calibrations = [calibrate(prepared, risk, settings) for risk in risks]
     first = calibrations[0] if calibrations else None
     short: Flags = np.less(of.days[:, -1], settings.minimum_days if first else RECORD_DAYS + 1)
-    fallback = koordinator_peaks(values, slots, usage.resource, pods)
+    of_class = koordinator_peaks(values, slots, usage.resource)
+    fallback = of_class if pods is None else np.fmax(of_class, pods)
     peaks = _in_order(
         np.stack([_column(calibration, short, fallback, limits) for calibration in calibrations], axis=1), risks
     )
     if usage.resource is Resource.MEMORY:
-        peaks = np.fmax(peaks, of.day[:, -1:])
+        peaks, of_class = np.fmax(peaks, of.day[:, -1:]), np.fmax(of_class, of.day[:, -1])
     return NodePeaks(
         refs=usage.refs,
         resource=usage.resource,
@@ -113,16 +117,17 @@ def node_peaks(
         days=np.where(short, 0, first.days if first else 0),
         model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
         reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
+        class_peaks=np.minimum(of_class + room.cold, limits),
     )
 
 
-def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource, pods: Floats | None = None) -> Floats:
-    """1.1 x the decayed percentile of node totals (n, slots), at least the pods' sum, (n,); NaN without samples.
+def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
+    """1.1 x the decayed percentile of node totals (n, slots), (n,); NaN without samples.
 
     Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
     """
-    total = MARGIN * _decayed(usage, slots_per_day, resource)
-    return total if pods is None else np.fmax(total, pods)
+    peaks: Floats = MARGIN * _decayed(usage, slots_per_day, resource)
+    return peaks
 
 
 def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:

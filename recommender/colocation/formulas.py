@@ -202,9 +202,10 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
     """What prod requested and will not use in the next 24 hours, (n,), in the resource's unit.
 
     max(min(requested, room) - unreclaimable, 0); 0 where unreclaimable is NaN (it is not known). requested: sum of prod
-    requests; room: the node's allocatable; unreclaimable: the peak that prod's use may reach, with its margin, and
-    where it stands on Koordinator's predictor for want of a longer record, the system's peak too.
-    Source: koordlet, priority-class predictor: min(requests - peaks, allocatable - peaks), floor 0.
+    requests; room: the node's allocatable; unreclaimable: the peak that prod's use may reach, with its margin. Where it
+    stands on Koordinator's predictors for want of a longer record: the larger of the pods' peaks and of what the class
+    and the system reach together, since the smaller of both answers counts.
+    Source: koordlet, pod and priority-class predictors: min(requests - peaks, allocatable - peaks), floor 0.
     """
     reclaimable = np.minimum(requested, room) - unreclaimable
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)

@@ -18,7 +18,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, mid_peaks
+from forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, NodePeaks, mid_peaks, node_peaks
 
 NOW = 100 * DAY_SECONDS
 WEB = WorkloadRef("shop", "Deployment", "web")
@@ -80,6 +80,33 @@ def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, 
     )  # fmt: skip
     forecasts = peak_forecasts(history, Resource.CPU, short, pod_totals(history, Resource.CPU))
     assert _prod_reclaimable(inventory, Resource.CPU, short, forecasts) == {"a": pytest.approx(lent)}
+
+
+@pytest.mark.parametrize(
+    ("pods", "lent"),
+    [
+        # Two days at 200: the class peaks at 1.1 x 200 = 220 and the system at 1.1 x 300 = 330. Of the 2000 that prod
+        # requested, the class predictor leaves 2000 - 220 - 330 = 1450, and the pod predictor 2000 - the pods' sum:
+        # the smaller one counts
+        (100.0, 1450.0),
+        (220.0, 1450.0),
+        (500.0, 1450.0),
+        (600.0, 1400.0),
+        (1900.0, 100.0),
+        (2500.0, 0.0),
+    ],
+)
+def test_the_systems_peak_is_taken_off_what_the_class_predictor_leaves_and_not_off_the_pods(pods, lent):
+    node = Node("a", {Resource.CPU: 8000}, {Resource.CPU: 8000})
+    inventory = Inventory("c", 0, (node,), (), (pod("p", 1, requests={Resource.CPU: 2000}),))
+    usage = {Signal.CPU_USAGE_MEAN: series((PodContainerRef("shop", "p", "main"),), 200.0)}
+    nodes = {Signal.NODE_CPU_USAGE_MEAN: series((NodeRef("a"),), 500.0)}
+    history = History(inventory, TimeGrid(0, 300, 576), usage, nodes, None)
+    totals = pod_totals(history, Resource.CPU)
+    young = node_peaks(totals.prod, NodeLimits.of([8000.0]), (0.05,), NodePeakSettings(), np.array([pods]))
+    assert young.model == (FALLBACK,)
+    forecasts = peak_forecasts(history, Resource.CPU, young, totals)
+    assert _prod_reclaimable(inventory, Resource.CPU, young, forecasts) == {"a": pytest.approx(lent, abs=0.01)}
 
 
 def test_pods_above_batch_that_are_not_prods_count_with_their_highest_use_of_the_last_two_weeks() -> None:

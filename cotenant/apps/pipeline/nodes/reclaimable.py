@@ -198,9 +198,9 @@ def _prod_reclaimable(
 ) -> dict[str, float]:
     """Requested by prod less its calibrated 24-hour peak, by node with a peak.
 
-    A node whose record is too short stands on Koordinator's predictor, which counts the system's peak too: what its
-    system will use cannot be lent either, and no back-test has shown how much that is. Without a sample of the system
-    such a node lends nothing of what prod requested.
+    A node whose record is too short stands on Koordinator's two predictors, the smaller of whose answers counts: one
+    subtracts the sum of its pods' peaks, the other the peaks of the class and of the system together. What a system
+    without a sample will use is not known, so that such a node lends nothing of what prod requested.
     """
     requested: dict[str, float] = defaultdict(float)
     owned = _pods_of(inventory, PROD)
@@ -210,11 +210,13 @@ def _prod_reclaimable(
     room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
     names = [ref.name for ref in prod.refs]
     young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
-    also = np.where(young, [forecasts.get(name, NO_FORECAST).system_peak for name in names], 0.0)
+    system = np.array([forecasts.get(name, NO_FORECAST).system_peak for name in names], dtype=np.float64)
+    peaks = prod.peaks[:, 0].astype(np.float64)
+    of_class = peaks if prod.class_peaks is None else prod.class_peaks.astype(np.float64)
     amounts = prod_reclaimable(
         np.array([requested[name] for name in names]),
         np.array([room[name] for name in names]),
-        prod.peaks[:, 0].astype(np.float64) + also,
+        np.where(young, np.maximum(peaks, of_class + system), peaks),
     )
     rows = zip(names, amounts.tolist(), np.isfinite(prod.peaks[:, 0]).tolist(), strict=True)
     return {name: amount for name, amount, has_peak in rows if has_peak}
