@@ -142,7 +142,7 @@ def _capacities(profiles: Iterable[QuotaProfile], nodes: Iterable[QueueNode]) ->
 
 
 def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple[Amounts, Amounts]:
-    """What the nodes of one profile give, and the part of it on nodes that take no new pods."""
+    """What the nodes of one profile give, and the part of it on nodes that are cordoned or not ready."""
     return _sums([n for n in nodes if profile.selector.matches(n.labels)], profile.ratio)
 
 
@@ -150,7 +150,7 @@ def _sums(nodes: Iterable[QueueNode], ratio: float) -> tuple[Amounts, Amounts]:
     nodes = tuple(nodes)
     return (
         _share(added([n.allocatable for n in nodes]), ratio),
-        _share(added([n.allocatable for n in nodes if n.unschedulable]), ratio),
+        _share(added([n.allocatable for n in nodes if n.unschedulable or not n.ready]), ratio),
     )
 
 

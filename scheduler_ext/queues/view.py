@@ -20,13 +20,14 @@ from cotenant.core.model.text import shown
 
 @dataclass(frozen=True, slots=True)
 class QueueNode:
-    """A node: what it gives to pods (cpu in millicores), and whom it lets on."""
+    """A node: what it gives to pods (cpu in millicores), and whom it lets on. ready: its kubelet reports that it is."""
 
     name: str
     allocatable: Amounts = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,25 @@ def test_a_node_is_kept_with_its_taints() -> None:
 
 
 @pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([{"type": "Ready", "status": "True"}], True),
+        ([{"type": "DiskPressure", "status": "True"}, {"type": "Ready", "status": "True"}], True),
+        ([{"type": "Ready", "status": "False"}], False),
+        # no word from its kubelet any more
+        ([{"type": "Ready", "status": "Unknown"}], False),
+        ([{"type": "DiskPressure", "status": "True"}], False),
+        # never a word
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_node_is_ready_where_its_kubelet_says_so(conditions: list[dict[str, str]] | None, ready: bool) -> None:
+    body = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}, "conditions": conditions}}
+    assert queue_node(msgspec.convert(body, QueueNodeWire)).ready is ready
+
+
+@pytest.mark.parametrize(
     ("metadata", "quota", "missed"),
     [
         ({"labels": {NAME_LABEL: "team"}, "annotations": {"cotenant.dev/queued": "team"}}, "team", False),

@@ -90,6 +90,7 @@ def queue_node(wire: QueueNodeWire) -> QueueNode:
         labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
         taints=tuple(Taint(one.key, one.value, one.effect) for one in wire.spec.taints or ()),
         unschedulable=observed.unschedulable,
+        ready=wire.is_ready,
     )
 
 

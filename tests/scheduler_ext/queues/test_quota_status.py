@@ -84,6 +84,27 @@ def test_the_quota_that_a_profile_names_gets_its_tree_s_total() -> None:
     assert written(then) == {} and "root-x" in written(replace(then, nodes=nodes[:1]))
 
 
+def test_unschedulable_is_what_is_cordoned_or_not_ready_once_each() -> None:
+    states = {"n1": (False, True), "n2": (True, True), "n3": (False, False), "n4": (True, False)}
+    nodes = tuple(
+        node(1000 * 2**power, name, labels={"pool": "x"}, unschedulable=cordoned, ready=ready)
+        for power, (name, (cordoned, ready)) in enumerate(states.items())
+    )
+    selector = LabelSelector.parse({"matchLabels": {"pool": "x"}})
+    profile = QuotaProfile("root-x", "x", selector, 1.0, "kube-system", "pool-x")
+    root = quota("root-x", 0, 100_000)
+    view = scene([root], [], nodes=nodes, profiles=(profile,))
+    annotations = written(view)["root-x"]["metadata"]["annotations"]
+    # 1 + 2 + 4 + 8 cores in all; n2 is cordoned, n3 not ready, n4 both: 2 + 4 + 8
+    assert annotations[PREFIX + "total-resource"] == '{"cpu":"15","pods":"400"}'
+    assert annotations[PREFIX + "unschedulable-resource"] == '{"cpu":"14","pods":"300"}'
+    # n3 is ready again: 2 + 8
+    then = replace(view, nodes=(*nodes[:2], replace(nodes[2], ready=True), nodes[3]))
+    assert written(then)["root-x"]["metadata"]["annotations"][PREFIX + "unschedulable-resource"] == (
+        '{"cpu":"10","pods":"200"}'
+    )
+
+
 def test_a_profile_whose_quota_does_not_exist_yet_is_a_problem() -> None:
     view = scene([], [], profiles=(QuotaProfile("root-x", "x"),))
     assert decided(view).notes == (

@@ -178,6 +178,15 @@ class _ObservedNodeStatus(msgspec.Struct):
     allocatable: Quantities | None = None
 
 
+class _ObservedCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _QueueNodeStatus(_ObservedNodeStatus):
+    conditions: list[_ObservedCondition] | None = None
+
+
 class NodeWire(msgspec.Struct):
     """A Node on the wire."""
 
@@ -187,9 +196,15 @@ class NodeWire(msgspec.Struct):
 
 
 class QueueNodeWire(NodeWire):
-    """A Node on the wire, with its taints."""
+    """A Node on the wire, with its taints and conditions."""
 
     spec: _QueueNodeSpec = msgspec.field(default_factory=_QueueNodeSpec)
+    status: _QueueNodeStatus = msgspec.field(default_factory=_QueueNodeStatus)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet says so; not where nobody has heard of it, as kube-scheduler and Koordinator have it."""
+        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
 
 
 class _ManagedFields(msgspec.Struct):
