@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from admission.annotated import with_annotated
 from admission.bind_request import with_bind_request
+from admission.namespace_limits.defaults import without_given
 from admission.profile import Profile, apply_to
 from admission.profile_record import (
     RECORD_ANNOTATION,
@@ -90,6 +91,7 @@ def mutated(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> M
 def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     """All steps on a new pod in their order: names, accepted values, profiles, resources, annotation, gate, record."""
     work.warnings += renamed(work.pod)
+    without_given(work.pod)
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
     if work.dealt_with:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
 from admission import pod_rules, quota_rules
 from admission.json_patch import difference
+from admission.namespace_limits.demands import quota_warnings, refusals
 from admission.pod_mutation import AdmissionCall, mutated
 from admission.problem import Problem, in_words
 from admission.view import ClusterView
@@ -203,10 +204,11 @@ def _short(text: str) -> str:
 
 
 def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """Old names, profiles, translation; and the one rule that needs the quota tree.
+    """Old names, profiles, translation; and the two rules that need the quota tree and the namespace's LimitRanges.
 
     Whether a namespace is bound to a quota with children only we know, so the API server cannot tell which pods to send
-    to the judge for it: they are refused here already.
+    to the judge for it: they are refused here already. So are pods that a LimitRange would refuse for what the class
+    takes from them: the API server would not say why.
     """
     if not _is(request, "", "pods"):
         return UNTOUCHED
@@ -226,8 +228,11 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
     mutation = mutated(pod, context.view, call)
     if request.operation == "CREATE":
         labels = mutation.pod["metadata"].get("labels") or {}
-        if problems := list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas)):
+        demands = context.view.demands.get(call.namespace, ())
+        problems = list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas))
+        if problems := problems + refusals(mutation.pod, demands):
             return _judged(problems)
+        mutation = replace(mutation, warnings=(*mutation.warnings, *quota_warnings(mutation.pod, demands)))
     patch = tuple(difference(pod, mutation.pod))
     return AdmissionDecision((), patch, mutation.warnings, mutation.applied, "patched" if patch else "untouched")
 

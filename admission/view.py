@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from admission.namespace_limits.demands import Demand
 from admission.profile import PriorityClassEntry, Profile
 from admission.queue_gates import NativeGangs
 from admission.reservation_gate import Offers
@@ -22,6 +23,7 @@ class ClusterView:
     synced: every mirror has been complete once; before that nothing is mutated.
     quotas_synced: the quota tree is complete, so that a quota may be judged.
     queues_served_until_seconds: until when (Unix time) the manager promises to let pods go that wait for quota or gang.
+    demands: what LimitRanges and ResourceQuotas demand in cpu and memory, by namespace; empty where not read.
     natives: where Kubernetes' own gang scheduling is to place gangs and the server offers it.
     """
 
@@ -35,3 +37,4 @@ class ClusterView:
     quotas_synced: bool = True
     queues_served_until_seconds: float = 0.0
     natives: NativeGangs | None = None
+    demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)

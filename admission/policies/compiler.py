@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from admission.pod_mutation import MIRROR_ANNOTATION
-from admission.policies import resources_cel
+from admission.policies import limit_range_cel, resources_cel
 from admission.policies.cel import add, joined, literal, pointer, selector_body, text, when
 from admission.policies.label_texts import key_texts, patched_texts
 from admission.policies.overlap import (
@@ -43,6 +43,8 @@ NOT_OURS: Final = Requirement(
     Operator.NOT_IN,
     frozenset({"kube-system", "cotenant", PLACEHOLDER_NAMESPACE}),
 )
+LIMIT_RANGE_POLICY: Final = "cotenant-limit-range-defaults"
+"""The policy that takes out what a LimitRange put beside batch or mid resources; it runs as often as a LimitRange."""
 _LONGEST_NAME: Final = 253
 _NO_STATIC_POD: Final = (
     f"!has(object.metadata.annotations) || !({text(MIRROR_ANNOTATION)} in object.metadata.annotations)"
@@ -55,6 +57,7 @@ GENERAL_LOSSES: Final = (
     "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
     "living pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
     "what a profile leaves to another one whose PriorityClass does not exist: neither of the two does it",
+    "bounds of LimitRanges and quotas that pods without cpu and memory cannot keep: the API server's own words",
     "every check of pods, quotas and slo-controller-config: nothing is refused",
 )
 """What the webhook does for every cluster and no policy says."""
@@ -89,7 +92,7 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
         losses += unstable_losses
         stated = _without(stated, unstable_losses)
     writes = {p.name: Writes.of(p) for p in stated}
-    objects = [*_batch_policy(api_version)]
+    objects = [*_batch_policy(api_version), *_limit_range_policy(api_version)]
     for profile in stated:
         overlaps = Overlaps.of(profile, stated, writes)
         losses += [*_lost_to_others(profile, overlaps, stated, writes), *_unpatched(profile)]
@@ -262,6 +265,16 @@ def _metadata(name: str) -> Json:
 def _batch_policy(api_version: str) -> Iterator[Json]:
     """The annotation of batch resources on pods that ask for them by themselves."""
     policy = _policy_body(BATCH_POLICY, api_version, None, [resources_cel.annotation()], {})
+    yield policy
+    yield _binding(policy, None, api_version)
+
+
+def _limit_range_policy(api_version: str) -> Iterator[Json]:
+    """The policy that runs again after the LimitRanger did; the annotation follows what it moves."""
+    patches = [limit_range_cel.without_given(), resources_cel.annotation()]
+    policy = _policy_body(LIMIT_RANGE_POLICY, api_version, None, patches, {})
+    spec = {**policy["spec"], "reinvocationPolicy": "IfNeeded", "variables": limit_range_cel.variables()}
+    policy = {**policy, "spec": spec}
     yield policy
     yield _binding(policy, None, api_version)
 

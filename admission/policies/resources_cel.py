@@ -20,7 +20,8 @@ _QOS: Final = text(QOS_LABEL)
 _BATCH: Final = "[" + ", ".join(text(name) for name in sorted(BATCH_NAMES)) + "]"
 
 
-def _or(conditions: Iterable[str]) -> str:
+def any_of(conditions: Iterable[str]) -> str:
+    """One of the conditions holds."""
     return " || ".join(conditions)
 
 
@@ -41,7 +42,8 @@ def _class_by_label() -> str:
     return f'(variables.labels[{_CLASS}] in {names} ? variables.labels[{_CLASS}] : "")'
 
 
-def _variable(name: str, expression: str) -> dict[str, str]:
+def variable(name: str, expression: str) -> dict[str, str]:
+    """A variable of a policy, which expressions read as variables.NAME."""
     return {"name": name, "expression": expression}
 
 
@@ -54,20 +56,20 @@ def variables() -> list[dict[str, Any]]:
         for side in SIDES
     ]
     return [
-        _variable("labels", "has(object.metadata.labels) ? object.metadata.labels : {}"),
-        _variable("annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"),
-        _variable("namespaceLabels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"),
-        _variable("priorityClass", f"{_CLASS} in variables.labels ? {_class_by_label()} : {_class_by_priority()}"),
-        _variable(
+        variable("labels", "has(object.metadata.labels) ? object.metadata.labels : {}"),
+        variable("annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"),
+        variable("namespaceLabels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"),
+        variable("priorityClass", f"{_CLASS} in variables.labels ? {_class_by_label()} : {_class_by_priority()}"),
+        variable(
             "band",
             f'(variables.priorityClass == {batch} || (variables.priorityClass == "" && {best_effort})) ? "batch" : '
             f'variables.priorityClass == {mid} ? "mid" : ""',
         ),
-        _variable("cpuName", '"kubernetes.io/" + variables.band + "-cpu"'),
-        _variable("memoryName", '"kubernetes.io/" + variables.band + "-memory"'),
-        _variable("ofWholePod", f"has(object.spec.resources) && ({_or(own)})"),
-        _variable("initContainers", "has(object.spec.initContainers) ? object.spec.initContainers : []"),
-        _variable("containers", "object.spec.containers"),
+        variable("cpuName", '"kubernetes.io/" + variables.band + "-cpu"'),
+        variable("memoryName", '"kubernetes.io/" + variables.band + "-memory"'),
+        variable("ofWholePod", f"has(object.spec.resources) && ({any_of(own)})"),
+        variable("initContainers", "has(object.spec.initContainers) ? object.spec.initContainers : []"),
+        variable("containers", "object.spec.containers"),
     ]
 
 
@@ -88,7 +90,7 @@ def _renamed(group: str, side: str) -> str:
     amounts = f"c.resources.{side}"
     renames = [
         f"k == {text(resource)} && !({_named(resource)}) ? {{{_name(resource)}: {value}}} : "
-        for resource, value in (("cpu", _MILLICORES), ("memory", "string(v)"))
+        for resource, value in (("cpu", MILLICORES), ("memory", "string(v)"))
     ]
     entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
     path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
@@ -105,10 +107,10 @@ def _name(resource: str) -> str:
 
 def _named(resource: str) -> str:
     """Whether the container names the class's resource beside the plain one, which then stays as it is."""
-    return _or(f"(has(c.resources.{side}) && {_name(resource)} in c.resources.{side})" for side in SIDES)
+    return any_of(f"(has(c.resources.{side}) && {_name(resource)} in c.resources.{side})" for side in SIDES)
 
 
-_MILLICORES: Final = (
+MILLICORES: Final = (
     "[int(quantity(v).asApproximateFloat() * 1000.0 + 0.5)]"
     '.map(m, string(quantity(string(m) + "m").isLessThan(quantity(v)) ? m + 1 : m))[0]'
 )
@@ -123,7 +125,7 @@ def annotation() -> str:
         '.map(n, "\\"" + n + "\\":\\"" + string(c.resources[s][n]) + "\\"").join(",") + "}").join(",")'
     )
     value = (
-        '"{\\"containers\\":{" + variables.containers.filter(c, ' + _asks_for_batch() + ")"
+        '"{\\"containers\\":{" + variables.containers.filter(c, ' + asks_for(_BATCH) + ")"
         '.map(c, "\\"" + c.name + "\\":{" + ' + sides + ' + "}").sort().join(",") + "}}"'
     )
     writes = [
@@ -135,9 +137,10 @@ def annotation() -> str:
 
 def with_batch() -> str:
     """Whether a container of the pod asks for batch resources."""
-    return f"variables.containers.exists(c, {_asks_for_batch()})"
+    return f"variables.containers.exists(c, {asks_for(_BATCH)})"
 
 
-def _asks_for_batch() -> str:
-    sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {_BATCH}))" for side in SIDES]
-    return f"has(c.resources) && ({_or(sides)})"
+def asks_for(names: str) -> str:
+    """Whether container `c` asks for a resource of a CEL list of names."""
+    sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {names}))" for side in SIDES]
+    return f"has(c.resources) && ({any_of(sides)})"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from admission.namespace_limits.demands import Demand, demands_of_quota, demands_of_range
 from admission.profile import PriorityClassEntry, Profile
 from admission.queue_gates import NativeGangs
 from admission.reservation_gate import Offers
@@ -48,12 +49,17 @@ _PATHS: Final = {
     "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
     "swapguards": f"/apis/{OWN_GROUP}/swapguards",
     "standby": "/api/v1/pods",
+    "limit_ranges": "/api/v1/limitranges",
+    "resource_quotas": "/api/v1/resourcequotas",
     "pod_groups": f"/apis/{QUOTA_GROUP}/podgroups",
     "native_groups": f"/apis/{NATIVE_GANG_GROUP}/podgroups",
     **{kind: f"/apis/apps/v1/{plural}" for kind, plural in KINDS.items()},
 }
 _STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
-_OPTIONAL: Final = frozenset({"quotas", "reservations", "swapguards", "standby", "pod_groups", "native_groups", *KINDS})
+_DEMANDING: Final = ("limit_ranges", "resource_quotas")
+_OPTIONAL: Final = frozenset(
+    {"quotas", "reservations", "swapguards", "standby", "pod_groups", "native_groups", *_DEMANDING, *KINDS}
+)
 """Pods are mutated without them, too."""
 
 
@@ -108,6 +114,8 @@ class ClusterState:
             "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
             "swapguards": Mirror(client, _PATHS["swapguards"], _Guard, _served_until),
             "standby": Mirror(client, _PATHS["standby"], dict[str, Any], Reservation.of_pod, labelSelector=_STANDBY),
+            "limit_ranges": Mirror(client, _PATHS["limit_ranges"], json, demands_of_range),
+            "resource_quotas": Mirror(client, _PATHS["resource_quotas"], json, demands_of_quota),
             **{
                 kind: Mirror(client, _PATHS[kind], _Workload, _noted, labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}")
                 for kind in KINDS
@@ -157,6 +165,7 @@ class ClusterState:
                 quotas_synced=ready["quotas"],
                 queues_served_until_seconds=_promises(snapshots)[1],
                 natives=self._natives(snapshots),
+                demands=_demands(snapshots),
             )
             self._seen = snapshots
         return self._view
@@ -208,6 +217,15 @@ def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:
     """Reservations, and running pods that are some."""
     reservations = (*snapshots["reservations"].values(), *snapshots["standby"].values())
     return Offers.of(reservations, _promises(snapshots)[0])
+
+
+def _demands(snapshots: Mapping[str, Mapping[Any, Any]]) -> dict[str, tuple[Demand, ...]]:
+    """What LimitRanges and ResourceQuotas demand, by namespace."""
+    demands: dict[str, tuple[Demand, ...]] = {}
+    for kind in _DEMANDING:
+        for (namespace, _), those in sorted(snapshots[kind].items()):
+            demands[namespace] = (*demands.get(namespace, ()), *those)
+    return demands
 
 
 def _promises(snapshots: Mapping[str, Mapping[Any, Any]]) -> tuple[float, float]:

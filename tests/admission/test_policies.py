@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from admission.policies.cel import literal, text
-from admission.policies.compiler import BATCH_POLICY, PREFIX, CompiledProfiles, compile_profiles
+from admission.policies.compiler import BATCH_POLICY, LIMIT_RANGE_POLICY, PREFIX, CompiledProfiles, compile_profiles
 from admission.policies.overlap import Overlaps, OwnText, Writes, disjoint
 from admission.profile import Profile, apply_to
 from tests.admission.policy_cases import pod, profile_of, shipped_profiles
@@ -52,7 +52,11 @@ def lost(*profiles: Profile) -> dict[tuple[str, str], bool]:
 def test_shipped_profiles_compile_and_lose_nothing() -> None:
     compiled = compile_profiles(shipped_profiles())
     assert compiled.losses == ()
-    assert len(compiled.compiled) == 8 == len({b["metadata"]["name"] for b in compiled.objects} - {BATCH_POLICY})
+    assert (
+        len(compiled.compiled)
+        == 8
+        == len({b["metadata"]["name"] for b in compiled.objects} - {BATCH_POLICY, LIMIT_RANGE_POLICY})
+    )
 
 
 def test_no_policy_can_refuse_a_pod() -> None:

@@ -132,7 +132,8 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     answer = CliRunner().invoke(root, ["config", "profiles", "compile", *words, "-o", "json"])
     assert answer.exit_code == 0
     names = [body["metadata"]["name"] for body in json.loads(answer.stdout)["items"]]
-    assert names == ["cotenant-batch-resources"] * 2 + ["cotenant-profile-ci"] * 2
+    shared = ["cotenant-batch-resources"] * 2, ["cotenant-limit-range-defaults"] * 2
+    assert names == [*shared[0], *shared[1], "cotenant-profile-ci", "cotenant-profile-ci"]
 
 
 @pytest.mark.soak
@@ -171,3 +172,46 @@ def test_random_pods_under_random_profiles_come_out_as_the_webhook_makes_them(wo
         assert result == expected, (body, namespace, mutation.applied)
         claimed, several = claimed + bool(mutation.applied), several + (len(mutation.applied) > 1)
     assert claimed > 100 and several > 30
+
+
+RANGES = {
+    "default": {"default": {"cpu": "500m", "memory": "512Mi"}},
+    "default-request": {"defaultRequest": {"cpu": "250m", "memory": "256Mi"}},
+    "cpu-alone": {"default": {"cpu": "500m"}},
+}
+BATCH = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi"}
+ODD_POLICY_SPECS = {
+    "nothing": {},
+    "requests": {"requests": {"cpu": "200m", "memory": "200Mi"}},
+    "batch": {"requests": BATCH, "limits": BATCH},
+    "both": {"requests": {**BATCH, "cpu": "100m"}, "limits": {**BATCH, "cpu": "100m"}},
+}
+
+
+@pytest.mark.parametrize("item", RANGES.values(), ids=RANGES)
+@pytest.mark.parametrize("resources", ODD_POLICY_SPECS.values(), ids=ODD_POLICY_SPECS)
+@pytest.mark.parametrize("space", ["spaces-ci", "spaces-none"])
+def test_what_a_limit_range_puts_back_is_taken_out_by_the_policies_too(
+    shipped: PolicyCluster, space: str, resources: dict[str, object], item: dict[str, object]
+) -> None:
+    ranges = f"/api/v1/namespaces/{space}/limitranges"
+    shipped.api.create(ranges, {"metadata": {"name": "range"}, "spec": {"limits": [{"type": "Container", **item}]}})
+    body = pod("p", {"koordinator.sh/qosClass": "BE"}, priorityClassName="koord-batch")
+    early = [{"name": "side", "image": "x", "restartPolicy": "Always"}, {"name": "init", "image": "x"}]
+    body["spec"] |= {"containers": [{"name": "main", "image": "x", "resources": resources}], "initContainers": early}
+    try:
+        found = shipped.tried(body, space)
+    finally:
+        shipped.api.delete(f"{ranges}/range")
+    everyone = [*found["spec"]["containers"], *found["spec"]["initContainers"]]
+    plain = {
+        (one["name"], side, name)
+        for one in everyone
+        for side in ("requests", "limits")
+        for name in one["resources"].get(side, {})
+        if name in ("cpu", "memory")
+    }
+    # a pod without a profile and without batch resources is none of ours; what the author wrote himself stays
+    own = {("main", side, "cpu") for side in ("requests", "limits")} if "cpu" in resources.get("limits", {}) else set()
+    ours = space == "spaces-ci" or any(name in BATCH for name in resources.get("requests", {}))
+    assert plain == own if ours else plain >= {("main", "requests", "cpu")}

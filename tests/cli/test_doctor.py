@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, storage
+from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, reclaimed, storage
 from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeOutcome, ProbeState
 from cotenant.apps.cli.main import root
 from cotenant.core.adapters.clock import FixedClock
@@ -380,7 +380,42 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
         "/version",
         *(f"{path}?limit=1" for path in cluster.needed().values()),
         "/api/v1/services?limit=500",
+        "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles?limit=500",
     ]
+
+
+@pytest.mark.server
+def test_namespaces_that_refuse_the_pods_of_a_profile_are_named_with_the_bound(
+    api: ApiServer, settings: KubeSettings
+) -> None:
+    batch = {"qosClass": "BE", "priorityClassName": "koord-batch", "selector": {"matchLabels": {"role": "executor"}}}
+    here = {"namespaceSelector": {"matchLabels": {"colocated": "yes"}}}
+    api.objects[reclaimed.PROFILES] = [{"metadata": {"name": "spark"}, "spec": {**batch, **here}}]
+    api.objects[reclaimed.PRIORITY_CLASSES] = [{"metadata": {"name": "koord-batch"}, "value": 5000}]
+    api.objects[reclaimed.NAMESPACES] = [
+        {"metadata": {"name": name, "labels": {"colocated": "yes"} if name != "other" else {}}}
+        for name in ("ranged", "counted", "scoped", "defaults", "other")
+    ]
+    api.objects["/api/v1/limitranges"] = [
+        _bound("ranged", {"limits": [{"type": "Pod", "max": {"cpu": "8"}}]}),
+        _bound("defaults", {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}),
+        _bound("other", {"limits": [{"type": "Pod", "max": {"cpu": "8"}}]}),
+    ]
+    api.objects["/api/v1/resourcequotas"] = [
+        _bound("counted", {"hard": {"requests.cpu": "100"}}),
+        _bound("scoped", {"hard": {"requests.cpu": "100"}, "scopes": ["NotBestEffort"]}),
+    ]
+    finding = list(cluster.probes(settings))[-1]
+    assert (finding.probe, finding.state) == ("reclaimed pods", ProbeState.WARNING)
+    # of five namespaces two refuse: one by a bound on pods, one by a quota that counts pods without requests, too
+    assert finding.found.count("namespace ") == 2
+    assert "ranged, profile spark" in finding.found and "LimitRange team has a max of cpu for pods" in finding.found
+    assert "counted, profile spark: quota team demands requests.cpu" in finding.found
+    assert "NotBestEffort" in finding.fix
+
+
+def _bound(namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "team", "namespace": namespace}, "spec": spec}
 
 
 @pytest.mark.server

@@ -34,7 +34,9 @@ def test_shipped_profiles_become_objects_that_kubectl_can_apply() -> None:
     bodies = list(yaml.safe_load_all(result.stdout))
     assert result.exit_code == 0 and result.stderr == ""
     assert {body["apiVersion"] for body in bodies} == {"admissionregistration.k8s.io/v1"}
-    assert sum(body["kind"] == "MutatingAdmissionPolicy" for body in bodies) == 9
+    assert (
+        sum(body["kind"] == "MutatingAdmissionPolicy" for body in bodies) == 10
+    )  # 8 profiles, and two policies for all
     listed = CliRunner().invoke(root, ["config", "profiles", "compile", *PROFILES, "-o", "json"])
     assert json.loads(listed.stdout)["items"] == bodies
 
@@ -57,7 +59,12 @@ def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
     assert result.exit_code == 4
     assert "broken: spec:" in result.stderr and "part: patch.spec.containers:" in result.stderr
     names = {body["metadata"]["name"] for body in yaml.safe_load_all(result.stdout)}
-    assert names == {"cotenant-batch-resources", "cotenant-profile-part", "cotenant-profile-whole"}
+    assert names == {
+        "cotenant-batch-resources",
+        "cotenant-limit-range-defaults",
+        "cotenant-profile-part",
+        "cotenant-profile-whole",
+    }
 
 
 @pytest.mark.parametrize(

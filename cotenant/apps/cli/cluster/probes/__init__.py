@@ -2,4 +2,5 @@
 
 machine   Python, packages, settings        storage   the store and its history
 metrics   Prometheus                        cluster   the Kubernetes API
+reclaimed namespaces whose bounds refuse the pods of a profile
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cotenant.apps.cli.cluster.probes import reclaimed
 from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.core.model.errors import ClusterForbidden
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -32,6 +33,7 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
                 lambda: rights(clients[0])
             )
             yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(lambda: discovered(clients[0]))
+            yield from reclaimed.probes(clients[0])
     finally:
         clients[0].close()
 

@@ -1,0 +1,1 @@
+"""What a namespace's LimitRanges and ResourceQuotas mean for pods on reclaimed capacity. Pure."""

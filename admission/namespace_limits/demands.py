@@ -1,0 +1,159 @@
+"""What LimitRanges and ResourceQuotas demand of every pod in cpu and memory, and what of it a pod does not have. Pure.
+
+A pod on reclaimed capacity names no cpu and no memory. The API server refuses it where a LimitRange has a `min`, `max`
+or `maxLimitRequestRatio` of them, or a ResourceQuota counts them, and says only that no request is specified. Here the
+object that demands it is named, with what helps. Source: Kubernetes' plugins LimitRanger and ResourceQuota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from admission.namespace_limits.defaults import GROUP_WORDS, band_of_names
+from admission.problem import Problem
+from admission.resources import SIDES, amounts, containers
+from cotenant.core.model.kubernetes.pod_qos import PodQos, pod_qos
+from cotenant.core.model.resource import Resource
+
+BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
+    "min": ("requests",),
+    "max": ("limits",),
+    "maxLimitRequestRatio": SIDES,
+}
+"""Field of a LimitRange's item -> what a pod must name where the field names a resource."""
+QUOTA_SIDES: Final = {
+    key: (resource, side)
+    for resource in Resource
+    for key, side in (
+        (resource.value, "requests"),
+        (f"requests.{resource}", "requests"),
+        (f"limits.{resource}", "limits"),
+    )
+}
+RANGE_FIX: Final = (
+    "create it in a namespace whose LimitRange has only default and defaultRequest, or keep cpu and memory by "
+    "config.koordinator.sh/skip-update-resources on the profile"
+)
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDemand:
+    """A bound of a LimitRange; field: min, max or maxLimitRequestRatio; of_pod: on the sum of a pod's containers."""
+
+    name: str
+    field: str
+    resource: Resource
+    of_pod: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaDemand:
+    """A key of a ResourceQuota, such as requests.cpu; scopes: which pods it counts, by name, operator and values."""
+
+    name: str
+    key: str
+    scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+    def counts(self, pod: Json) -> bool:
+        """Whether the quota counts a pod; False where a scope is not known here."""
+        return all(_in_scope(pod, *scope) for scope in self.scopes)
+
+
+Demand = RangeDemand | QuotaDemand
+
+
+def demands_of_range(body: Json) -> tuple[Demand, ...]:
+    """Of one LimitRange."""
+    name, items = str(_object(body, "metadata").get("name") or ""), _object(body, "spec").get("limits")
+    return tuple(
+        RangeDemand(name, field, resource, item["type"] == "Pod")
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, Mapping) and item.get("type") in ("Container", "Pod")
+        for field in BOUND_SIDES
+        for resource in Resource
+        if resource in _object(item, field)
+    )
+
+
+def demands_of_quota(body: Json) -> tuple[Demand, ...]:
+    """Of one ResourceQuota."""
+    name, spec = str(_object(body, "metadata").get("name") or ""), _object(body, "spec")
+    selected = _object(spec, "scopeSelector").get("matchExpressions")
+    scopes: list[tuple[str, str, tuple[str, ...]]] = [(str(scope), "Exists", ()) for scope in spec.get("scopes") or ()]
+    scopes += [
+        (str(one.get("scopeName")), str(one.get("operator")), tuple(str(v) for v in one.get("values") or ()))
+        for one in selected or ()
+    ]
+    return tuple(QuotaDemand(name, key, tuple(scopes)) for key in QUOTA_SIDES if key in _object(spec, "hard"))
+
+
+def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
+    """Why the API server will refuse a pod on reclaimed capacity: bounds of LimitRanges that it cannot keep.
+
+    pod: as it leaves the webhook.
+    """
+    band = band_of_names(pod)
+    if band is None:
+        return []
+    problems = []
+    for one in demands:
+        if isinstance(one, RangeDemand) and (lacking := _lacking(pod, one)):
+            bound = f"{one.field} of {one.resource}" + (" for pods" if one.of_pod else "")
+            words = f"is on {band} resources and names no {one.resource}; LimitRange {one.name} has a {bound}"
+            problems.append(Problem(lacking, str(pod["metadata"].get("name") or ""), words, RANGE_FIX))
+    return problems
+
+
+def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
+    """A line for each ResourceQuota that will refuse a pod on reclaimed capacity, with what helps."""
+    band = band_of_names(pod)
+    names: dict[str, list[str]] = {}
+    for one in demands:
+        if band is not None and isinstance(one, QuotaDemand) and one.counts(pod):
+            resource, side = QUOTA_SIDES[one.key]
+            if any(resource not in amounts(c, side) for c in containers(pod, *GROUP_WORDS)):
+                names.setdefault(one.name, []).append(one.key)
+    for name, keys in names.items():
+        yield f"quota {name} demands {', '.join(keys[:2])} of {band} pods: give it scope NotBestEffort (webhooks.md)"
+
+
+def _lacking(pod: Json, demand: RangeDemand) -> str:
+    """The first list of a container, or of them all, in which what a LimitRange demands is missing; "" for none."""
+    for side in BOUND_SIDES[demand.field]:
+        all_of_them = [
+            (f"spec.{group}[{place}].resources.{side}", demand.resource in amounts(one, side))
+            for group in reversed(GROUP_WORDS)
+            for place, one in enumerate(containers(pod, group))
+        ]
+        missing = [path for path, named in all_of_them if not named]
+        if missing and (not demand.of_pod or len(missing) == len(all_of_them)):
+            return missing[-1] if demand.of_pod else missing[0]
+    return ""
+
+
+def _in_scope(pod: Json, scope: str, operator: str, values: tuple[str, ...]) -> bool:
+    spec = pod["spec"]
+    best_effort = pod_qos(spec) == PodQos.BEST_EFFORT
+    name = str(spec.get("priorityClassName") or "")
+    known = {
+        "BestEffort": best_effort,
+        "NotBestEffort": not best_effort,
+        "Terminating": spec.get("activeDeadlineSeconds") is not None,
+        "NotTerminating": spec.get("activeDeadlineSeconds") is None,
+        "PriorityClass": {
+            "In": name in values,
+            "NotIn": name not in values,
+            "Exists": bool(name),
+            "DoesNotExist": not name,
+        }.get(operator, False),
+    }
+    return known.get(scope, False)
+
+
+def _object(body: Any, key: str) -> Mapping[str, Any]:
+    value = body.get(key) if isinstance(body, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
