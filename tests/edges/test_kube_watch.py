@@ -24,6 +24,7 @@ from tests.support import api_server
 
 pytestmark = pytest.mark.server
 
+STALE_SECONDS = 4.0
 QUICK = {"watch_backoff_seconds": 0.3, "timeout_seconds": 5.0}
 
 
@@ -383,6 +384,39 @@ def api_stub(certificates: Any) -> Iterator[api_server.ApiServer]:
 
 def values(found: Mirror[Any]) -> dict[str, str]:
     return {name: value["v"] for (_, name), value in found.snapshot().items()}
+
+
+def test_a_quiet_watch_is_taken_up_before_it_counts_as_stale_and_without_an_error(
+    lying: tuple[Liar, Mirror[Any]],
+) -> None:
+    """A healthy server of a kind that nobody changes, whose bookmarks come later than all of this lasts."""
+    liar, found = lying
+    found.renew_within(STALE_SECONDS)
+    found.start()
+    ages, errors = [0.0], []
+    while len(liar.queries) < 8:  # the server's word ends the loop; what is seen on the way is held against the rule
+        if found.wait_synced(0):
+            ages.append(found.age_seconds())
+            errors.append(found.error)
+        time.sleep(0.02)
+    assert set(errors) <= {None}
+    # Taken up anew after three quarters of 4 s, each time at the version of the list; the rest is for the machine.
+    assert max(ages) < STALE_SECONDS
+    assert all("resourceVersion=100&" in query for query in liar.queries)
+    # After three silent watches a list asks whether a proxy swallows the events: 7 silent ones are two more lists.
+    assert found.lists == 3
+
+
+def test_a_watch_that_is_accepted_and_fails_without_a_word_is_no_sign_of_life(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(error_event(500)) for _ in range(4)]
+    found.start()
+    assert found.wait_synced(60)
+    listed = time.monotonic() - found.age_seconds()
+    wait_for("failed watches", lambda: len(liar.queries) >= 3)
+    assert found.lists == 1
+    # the server's last word is the list, whatever number of watches it took up since
+    assert time.monotonic() - found.age_seconds() == pytest.approx(listed, abs=0.05)
 
 
 def test_a_bookmark_moves_the_version_to_go_on_from(lying: tuple[Liar, Mirror[Any]]) -> None:

@@ -94,7 +94,10 @@ def mirrors_of(
 ) -> dict[str, Mirror[Any]]:
     """The mirrors that the wanted features read, not yet started; all of them set `wake`."""
     needed = {name for feature in features for name in READ[feature]}
-    return {name: _make_mirror(name, client, settings, wake) for name in sorted(needed)}
+    mirrors = {name: _make_mirror(name, client, settings, wake) for name in sorted(needed)}
+    for mirror in mirrors.values():
+        mirror.renew_within(settings.manager.stale_seconds)
+    return mirrors
 
 
 def _make_mirror(name: str, client: KubeClient, settings: Settings, wake: threading.Event) -> Mirror[Any]:

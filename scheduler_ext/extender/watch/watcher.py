@@ -49,6 +49,8 @@ from scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
 from scheduler_ext.extender.watch.table import NodeTable
 
 HEARTBEAT_SECONDS: Final = 1.0
+SHORTEST_STALE_SECONDS: Final = 20.0
+"""A view that is to be younger than this costs no more watches than one of this age: a view so young is no aim."""
 PATHS: Final = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -122,6 +124,8 @@ class Watching:
                 client, PATHS["slices"], SliceWire, slice_of, wake, fieldSelector=OUR_SLICES
             )
         self.mirrors = {name: mirror for name, mirror in self.mirrors.items() if name in only}
+        for mirror in self.mirrors.values():
+            mirror.renew_within(max(settings.stale_seconds, SHORTEST_STALE_SECONDS))
 
     def start(self) -> None:
         """Begin to list and watch."""

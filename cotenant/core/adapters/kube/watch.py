@@ -31,6 +31,10 @@ WATCH_SECONDS: Final = (300, 600)
 """How long the server is asked to keep a watch; spread, so that not all end at once."""
 RELIST_AFTER: Final = 5
 """Watches in a row that told nothing: our version may be of a future that an older etcd snapshot does not know."""
+SILENT_WATCHES: Final = 3
+"""Watches in a row that were accepted and then told nothing: a proxy may swallow what the server says, so a list asks."""
+RENEWAL_SHARE: Final = 0.75
+"""Of the time after which a reader calls the mirror stale: a quiet watch is taken up anew before that."""
 SHORT_SECONDS: Final = 1.0
 """A watch that ends sooner and without a word was closed by something that will close the next one too."""
 GONE: Final = 410
@@ -101,9 +105,17 @@ class Mirror(Generic[ValueT]):
         self._synced, self._stopping = threading.Event(), threading.Event()
         self._stream: Stream | None = None
         self._version = ""
+        self._idle_seconds = self._settings.watch_idle_seconds
         self._fresh_at = -float("inf")
-        self._failures = 0
+        self._failures, self._silent = 0, 0
         self._thread = threading.Thread(target=self._run, name=f"mirror {path}", daemon=True)
+
+    def renew_within(self, stale_seconds: float) -> None:
+        """Take a quiet watch up anew before a reader calls its content stale, which it does after so long a silence.
+
+        To be called before `start`. A server need not send a bookmark more often than every two minutes.
+        """
+        self._idle_seconds = min(self._idle_seconds, RENEWAL_SHARE * stale_seconds)
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -147,7 +159,11 @@ class Mirror(Generic[ValueT]):
             return {key: items[key].value if key in items else None for key in self._state.take_changes()}
 
     def age_seconds(self) -> float:
-        """Time since the server last said anything: an event, a bookmark (about one a minute) or a whole list."""
+        """Time since the server last said anything: an event, a bookmark, a whole list, or that it takes up our watch.
+
+        A quiet kind has no events, and its bookmarks come when the server likes. A watch that is accepted at our version
+        says that the server still follows from there.
+        """
         return time.monotonic() - self._fresh_at
 
     def _run(self) -> None:
@@ -190,6 +206,7 @@ class Mirror(Generic[ValueT]):
             self.refused = refused
             self._after()
         self._version = version
+        self._silent = 0
         self.lists += 1
         self._fresh_at = time.monotonic()
         self._synced.set()
@@ -197,7 +214,7 @@ class Mirror(Generic[ValueT]):
     def _follow(self) -> None:
         """Watch, connecting again where it ended as long as the server knows that version; returns to list anew."""
         due = time.monotonic() + self._settings.relist_seconds
-        while not self._stopping.is_set() and time.monotonic() < due:
+        while not self._stopping.is_set() and time.monotonic() < due and self._silent < SILENT_WATCHES:
             try:
                 self._watch(due)
             except (ClusterExpired, ClusterForbidden, ClusterAbsent):
@@ -210,24 +227,40 @@ class Mirror(Generic[ValueT]):
                 raise ClusterError(f"{self.path}: the watch repeats or shuffles its events")
 
     def _watch(self, due: float) -> None:
-        """One watch until the server ends it; ClusterError when it breaks, is silent or cannot be believed."""
+        """One watch until the server ends it or is silent; ClusterError when it breaks or cannot be believed.
+
+        A silent one is no fault: the next one says whether the server is there.
+        """
         lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
         parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
         query = urlencode({**self._query, **parameters, "timeoutSeconds": str(lasting)})
-        self._stream = stream = self._client.stream(f"{self.path}?{query}", self._settings.watch_idle_seconds)
-        self.error, begin_seconds = None, time.monotonic()
+        self._stream = stream = self._client.stream(f"{self.path}?{query}", self._idle_seconds)
+        accepted, before, self.error = time.monotonic(), self._fresh_at, None
+        self._fresh_at = accepted
         try:
-            if not self._stopping.is_set():
-                self._read(stream)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            if not self._stopping.is_set():
-                raise ClusterError(f"watch {self.path}: broken: {error or type(error).__name__}") from error
+            self._read_quietly(stream)
+            if self._fresh_at == accepted and not self._stopping.is_set():
+                if time.monotonic() - accepted < min(SHORT_SECONDS, lasting, self._idle_seconds):
+                    raise ClusterError(f"watch {self.path}: was closed at once, without a word")
+                self._silent += 1
+        except ClusterError:
+            if self._fresh_at == accepted:  # what was taken up and failed without a word was not followed from there
+                self._fresh_at = before
+            raise
         finally:
             self._stream = None
             self._client.close()
-        silent = self._fresh_at < begin_seconds and not self._stopping.is_set()
-        if silent and time.monotonic() - begin_seconds < min(SHORT_SECONDS, lasting):
-            raise ClusterError(f"watch {self.path}: was closed at once, without a word")
+
+    def _read_quietly(self, stream: Stream) -> None:
+        """Events until the server ends the watch or is silent; ClusterError for a broken one, unless it is stopped."""
+        try:
+            if not self._stopping.is_set():
+                self._read(stream)
+        except TimeoutError:
+            return
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if not self._stopping.is_set():
+                raise ClusterError(f"watch {self.path}: broken: {error or type(error).__name__}") from error
 
     def _read(self, stream: Stream) -> None:
         for line in stream.lines(self._gather_seconds):
@@ -240,7 +273,7 @@ class Mirror(Generic[ValueT]):
             if self._state.doubt:
                 return
             self._fresh_at = time.monotonic()
-            self._failures = 0
+            self._failures, self._silent = 0, 0
 
     def _take(self, event: _Event) -> None:
         """An event or bookmark; the version is remembered after it has been taken in."""

@@ -33,7 +33,8 @@ class KubeSettings(Section, frozen=True):
     watch_idle_seconds: Annotated[
         float,
         setting(
-            "A watch without an event or bookmark for so long is dead; servers send a bookmark each minute.",
+            "A watch without an event or bookmark for so long is taken up anew: it may be dead. Most servers send a "
+            "bookmark each minute.",
             unit="seconds",
             gt=0,
             le=3600,

@@ -54,8 +54,9 @@ class ManagerSettings(Section, frozen=True):
     stale_seconds: Annotated[
         float,
         setting(
-            "A watch without a sign of life for so long is stale: what rests on it is left as it is. The API server "
-            "gives one a minute.",
+            "A watch without a sign of life for so long is stale: what rests on it is left as it is. An event, a "
+            "bookmark, and that the API server takes up the watch anew are signs; a quiet watch is taken up anew after "
+            "three quarters of this time.",
             unit="seconds",
             ge=90,
             le=3600,
