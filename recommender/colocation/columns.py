@@ -20,14 +20,17 @@ AMOUNT_CAP: Final = 2**52
 """Terms are clipped here, so that sums of absurd inputs stay exact integers in a double."""
 
 UNKNOWN: Final = -1
-"""In `node_used`: not reported."""
+"""In `node_used` and `system_used`: not reported."""
+IMPLAUSIBLE: Final = -2
+"""In `system_used`: the report says that more is used, by something on the node, than the node has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeColumns:
     """Terms of n nodes for one resource, (n,) each, in its unit, integers >= 0 unless a field says otherwise.
 
-    reserved: not offered to pods, by the kubelet or an annotation; system_used: outside of pods and host applications;
+    reserved: not offered to pods, by the kubelet or an annotation; system_used: outside of pods and host applications,
+    UNKNOWN = neither reported nor to be had from the node's whole, IMPLAUSIBLE = no part of the report can be believed;
     host_batch, host_mid: host applications whose class is above batch, above mid; node_used: all of it, UNKNOWN = not
     reported; hp_used, hp_request, hp_max: sums over HP pods of usage, request and the larger of both; prod_request,
     prod_used: over prod pods and pods without a class; prod_reclaimable: requested by them and not used, by forecast;

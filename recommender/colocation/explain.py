@@ -16,6 +16,7 @@ from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
+from recommender.colocation.formulas import DOUBTFUL
 from recommender.colocation.strategy import Resolved
 
 PARAMETERS: Final[Mapping[Band, tuple[str, ...]]] = {
@@ -115,7 +116,7 @@ def formula(reclaimable: Reclaimable) -> str:
     return (
         f"{text} = {reclaimable.amount}"
         if reclaimable.reason is Reason.OK
-        else f"{text}, withdrawn ({reclaimable.reason})"
+        else f"{text}, {'not used' if reclaimable.reason in DOUBTFUL else 'withdrawn'} ({reclaimable.reason})"
     )
 
 

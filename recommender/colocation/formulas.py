@@ -20,13 +20,24 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
+from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.core.model.colocation.reclaim_policies import POD_TERMS, POLICIES, POLICY_CODES, PodTerm, ReclaimPolicy
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import UNKNOWN, Booleans, Floats, Integers, NodeColumns, share, whole
+from recommender.colocation.columns import IMPLAUSIBLE, UNKNOWN, Booleans, Floats, Integers, NodeColumns, share, whole
 
-REASONS: Final = (Reason.OK, Reason.METRIC_MISSING, Reason.METRIC_EXPIRED, Reason.COLOCATION_OFF)
+REASONS: Final = (
+    Reason.OK,
+    Reason.METRIC_MISSING,
+    Reason.METRIC_EXPIRED,
+    Reason.COLOCATION_OFF,
+    Reason.METRIC_AHEAD,
+    Reason.METRIC_INCOMPLETE,
+    Reason.METRIC_IMPLAUSIBLE,
+)
+DOUBTFUL: Final = frozenset({Reason.METRIC_AHEAD, Reason.METRIC_INCOMPLETE, Reason.METRIC_IMPLAUSIBLE})
+"""A report is there that says nothing to be used: a fault of its source, which may pass with the next one."""
 NOTES: Final = (
     "",
     "by forecast: it has been tested often enough and held, so no percentage is kept back",
@@ -84,7 +95,7 @@ class BandColumns:
     """Amounts of one band and resource on n nodes, (n,) each; `original` is before other schedulers' share.
 
     reasons: index into REASONS, an amount counts only where it is 0; policies: texts per node by `policy` code;
-    notes: index into NOTES.
+    notes: index into NOTES; kept: what is published of the node is left as it is, None = of no node.
     """
 
     nodes: tuple[str, ...]
@@ -97,6 +108,12 @@ class BandColumns:
     policy: npt.NDArray[np.int64]
     notes: npt.NDArray[np.int64]
     terms: tuple[Term, ...]
+    kept: Booleans | None = None
+
+    @property
+    def doubtful(self) -> Booleans:
+        """Where the reason is one of DOUBTFUL."""
+        return np.isin(self.reasons, [code for code, reason in enumerate(REASONS) if reason in DOUBTFUL])
 
     @property
     def lent(self) -> Booleans:
@@ -148,7 +165,7 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
         resource=columns.resource,
         amounts=np.maximum(amount + more - third, 0),
         original=amount + more,
-        reasons=_reasons(columns, parameters, now_seconds),
+        reasons=_reasons(columns, parameters, now_seconds, ~where_policy(parameters, lambda p: p.reserved_alone)),
         policies=tuple(policy.name for policy in POLICIES),
         policy=parameters.policy.astype(np.int64),
         notes=notes,
@@ -171,7 +188,7 @@ def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> Ban
     fixed = share(columns.capacity, parameters.mid_static_percent)
     taken = np.maximum(columns.system_used + columns.host_mid, columns.reserved)
     unallocated = np.maximum(columns.capacity - taken - columns.prod_request, 0)
-    unused = np.where(columns.node_used == UNKNOWN, 0, np.maximum(columns.capacity - columns.node_used, 0))
+    unused = np.where(columns.node_used < 0, 0, np.maximum(columns.capacity - columns.node_used, 0))
     unallocated_share = share(unallocated, parameters.mid_unallocated_percent)
     cap = share(columns.capacity, parameters.mid_percent)
     amount = np.where(static, fixed, np.minimum(columns.prod_reclaimable, unused) + unallocated_share)
@@ -190,7 +207,7 @@ def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> Ban
         resource=columns.resource,
         amounts=np.maximum(amount - columns.third_mid, 0),
         original=amount,
-        reasons=_reasons(columns, parameters, now_seconds),
+        reasons=_reasons(columns, parameters, now_seconds, dynamic & (parameters.mid_unallocated_percent > 0)),
         policies=("dynamic", "static"),
         policy=static.astype(np.int64),
         notes=np.zeros(len(columns.nodes), dtype=np.int64),
@@ -304,12 +321,27 @@ def _afterwards(more: Integers, third: Integers) -> tuple[Term, Term]:
     return Term("normalization", more, more > 0), Term("third_party", third, third > 0)
 
 
-def _reasons(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> npt.NDArray[np.int64]:
-    """Index into REASONS; an age of exactly degrade_seconds is not yet old."""
+def _reasons(
+    columns: NodeColumns, parameters: Parameters, now_seconds: float, by_system: Booleans
+) -> npt.NDArray[np.int64]:
+    """Index into REASONS; an age of exactly degrade_seconds is not yet old.
+
+    by_system: whether the amount rests on what runs outside of pods, (n,): then an unknown use is a reason, not a zero.
+    """
     age = now_seconds - columns.measured_seconds
     with np.errstate(invalid="ignore"):
-        late = age > parameters.degrade_seconds
-    return np.asarray(np.select([parameters.enabled == 0, np.isnan(age), late], [3, 1, 2], 0))
+        late, ahead = age > parameters.degrade_seconds, age < -AHEAD_SECONDS
+    unknown = by_system & (columns.system_used == UNKNOWN)
+    implausible = columns.system_used == IMPLAUSIBLE
+    cases = {
+        Reason.COLOCATION_OFF: parameters.enabled == 0,
+        Reason.METRIC_MISSING: np.isnan(age),
+        Reason.METRIC_EXPIRED: late,
+        Reason.METRIC_AHEAD: ahead,
+        Reason.METRIC_IMPLAUSIBLE: implausible,
+        Reason.METRIC_INCOMPLETE: unknown,
+    }
+    return np.asarray(np.select(list(cases.values()), [REASONS.index(reason) for reason in cases], 0))
 
 
 def _row(strategy: ColocationStrategy, resource: Resource) -> tuple[float, ...]:

@@ -4,8 +4,10 @@ A slot is one (node, namespace, name): the pod object and the metric of that nod
 no active pod is "dangling" (the pod is gone or has ended, its usage is still reported) and counts with its usage.
 Source: koord-manager, batchresource and midresource. High-priority (HP): the defaulted class is not batch or free.
 
-One difference: under `maxUsageRequest` upstream leaves HP pods without a metric out on the node level (its NUMA level
+A difference: under `maxUsageRequest` upstream leaves HP pods without a metric out on the node level (its NUMA level
 counts their request). Here their request counts on the node too: a pod that was not measured may still need something.
+Another: a mid pod requests mid-cpu and mid-memory, which count here as its cpu and memory; upstream counts 0, and lends
+what mid was promised.
 """
 
 from __future__ import annotations
@@ -121,6 +123,7 @@ class PodColumns:
         self._start = np.zeros(size)
         self._placeholder = np.zeros(size, dtype=bool)
         self._request = np.zeros((len(Resource), size))
+        self._mid_request = np.zeros((len(Resource), size))
         self._usage = np.full((len(Resource), size), np.nan)
         self._places = KnownPlaces(None)
 
@@ -149,7 +152,8 @@ class PodColumns:
             self._active[slots] = True
             self._place[slots], self._start[slots], self._placeholder[slots] = table[:, :3].T
             self._class[slots], self._qos[slots], self._zones[slots] = table[:, 3:6].T
-            self._request[:, slots] = table[:, 6:].T
+            self._request[:, slots] = table[:, 6 : 6 + len(Resource)].T
+            self._mid_request[:, slots] = table[:, 6 + len(Resource) :].T
 
     def remove(self, namespace: str, name: str) -> None:
         """Take a pod's request away; unknown pods are ignored.
@@ -160,7 +164,7 @@ class PodColumns:
         if key is not None:
             slot = self._slots[key]
             self._active[slot] = False
-            self._request[:, slot] = 0
+            self._request[:, slot] = self._mid_request[:, slot] = 0
             self._placeholder[slot] = False
             self._zones[slot] = 0
             self._qos[slot] = QOS_CODE[QosClass.NONE]
@@ -248,12 +252,14 @@ class PodColumns:
         """What each of these slots adds to every term of the formulas, (slots,), in the resource's unit.
 
         An active pod has the class of its spec, a dangling metric that of the report. high: every class but batch and
-        free. hp_used counts the request instead of the usage of a pod without a measurement,
-        and of the CPU of LSE pods. prod_used does so for a pod without a measurement that came after the census, which
-        `announced` judges.
+        free. A request is of cpu and memory and of the mid resources by which mid pods ask for them; prod_request
+        leaves the latter out, which the scheduler takes off what mid may have. hp_used counts the request instead of
+        the usage of a pod without a measurement, and of the CPU of LSE pods. prod_used does so for a pod without a
+        measurement that came after the census, which `announced` judges.
         """
         row, active = _ROW[resource], self._active[used]
-        request, raw = self._request[row, used], self._usage[row, used]
+        own, raw = self._request[row, used], self._usage[row, used]
+        request = own + self._mid_request[row, used]
         measured = np.isfinite(raw)
         usage = np.where(measured, raw, 0.0)
         classes = np.where(active, self._class[used], self._metric_class[used])
@@ -267,7 +273,7 @@ class PodColumns:
             hp_used=np.where(active & (~measured | exclusive), request, usage) * high,
             hp_request=request * high,
             hp_max=np.maximum(request, usage) * high,
-            prod_request=request * prod,
+            prod_request=own * prod,
             prod_used=np.where(judged, request, usage) * prod,
         )
 
@@ -305,6 +311,7 @@ class PodColumns:
         self._start = np.append(self._start, np.zeros(size))
         self._placeholder = np.append(self._placeholder, np.zeros(size, dtype=bool))
         self._request = np.append(self._request, np.zeros((len(Resource), size)), axis=1)
+        self._mid_request = np.append(self._mid_request, np.zeros((len(Resource), size)), axis=1)
         self._usage = np.append(self._usage, np.full((len(Resource), size), np.nan), axis=1)
 
 
@@ -313,14 +320,16 @@ def _sum(nodes: npt.NDArray[np.int64], amounts: Floats, size: int) -> Floats:
 
 
 def _row(pod: Pod) -> tuple[float, ...]:
-    """Start, whether it is a placeholder, class code, QoS code, zone bits, request per resource."""
+    """Start, whether it is a placeholder, class code, QoS code, zone bits, request and mid request per resource."""
     bits = 0
     for zone in pod.zones:
         bits |= 1 << zone if 0 <= zone < _ZONES_KNOWN else 0
-    requests = (min(max(pod.requests.get(r, 0), 0), AMOUNT_CAP) for r in Resource)
+    both = (pod.requests, pod.mid_requests)
+    requests = (min(max(amounts.get(r, 0), 0), AMOUNT_CAP) for amounts in both for r in Resource)
     codes = CLASS_CODE[pod.effective_priority], QOS_CODE[pod.qos]
     return pod.start_seconds, pod.placeholder, *codes, bits, *requests
 
 
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:
-    return tuple(usage.get(r, np.nan) for r in Resource)
+    """By resource, NaN = not measured: nothing that runs has 0 bytes of memory."""
+    return tuple((usage.get(r) or np.nan) if r is Resource.MEMORY else usage.get(r, np.nan) for r in Resource)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -121,15 +121,26 @@ def unnamed(facts: ColocationNode, why: str) -> Patch:
 def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
     """Amounts that the Nodes carry now, and those just computed: (keys, nodes) in the order of KEYS and `facts`.
 
-    NaN: the Node does not carry the resource, or nothing is to be lent (`wanted`, `original`).
+    NaN: the Node does not carry the resource, or nothing is to be lent (`wanted`, `original`). Where the report is of
+    no use (`BandColumns.kept`) what stands on the Node is wanted.
     """
     names = [EXTENDED_RESOURCES[key] for key in KEYS]
     return Published(
         capacity=_table([[f.node.extended_capacity.get(n, np.nan) for f in facts] for n in names]),
         allocatable=_table([[f.node.extended_allocatable.get(n, np.nan) for f in facts] for n in names]),
-        wanted=_table([_lent(computed[key], computed[key].amounts) for key in KEYS]),
-        original=_table([_lent(computed[key], computed[key].original) for key in KEYS]),
+        wanted=_table([_wanted(facts, key, computed[key], computed[key].amounts) for key in KEYS]),
+        original=_table([_wanted(facts, key, computed[key], computed[key].original) for key in KEYS]),
     )
+
+
+def _wanted(facts: Sequence[ColocationNode], key: Key, columns: BandColumns, amounts: Any) -> Floats:
+    """Amounts to publish, (nodes,): where they are kept those that stand there, with what others took in `original`."""
+    lent = _lent(columns, amounts)
+    if columns.kept is None or not columns.kept.any():
+        return lent
+    name, third = EXTENDED_RESOURCES[key], amounts is columns.original
+    present = [f.node.extended_allocatable.get(name, np.nan) + third * f.third_party.get(key, 0) for f in facts]
+    return np.where(columns.kept, np.array(present, dtype=np.float64), lent)
 
 
 def smoothed(
@@ -188,9 +199,9 @@ def _write(
     """
     address = Address("v1", "nodes", facts.node.name)
     lent, original = amounts
-    if not lent:
-        removals = tuple({"op": "remove", "path": path} for path in _paths(facts))
-        return Patch(address, removals, subresource="status", why=why)
+    gone = _paths(facts, EXTENDED_RESOURCES.values()) if not lent else _paths(facts, _withdrawn(facts, lent))
+    if removals := tuple({"op": "remove", "path": path} for path in gone):
+        return Patch(address, removals, subresource="status", why=why)  # what is still lent follows in the next round
     if policy_alone and not policy:
         return unnamed(facts, why)
     annotations = {BATCH_CPU_POLICY_ANNOTATION: policy} if policy else {}
@@ -202,12 +213,18 @@ def _write(
     return Apply(address, body, subresource="status", why=why)
 
 
-def _paths(facts: ColocationNode) -> Iterator[str]:
-    """JSON pointers of what is published on a node now."""
-    if policy_on(facts) is not None:
+def _withdrawn(facts: ColocationNode, lent: Mapping[str, str]) -> frozenset[str]:
+    """Resources that the Node carries and that are no longer lent: apply takes away only what is ours."""
+    names = frozenset(EXTENDED_RESOURCES.values()) - lent.keys()
+    return names & (facts.node.extended_capacity.keys() | facts.node.extended_allocatable.keys())
+
+
+def _paths(facts: ColocationNode, names: Collection[str]) -> Iterator[str]:
+    """JSON pointers of what is published on a node now of these resources; the policy's name goes with the last."""
+    if policy_on(facts) is not None and len(names) == len(EXTENDED_RESOURCES):
         yield _POLICY_PATH
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
-        for name in EXTENDED_RESOURCES.values():
+        for name in (one for one in EXTENDED_RESOURCES.values() if one in names):
             if name in amounts:
                 yield f"/status/{part}/{escaped(name)}"
 

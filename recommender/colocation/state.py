@@ -7,7 +7,7 @@ an argument. What was parsed once (annotations, strategies, pods) stays parsed u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,9 @@ from cotenant.core.model.kubernetes.qos import PriorityClass
 from cotenant.core.model.resource import Resource
 from recommender.colocation.columns import (
     AMOUNT_CAP,
+    IMPLAUSIBLE,
     UNKNOWN,
+    Booleans,
     Integers,
     NodeColumns,
     PeakForecast,
@@ -62,6 +64,8 @@ class ColocationState:
         self._pods = PodColumns()
         self._forecasts: Mapping[Resource, Mapping[str, PeakForecast]] = {}
         self._fixed: dict[Resource, _NodeParameters] = {}
+        self._doubted: dict[tuple[Band, Resource, str], float] = {}
+        """Since when (Unix time) a node's reports have been of no use, for what is computed of them."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -104,6 +108,7 @@ class ColocationState:
         """The node is gone (an unknown one is ignored)."""
         self._facts.pop(name, None)
         self._resolved.pop(name, None)
+        self._doubted = {key: since for key, since in self._doubted.items() if key[2] != name}
         self._fixed.clear()
 
     def upsert_pods(self, pods: Iterable[Pod]) -> None:
@@ -143,9 +148,32 @@ class ColocationState:
         computed: dict[tuple[Band, Resource], BandColumns] = {}
         for resource in Resource:
             columns, parameters = self.columns(resource), self._of_nodes(resource).given
-            computed[Band.BATCH, resource] = batch(columns, parameters, now_seconds)
-            computed[Band.MID, resource] = mid(columns, parameters, now_seconds)
+            for band_columns in (batch(columns, parameters, now_seconds), mid(columns, parameters, now_seconds)):
+                kept = self._kept(band_columns, parameters, now_seconds)
+                computed[band_columns.band, resource] = replace(band_columns, kept=kept)
         return computed
+
+    def _kept(self, columns: BandColumns, parameters: Parameters, now_seconds: float) -> Booleans:
+        """Whose amounts stay as they are published, (n,): a report of no use is as none once it lasts as long."""
+        keys = [(columns.band, columns.resource, name) for name in columns.nodes]
+        doubtful = columns.doubtful
+        for key in (key for key, one in zip(keys, doubtful, strict=True) if not one):
+            self._doubted.pop(key, None)
+        since = [
+            self._doubted.setdefault(k, now_seconds) if one else -np.inf for k, one in zip(keys, doubtful, strict=True)
+        ]
+        return np.asarray(doubtful & (now_seconds - np.array(since) <= parameters.degrade_seconds))
+
+    def _system(self, metrics: Sequence[NodeMetric], resource: Resource) -> Integers:
+        """NodeColumns.system_used of the nodes' reports, (n,)."""
+        used = []
+        for metric, facts in zip(metrics, self._facts.values(), strict=True):
+            system = metric.system_used(resource)
+            if metric.beyond(resource, facts.node.capacity.get(resource, 0)):
+                used.append(IMPLAUSIBLE)
+            else:
+                used.append(UNKNOWN if system is None else min(system, AMOUNT_CAP))
+        return np.array(used, dtype=np.int64)
 
     def columns(self, resource: Resource) -> NodeColumns:
         """The inputs of the formulas for one resource, a column a term, in the order of `nodes`; see NodeColumns.
@@ -161,10 +189,10 @@ class ColocationState:
         return NodeColumns(
             nodes=nodes,
             resource=resource,
-            system_used=whole([m.system_usage.get(resource, 0) for m in metrics]),
+            system_used=self._system(metrics, resource),
             host_batch=whole([_hosts(m, resource, _ABOVE_BATCH) for m in metrics]),
             host_mid=whole([_hosts(m, resource, _ABOVE_MID) for m in metrics]),
-            node_used=np.array([min(m.node_usage.get(resource, UNKNOWN), AMOUNT_CAP) for m in metrics], dtype=np.int64),
+            node_used=np.array([_node_used(m, resource) for m in metrics], dtype=np.int64),
             prod_reclaimable=whole([m.prod_reclaimable.get(resource, 0) for m in metrics]),
             measured_seconds=np.array(moments, dtype=np.float64),
             announced=whole(self._pods.announced(nodes, resource)),
@@ -186,6 +214,15 @@ class ColocationState:
                 if lent:
                     offered_by_node.setdefault(node, {})[resource] = int(amount)
         return offered_by_node
+
+    def kept(self, computed: Computed) -> frozenset[str]:
+        """Nodes of which something published is left as it is, of `compute`."""
+        return frozenset(
+            name
+            for columns in computed.values()
+            for name, kept in zip(columns.nodes, columns.kept if columns.kept is not None else (), strict=True)
+            if kept
+        )
 
     def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
         """Batch amount of each NUMA zone of a node, given the zones' capacities in order, (zones,)."""
@@ -209,3 +246,9 @@ class ColocationState:
 def _hosts(metric: NodeMetric, resource: Resource, classes: frozenset[PriorityClass]) -> int:
     """Usage of host applications of some classes."""
     return sum(h.usage.get(resource, 0) for h in metric.host_applications if h.priority in classes)
+
+
+def _node_used(metric: NodeMetric, resource: Resource) -> int:
+    """NodeColumns.node_used of one report."""
+    used = metric.node_used(resource)
+    return UNKNOWN if used is None else min(used, AMOUNT_CAP)

@@ -54,7 +54,7 @@ def state(*pods: Pod, measured: tuple[str, ...] = (), known: int = 0, usual: flo
     colocation.upsert_nodes([Node("a", {CPU: 10_000, MEMORY: 64 * GIB}, {CPU: 10_000, MEMORY: 64 * GIB})])
     colocation.upsert_pods(pods)
     usage = tuple(PodMetric("ns", name, {CPU: 100, MEMORY: GIB}, PriorityClass.PROD) for name in measured)
-    colocation.report([NodeMetric("a", NOW, {CPU: 500, MEMORY: GIB}, {}, usage)])
+    colocation.report([NodeMetric("a", NOW, {CPU: 500, MEMORY: GIB}, {CPU: 0, MEMORY: 0}, usage)])
     census = PodCensus(CENSUS_TIME, {("a", WEB): known}, {CPU: {"a": usual}})
     colocation.foresee({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}, MEMORY: {"a": PeakForecast(4 * GIB, 0.0, 9)}}, census)
     return colocation

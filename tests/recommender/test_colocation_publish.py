@@ -195,7 +195,7 @@ def test_a_rise_can_be_held_back_a_fall_never(since: float | None, used: int, am
 
 
 @given(
-    st.integers(0, 12_000),
+    st.integers(1, 12_000),
     st.dictionaries(st.sampled_from(list(EXTENDED_RESOURCES.values())), st.integers(0, 12_000)),
     st.dictionaries(st.sampled_from(list(EXTENDED_RESOURCES.values())), st.integers(0, 12_000)),
     st.none() | st.floats(0, 1000),
@@ -260,7 +260,7 @@ SAFE = re.compile(r"[0-9maxin(),+ -]+")
 
 
 @given(
-    st.integers(0, 12_000), st.integers(0, 120), st.none() | st.integers(0, 120), st.integers(0, 100),
+    st.integers(1, 12_000), st.integers(0, 120), st.none() | st.integers(0, 120), st.integers(0, 100),
     st.sampled_from(["1", "1.37", "2.5"]), st.integers(0, 9000),
 )  # fmt: skip
 @settings(max_examples=150, deadline=None)

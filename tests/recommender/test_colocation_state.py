@@ -47,12 +47,13 @@ pods = st.builds(
     qos=st.sampled_from(QosClass),
     priority=st.sampled_from(PriorityClass),
     requests=amounts,
+    mid_requests=amounts,
 )
 pod_metrics = st.builds(PodMetric, st.just("ns"), st.sampled_from(NAMES), amounts, st.sampled_from(PriorityClass))
 metrics = st.builds(
     NodeMetric,
     node=st.sampled_from(NODES),
-    update_seconds=st.sampled_from([None, NOW, NOW - 900, NOW - 901, NOW + 5]),
+    update_seconds=st.sampled_from([None, NOW, NOW - 900, NOW - 901, NOW + 5, NOW + 120, NOW + 121]),
     node_usage=amounts,
     system_usage=amounts,
     pods=st.lists(pod_metrics, max_size=4, unique_by=lambda m: m.name).map(tuple),

@@ -6,6 +6,7 @@ Written from the documentation, not from the code under test: one node, no numpy
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cotenant.core.model.cluster import Pod
@@ -50,10 +51,11 @@ def sums(node: PlainNode, resource: Resource) -> dict[str, int]:
     active = [p for p in node.pods if p.running]
     for pod in active:
         metric = known.pop((pod.namespace, pod.name), None)
-        used = metric.usage.get(resource) if metric else None
+        used = used_by(metric.usage, resource) if metric else None
         request, name = pod.requests.get(resource, 0), effective_class(pod)
         if name in ("koord-prod", ""):
             found["prod_request"] += request
+        request += pod.mid_requests.get(resource, 0)
         if name in LOW:
             continue
         by_request = used is None or (pod.qos is QosClass.LSE and resource is Resource.CPU)
@@ -67,9 +69,39 @@ def sums(node: PlainNode, resource: Resource) -> dict[str, int]:
     return found
 
 
+def used_by(usage: Mapping[Resource, int], resource: Resource) -> int | None:
+    """A measured amount; None = not measured. A thing that runs has some memory, so 0 bytes are no measurement."""
+    amount = usage.get(resource)
+    return None if resource is Resource.MEMORY and amount == 0 else amount
+
+
+def system_of(node: PlainNode, resource: Resource) -> int | None:
+    """Outside of pods and host applications, by what is reported of it or of the whole node; None = nobody says."""
+    metric = node.metric
+    assert metric is not None
+    whole, system = used_by(metric.node_usage, resource), metric.system_usage.get(resource)
+    if whole is None:
+        return used_by(metric.system_usage, resource)
+    if system is not None:
+        return system
+    named = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
+    return max(whole - sum(usage.get(resource, 0) for usage in named), 0)
+
+
+def believable(node: PlainNode, resource: Resource) -> bool:
+    """Whether nothing on the node uses more than 1.2 times what the node has."""
+    metric = node.metric
+    assert metric is not None
+    said = [metric.node_usage, metric.system_usage]
+    said += [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
+    return not node.capacity or all(usage.get(resource, 0) <= 1.2 * node.capacity for usage in said)
+
+
 def degraded(node: PlainNode, strategy: ColocationStrategy, now: float) -> bool:
     """Whether the resources are withdrawn."""
     if not strategy.enable or node.metric is None or node.metric.update_seconds is None:
+        return True
+    if node.metric.update_seconds > now + 120:
         return True
     return now > node.metric.update_seconds + strategy.degrade_minutes * 60
 
@@ -96,7 +128,10 @@ def batch(node: PlainNode, strategy: ColocationStrategy, resource: Resource, now
     cpu = resource is Resource.CPU
     policy = strategy.cpu_policy if cpu else strategy.memory_policy
     margin = percent_of(node.capacity, 100 - (strategy.cpu_reclaim_percent if cpu else strategy.memory_reclaim_percent))
-    system = max(node.metric.system_usage.get(resource, 0) + hosts(node, resource, LOW), reserved(node))
+    outside = system_of(node, resource)
+    if not believable(node, resource) or (outside is None and policy != "request"):
+        return None
+    system = max((outside or 0) + hosts(node, resource, LOW), reserved(node))
     total = sums(node, resource)
     amount = {
         "usage": node.capacity - margin - system - total["hp_used"],
@@ -118,13 +153,18 @@ def mid(node: PlainNode, strategy: ColocationStrategy, resource: Resource, now: 
         return None
     assert node.metric is not None
     cpu = resource is Resource.CPU
+    if not believable(node, resource):
+        return None
     cap = percent_of(node.capacity, strategy.mid_cpu_percent if cpu else strategy.mid_memory_percent)
     if strategy.mid_mode == "static":
         fixed = strategy.mid_static_cpu_percent if cpu else strategy.mid_static_memory_percent
         return max(min(percent_of(node.capacity, fixed), cap) - node.third_mid, 0)
-    system = node.metric.system_usage.get(resource, 0) + hosts(node, resource, (*LOW, "koord-mid"))
+    outside = system_of(node, resource)
+    if outside is None and strategy.mid_unallocated_percent:
+        return None
+    system = (outside or 0) + hosts(node, resource, (*LOW, "koord-mid"))
     unallocated = max(node.capacity - max(system, reserved(node)) - sums(node, resource)["prod_request"], 0)
-    usage = node.metric.node_usage.get(resource)
+    usage = used_by(node.metric.node_usage, resource)
     unused = 0 if usage is None else max(node.capacity - usage, 0)
     lent = max(min(node.metric.prod_reclaimable.get(resource, 0), unused), 0)
     amount = min(lent + percent_of(unallocated, strategy.mid_unallocated_percent), cap)

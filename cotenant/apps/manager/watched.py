@@ -18,6 +18,7 @@ from cotenant.core.adapters.kube.observed import ManagedNodeWire, ObservedPodWir
 from cotenant.core.model.cluster import Node, Pod
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.mid_request import mid_request_of
 from cotenant.core.model.kubernetes.observed import ObservedPod
 from cotenant.core.model.kubernetes.owners import cron_job_of, deployment_of
 from cotenant.core.model.kubernetes.protocol import (
@@ -88,6 +89,7 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
         qos=qos_of(observed.labels),
         priority=priority_of(observed.labels, observed.priority),
         requests=_amounts(observed.requests),
+        mid_requests=mid_request_of(observed.requests),
         zones=_zones(observed.annotations),
         batch_millicores=observed.requests.get(BATCH_CPU, 0),
         best_effort=observed.best_effort,

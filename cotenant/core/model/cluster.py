@@ -114,6 +114,9 @@ class Pod:
     requests: Mapping[Resource, int] = field(default_factory=dict)
     """Effective request of the whole pod (all containers, overhead)."""
 
+    mid_requests: Mapping[Resource, int] = field(default_factory=dict)
+    """The same of mid resources: a mid pod's cpu and memory are asked for by those names."""
+
     zones: tuple[int, ...] = ()
     """NUMA zones that the scheduler gave it, by number; empty = any."""
 

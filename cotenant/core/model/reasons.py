@@ -45,6 +45,9 @@ class Reason(StrEnum):
     # reclaimable capacity
     METRIC_MISSING = "metric-missing"
     METRIC_EXPIRED = "metric-expired"
+    METRIC_AHEAD = "metric-ahead"
+    METRIC_INCOMPLETE = "metric-incomplete"
+    METRIC_IMPLAUSIBLE = "metric-implausible"
     COLOCATION_OFF = "colocation-off"
     # forecasts
     NO_PEAK = "no-peak"
@@ -171,6 +174,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.QUOTA: "Held at what the namespace's ResourceQuota has left.",
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
     Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",
+    Reason.METRIC_AHEAD: "The node's report carries a time in the future, so nobody knows how old it is; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed. Set the clock of the node, or of whoever reports it.",
+    Reason.METRIC_INCOMPLETE: "The node's report does not say what the node uses, which does not mean nothing; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed.",
+    Reason.METRIC_IMPLAUSIBLE: "The node's report says that more is used than the node has, a fault of its source; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed.",
     Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
     Reason.NO_PEAK: "No pronounced peak in the next 24 hours: usage is even, or too few of the last days had a peak.",
     Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",

@@ -97,8 +97,11 @@ class ColocationController:
         topologies = self._mirrors["topologies"]
         if topologies.error is not None or not topologies.wait_synced(0):
             return
+        kept = self._state.kept(computed)
         node_topologies = [
-            topology for _, topology in sorted(topologies.snapshot().items()) if topology.node in self._state
+            topology
+            for _, topology in sorted(topologies.snapshot().items())
+            if topology.node in self._state and topology.node not in kept
         ]
         if not node_topologies:
             return

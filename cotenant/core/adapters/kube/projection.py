@@ -26,6 +26,7 @@ from cotenant.core.adapters.kube.objects import (
 )
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.mid_request import MID_NAMES, mid_request_of
 from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL, deployment_of
 from cotenant.core.model.kubernetes.pod_qos import PodQos
@@ -76,6 +77,7 @@ def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
         qos=qos_of(labels),
         priority=priority_of(labels, spec.priority),
         requests=effective_request(pod),
+        mid_requests=mid_request_of(_mid_total(pod)),
         zones=zones_of(meta.annotations or {}),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
     )
@@ -121,6 +123,20 @@ def effective_request(pod: PodObject) -> Amounts:
         ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
     )
     return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
+
+
+def _mid_total(pod: PodObject) -> dict[str, int]:
+    """Mid resources by name that the scheduler counts for the pod: whole millicores and bytes."""
+    what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
+    return container_total(
+        (_mid_amounts(c.resources.requests, what) for c in spec.containers),
+        ((_mid_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
+    )
+
+
+def _mid_amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
+    texts = quantities or {}
+    return {name: parse_bytes(texts[name], f"{what}, {name}") for name in MID_NAMES if name in texts}
 
 
 def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:

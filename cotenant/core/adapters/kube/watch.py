@@ -32,7 +32,7 @@ WATCH_SECONDS: Final = (300, 600)
 RELIST_AFTER: Final = 5
 """Watches in a row that told nothing: our version may be of a future that an older etcd snapshot does not know."""
 SILENT_WATCHES: Final = 3
-"""Watches in a row that were accepted and then told nothing: a proxy may swallow what the server says, so a list asks."""
+"""Watches in a row that were accepted and told nothing: a proxy may swallow what the server says, so a list asks."""
 RENEWAL_SHARE: Final = 0.75
 """Of the time after which a reader calls the mirror stale: a quiet watch is taken up anew before that."""
 SHORT_SECONDS: Final = 1.0
@@ -161,8 +161,8 @@ class Mirror(Generic[ValueT]):
     def age_seconds(self) -> float:
         """Time since the server last said anything: an event, a bookmark, a whole list, or that it takes up our watch.
 
-        A quiet kind has no events, and its bookmarks come when the server likes. A watch that is accepted at our version
-        says that the server still follows from there.
+        A quiet kind has no events, and its bookmarks come when the server likes. A watch that is accepted at our
+        version says that the server still follows from there.
         """
         return time.monotonic() - self._fresh_at
 

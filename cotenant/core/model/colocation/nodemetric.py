@@ -11,12 +11,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from cotenant.core.model.errors import ClusterInvalid, QuantityError
 from cotenant.core.model.kubernetes.qos import BANDS, PriorityClass
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.resource import Amounts, Resource
+
+AHEAD_SECONDS: Final = 120.0
+"""A report from further ahead than this is not of a clock that differs a little: nobody knows how old it is."""
+BEYOND: Final = 1.2
+"""A share of what the node has, beyond which no use is believed; rates of CPU and late samples pass the whole a bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,35 @@ class NodeMetric:
     reporter: str = ""
     owner_uids: tuple[str, ...] = ()
     collect: Mapping[str, Any] = field(default_factory=dict)
+
+    def node_used(self, resource: Resource) -> int | None:
+        """What the whole node uses; None where the report does not say so, which 0 bytes of memory do not either."""
+        return _measured(resource, self.node_usage)
+
+    def system_used(self, resource: Resource) -> int | None:
+        """What runs outside of pods and host applications; None where neither this nor the whole node is reported.
+
+        Where the report has the whole alone, it is what the whole goes beyond its parts. No memory at all is believed
+        beside a whole that says so.
+        """
+        used, whole = self.system_usage.get(resource), self.node_used(resource)
+        if whole is None:
+            return _measured(resource, self.system_usage)
+        if used is not None:
+            return used
+        parts = [one.usage for one in self.pods] + [one.usage for one in self.host_applications]
+        return max(whole - sum(usage.get(resource, 0) for usage in parts), 0)
+
+    def beyond(self, resource: Resource, capacity: int) -> str:
+        """What of the report says that more is used than the node has, as words; empty when all can be believed.
+
+        capacity: the node's, in the resource's unit; 0: not known, so nothing is compared.
+        """
+        said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
+        said |= {f"pod {one.namespace}/{one.name}": one.usage for one in self.pods}
+        said |= {f"host application {one.name}": one.usage for one in self.host_applications}
+        most = BEYOND * capacity
+        return next((what for what, usage in said.items() if capacity and usage.get(resource, 0) > most), "")
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> NodeMetric:
@@ -132,6 +166,11 @@ class _ReportReader:
         if moment is None:
             return None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _measured(resource: Resource, usage: Amounts) -> int | None:
+    """An amount that was measured: nothing that runs has 0 bytes of memory."""
+    return (usage.get(resource) or None) if resource is Resource.MEMORY else usage.get(resource)
 
 
 def _reporter(metadata: Mapping[str, Any]) -> str:
