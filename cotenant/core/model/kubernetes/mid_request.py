@@ -1,4 +1,4 @@
-"""What a pod requests of mid resources: `kubernetes.io/mid-cpu` and `mid-memory` in the place of cpu and memory. Pure."""
+"""What a pod requests of mid resources: `kubernetes.io/mid-cpu` and `mid-memory` in place of cpu and memory. Pure."""
 
 from __future__ import annotations
 
