@@ -22,7 +22,7 @@ from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from profiler.node_metric.status import Observed
 from profiler.node_metric.windows import Floats, Track
-from profiler.prometheus import decode, questions_in_turn, survey
+from profiler.prometheus import decode, metric_names, questions_in_turn, survey
 from profiler.prometheus.client import Client
 from profiler.prometheus.plan import RangeQuery
 from profiler.prometheus.promql import named, of_labels, selector
@@ -97,7 +97,8 @@ class NodeMetricSource:
     def _surveyed(self, now_seconds: int) -> Scene:
         """What the server holds, asked again when the last answer is old."""
         if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
-            names = self._client.names(now_seconds - HOUR_SECONDS, now_seconds)
+            window = (now_seconds - HOUR_SECONDS, now_seconds)
+            names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))
             text = survey.question(self._settings.labels, names)
             series = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
             findings = survey.findings(series, names, self._settings.scrape_interval_seconds)

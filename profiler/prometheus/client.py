@@ -1,13 +1,12 @@
 """EDGE: the connection to Prometheus: prometheus-api-client on a session of our own.
 
 The package decodes every answer into Python objects, has no time-out, does not retry POST and follows redirects. So it
-is given a session of ours: answers are read with a cap, judged (`_judged`), and handed back as undecoded JSON.
+is given a session of ours: answers are read with a cap, judged (`answers.judged`), and handed back as undecoded JSON.
 The only file that imports prometheus_api_client.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import msgspec
 import requests
@@ -29,44 +28,21 @@ from cotenant.core.model.errors import (
     SourceForbidden,
     SourceLimit,
     SourceProtocol,
+    SourceTooLong,
     SourceUnreachable,
 )
 from cotenant.core.settings.catalogue import masked
 from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.prometheus import decode, retry
+from profiler.prometheus import answers, decode, retry
+from profiler.prometheus.promql import Wording
 
 TELLING_BYTES: Final = 1 << 20
 """An answer of this size takes longer on its way than all that varies around it."""
 _COMPRESSING_BYTES_PER_SECOND: Final = 30e6
 """What a server compresses with gzip on one core (`bench.scan`). That is two thirds of an answer's cost to its
 processor, and worth a tenth of the bytes on a slow network alone."""
-_TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
-_STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
-"""What Thanos says when one of its stores is away."""
 _WHOLE: Final = {"partial_response": "false", "deny_partial_response": "1"}
 """Asks Thanos and a cluster of VictoriaMetrics for an error where they would answer with a part; others ignore it."""
-_SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
-"""A Service reached through a Kubernetes API server."""
-_SMALLER: Final = (
-    "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
-)
-"""What helps when even the smallest question is too large."""
-_LOGIN: Final = (
-    "Give credentials that it accepts: --bearer-token-file FILE, --header 'NAME: VALUE', or https://USER:PASSWORD@HOST."
-)
-_PLAIN_HTTP: Final = re.compile(r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|HTTP_REQUEST")
-"""What OpenSSL's versions say of an answer that is not TLS."""
-_TIME: Final = "Check that the server is not overloaded, or raise profiler.prometheus.timeout_seconds."
-
-
-class _ApiResponse(msgspec.Struct, frozen=True):
-    """What every API answer looks like."""
-
-    status: str
-    data: msgspec.Raw = msgspec.Raw(b"null")
-    error_type: str = msgspec.field(name="errorType", default="")
-    error: str = ""
-    warnings: list[str] = []
 
 
 @dataclass(slots=True)
@@ -87,14 +63,8 @@ class QueryCosts:
             self.received_bytes += size
 
 
-class _TooSlow(SourceLimit):
-    """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
-
-
-class Overloaded(SourceUnreachable):
-    """The server, or a proxy before it, answered that it cannot answer now, and maybe when it can."""
-
-    retry_after_seconds: float = 0.0
+_SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooSlow)
+"""Limits that speak of a question's size and of nothing else."""
 
 
 class Client:
@@ -112,6 +82,8 @@ class Client:
         make_ready()
         self._settings = settings
         self.account = QueryCosts()
+        self._takes_patterns: bool | None = None
+        """Whether the server finds metrics by a regular expression of their names; None before it was asked."""
         self.url, user = _address(settings.url)
         session = _BoundedSession(settings, _credentials(settings, user), self.account)
         timeout = (settings.connect_timeout_seconds, settings.timeout_seconds)
@@ -123,8 +95,31 @@ class Client:
         timer = timer or retry.MachineTimer()
         self._policy = retry.RetryPolicy(settings.retries, settings.backoff_seconds, outage_seconds, timer)
 
-    def range(self, query: str, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
-        """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass."""
+    def range(self, query: str | Wording, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
+        """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass.
+
+        A question of two wordings is asked in the exact one where the server refuses the usual one.
+        """
+        if isinstance(query, str) or query.usual == query.exact or self._takes_patterns:
+            text = query if isinstance(query, str) else query.usual
+            return self._range(text, start_seconds, end_seconds, step_seconds)
+        if self._takes_patterns is False:
+            return self._range(query.exact, start_seconds, end_seconds, step_seconds)
+        try:
+            answer = self._range(query.usual, start_seconds, end_seconds, step_seconds)
+        except (SourceProtocol, SourceLimit) as error:
+            if isinstance(error, _SIZE_ALONE):
+                raise
+            try:
+                answer = self._range(query.exact, start_seconds, end_seconds, step_seconds)
+            except SourceError:
+                raise error from None
+            self._takes_patterns = False
+            return answer
+        self._takes_patterns = True
+        return answer
+
+    def _range(self, query: str, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
         limit = {"timeout": f"{self._settings.timeout_seconds:g}s"}
         return self._ask_with_retries(lambda: self._api.custom_query_range(query, start, end, str(step_seconds), limit))
@@ -159,7 +154,7 @@ class Client:
                 )
             try:
                 answer = self._shaped(ask)
-            except (_TooSlow, SourceUnreachable) as error:
+            except (answers.TooSlow, SourceUnreachable) as error:
                 pause = self._policy.pause_seconds(attempts, _failure(error))
                 if pause is None:
                     raise
@@ -183,14 +178,14 @@ class Client:
 
 def _failure(error: SourceError) -> retry.FailedTry:
     """What a failed try means for the next one."""
-    if isinstance(error, Overloaded):
+    if isinstance(error, answers.Overloaded):
         return retry.FailedTry(silent=False, retry_after_seconds=error.retry_after_seconds)
-    return retry.FailedTry(silent=True, slow=isinstance(error, _TooSlow))
+    return retry.FailedTry(silent=True, slow=isinstance(error, answers.TooSlow))
 
 
 def _method(url: str) -> str:
     """POST, whose length nobody limits; GET through an API server, where POST would need the right `create`."""
-    return "GET" if _SERVICE_PROXY.search(urlsplit(url).path) else "POST"
+    return "GET" if answers.SERVICE_PROXY.search(urlsplit(url).path) else "POST"
 
 
 class _Answer:
@@ -217,6 +212,8 @@ class _BoundedSession(requests.Session):
         self._limit = settings.max_answer_bytes
         self._account = account
         self._is_network_known = False
+        self._takes_post: bool | None = None
+        self._parameters = parse_qs(urlsplit(settings.url).query, keep_blank_values=True)
         self.headers["Accept-Encoding"] = "identity"
         # Set always: without it requests would send whatever ~/.netrc holds for the host.
         self.auth = auth
@@ -224,32 +221,62 @@ class _BoundedSession(requests.Session):
         self.cert = (settings.client_cert_file, settings.client_key_file) if settings.client_cert_file else None
 
     def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
-        """Send; POST parameters travel in the body, where length does not matter."""
-        options |= {"stream": True, "allow_redirects": False, "auth": None}
-        options["params"] = {**(options.get("params") or {}), **_WHOLE}
+        """Send; by GET from then on where POST is refused and GET is not, as by proxies that grant `get` alone."""
+        if method != "POST" or self._takes_post is False:
+            return self._sent("GET", url, options)
+        try:
+            answer = self._sent("POST", url, options)
+        except (SourceForbidden, answers.Refused) as error:
+            if self._takes_post:
+                raise
+            try:
+                answer = self._sent("GET", url, options)
+            except (SourceForbidden, SourceProtocol):
+                raise error from None
+            except SourceLimit:
+                self._takes_post = False
+                raise
+            self._takes_post = False
+            return answer
+        self._takes_post = True
+        return answer
+
+    def _sent(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
+        """The whole answer to one request; POST parameters travel in the body, where length does not matter.
+
+        The address' own parameters stay in the address: proxies decide by them who may ask.
+        """
+        options = {**asked, "stream": True, "allow_redirects": False, "auth": None}
+        parameters = {**(asked.get("params") or {}), **_WHOLE}
         if method == "POST":
-            options["data"] = options.pop("params")
+            options |= {"params": self._parameters, "data": parameters}
+        else:
+            options["params"] = self._parameters | parameters
         started, body = time.monotonic(), bytearray()
         try:
             with super().request(method, url, **options) as response:
                 body = self._read(response, started + 2 * options["timeout"][1])
-                envelope = _judged(response, body)
+                envelope = answers.judged(response, body)
         except requests.RequestException as error:
-            raise _unreachable(url, error) from error
+            raise answers.unreachable(url, error) from error
         finally:
             self._account.add(time.monotonic() - started, len(body))
-        self._account.warnings.update(envelope.warnings)
-        return _Answer(envelope.data)
+        self._account.warnings.update(envelope.warnings or ())
+        return _Answer(answers.whole(answers.bare_address(url), envelope).data)
 
     def _read(self, response: requests.Response, deadline: float) -> bytearray:
         """The whole body, if it is not too large and does not only drip."""
-        body, begun = bytearray(), time.monotonic()
+        body, begun, url = bytearray(), time.monotonic(), response.url
         for piece in response.iter_content(1 << 18):
             body += piece
             if len(body) > self._limit:
-                raise SourceLimit(f"an answer of {response.url} is larger than {self._limit} bytes", fix=_SMALLER)
+                raise SourceLimit(
+                    f"an answer of {answers.bare_address(url)} is larger than {self._limit} bytes", fix=answers.SMALLER
+                )
             if time.monotonic() > deadline:
-                raise _TooSlow(f"an answer of {response.url} was not complete in time", fix=_TIME)
+                raise answers.TooSlow(
+                    f"an answer of {answers.bare_address(url)} was not complete in time", fix=answers.TIME
+                )
         self._note_speed(len(body), time.monotonic() - begun)
         return body
 
@@ -267,87 +294,8 @@ def worth_compressing(size_bytes: int, seconds: float) -> bool:
     return size_bytes < _COMPRESSING_BYTES_PER_SECOND * seconds
 
 
-def _judged(response: requests.Response, body: bytearray) -> _ApiResponse:
-    """The envelope of a good answer; raises the error that a bad one means."""
-    code, url = response.status_code, urlsplit(response.url)._replace(query="").geturl()
-    if code in (401, 403):
-        grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/prometheus.yaml does.'
-        raise SourceForbidden(
-            f"{url} answered {code} {response.reason}",
-            fix=grant if code == 403 and _SERVICE_PROXY.search(url) else _LOGIN,
-        )
-    if 300 <= code < 400:
-        raise SourceProtocol(
-            f"{url} redirects to {response.headers.get('location', 'nowhere')!r}, which is not followed",
-            fix="Give the address itself; a redirect to a login page means that credentials are missing.",
-        )
-    try:
-        envelope = msgspec.json.decode(body, type=_ApiResponse)
-    except decode.UNREADABLE:
-        envelope = _ApiResponse("", error=_excerpt(body))
-    if code == 200 and envelope.status == "success":
-        return envelope
-    error = _refusal(url, code, envelope)
-    if isinstance(error, Overloaded):
-        error.retry_after_seconds = retry.retry_after_seconds(response.headers.get("retry-after"), time.time())
-    raise error
-
-
-def _refusal(url: str, code: int, envelope: _ApiResponse) -> SourceError:
-    """What an answer without data means: too large, overloaded, or not the protocol."""
-    message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
-    from_prometheus = envelope.status == "error"
-    if from_prometheus and _STORE_AWAY.search(envelope.error):
-        return Overloaded(
-            message,
-            fix="Bring back the store that Thanos cannot reach: without it answers would be a part of the usage.",
-        )
-    if code in (413, 414, 431) or (
-        from_prometheus and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))
-    ):
-        return SourceLimit(message, fix=_SMALLER)
-    if code == 429:
-        return Overloaded(
-            message, fix="The server limits its callers: scan later, and leave profiler.prometheus.in_flight at 1."
-        )
-    if code == 408 or code >= 500:
-        return Overloaded(
-            message, fix="Read the server's log; scan again when it is well: only what is missing is asked."
-        )
-    return SourceProtocol(
-        message, fix="" if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
-    )
-
-
-def _unreachable(url: str, error: requests.RequestException) -> SourceError:
-    """No complete answer: a slow query may pass when smaller, the rest is a broken connection."""
-    host = urlsplit(url).netloc
-    if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
-        return _TooSlow(f"{host} did not answer in time", fix=_TIME)
-    if isinstance(error, requests.exceptions.SSLError):
-        if _PLAIN_HTTP.search(str(error)):
-            return SourceUnreachable(f"{host} answers, but not by TLS", fix="Begin its address with http://.")
-        fix = "Give its authority by profiler.prometheus.ca_file, or the name that the certificate bears."
-        return SourceUnreachable(f"the certificate of {host} does not verify: {_cause(error)}", fix=fix)
-    return SourceUnreachable(
-        f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."
-    )
-
-
-def _cause(error: requests.RequestException) -> str:
-    """What the network said, without the layers of libraries around it."""
-    reason = getattr(error.args[0] if error.args else None, "reason", None) or error
-    return str(reason).rpartition("): ")[2]
-
-
-def _excerpt(body: bytearray) -> str:
-    """Beginning of a body that is not JSON, without its markup."""
-    text = re.sub(r"<[^>]*>", " ", body[:2000].decode("utf-8", "replace"))
-    return f"not JSON: {' '.join(text.split())[:200]!r}"
-
-
 def _address(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Address without credentials and trailing slash, and the credentials."""
+    """Address without credentials, parameters and trailing slash, and the credentials."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError(

@@ -16,7 +16,7 @@ from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.runtimes.heap import HeapFact, ManagedHeap, ManagedRuntime
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from profiler.prometheus.plan import NamespaceShard
-from profiler.prometheus.promql import equal, named, of_labels, selector
+from profiler.prometheus.promql import Wording, equal, named, of_labels, selector, union
 
 BY: Final = "namespace, pod, container"
 LONGEST_SPAN_SECONDS: Final = 7 * DAY_SECONDS
@@ -26,15 +26,20 @@ HeapRow = tuple[str, HeapFact, Mapping[str, str], float]
 
 def questions(
     runtime: ManagedRuntime, labels: Mapping[str, str], shard: NamespaceShard, span_seconds: int
-) -> Mapping[HeapFact, str]:
+) -> Mapping[HeapFact, Wording]:
     """PromQL of the runtime's figures in the namespaces, over whole hours up to a week."""
 
     def select(metrics: tuple[str, ...], **own: str) -> str:
         conditions = (equal(label, value) for label, value in own.items())
         return selector((named(*metrics), *conditions, *of_labels(labels), *shard.matchers()))
 
+    def select_each(metrics: tuple[str, ...], **own: str) -> str:
+        each = [select((name,), **own) for name in metrics]
+        return each[0] if len(each) == 1 else f"({union(each)})"
+
     hours = max(1, min(span_seconds, LONGEST_SPAN_SECONDS) // HOUR_SECONDS)
-    return runtime.questions(select, BY, f"{hours}h")
+    usual, exact = (runtime.questions(way, BY, f"{hours}h") for way in (select, select_each))
+    return {fact: Wording(text, exact[fact]) for fact, text in usual.items()}
 
 
 def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:

@@ -7,12 +7,12 @@ A `QueryPart` is one expression with a hole for the namespaces of a shard; its `
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
-from profiler.prometheus.promql import Matcher, equal, named, of_labels, selector
+from profiler.prometheus.promql import NAME_MARK, Matcher, equal, marked, named, names_of, of_labels, selector, union
 
 CPU: Final = "container_cpu_usage_seconds_total"
 THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
@@ -85,6 +85,14 @@ class QueryPart:
     def expression(self, shard: tuple[Matcher, ...] = ()) -> str:
         """The expression for the namespaces of a shard."""
         return f"{self.head}{selector((*self.matchers, *shard))}{self.tail}"
+
+    def exact(self, shard: tuple[Matcher, ...] = ()) -> str:
+        """The expression with each of its metrics by its whole name; where there are several, series are marked."""
+        names = names_of(self.matchers[0])
+        if len(names) == 1:
+            return self.expression(shard)
+        each = [replace(self, matchers=(named(name), *self.matchers[1:])).expression(shard) for name in names]
+        return union(marked(text, NAME_MARK, name) for name, text in zip(names, each, strict=True))
 
     @property
     def metric(self) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import ceil
 from typing import Final
 
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from profiler.prometheus.parts import PartKind, QueryPart
-from profiler.prometheus.promql import Matcher, marked, none_of, one_of, union
+from profiler.prometheus.promql import Matcher, Wording, at_or_after, marked, order, union
 
 MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000
@@ -29,26 +29,40 @@ SMALL_POINTS: Final = 80_000
 
 @dataclass(frozen=True, slots=True)
 class NamespaceShard:
-    """Some namespaces: those of `names`, or, when `rest`, all but `others` (unknown ones are in one shard too)."""
+    """Neighbouring namespaces: all texts from `first` up to before `end` in `promql.order`; "" is no bound.
+
+    Namespaces that nobody has counted lie between two bounds too. `names`: those that are known, in order.
+    """
 
     names: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    rest: bool = True
+    first: str = ""
+    end: str = ""
 
     def matchers(self) -> tuple[Matcher, ...]:
-        """Condition on the namespace label; none for the whole cluster."""
-        if not self.rest:
-            return (one_of("namespace", self.names),)
-        return (none_of("namespace", self.others),) if self.others else ()
+        """Conditions on the namespace label, as long as two names however many are meant; none for the whole cluster.
+
+        Series without the label are among the first.
+        """
+        lower = (Matcher("namespace", "=~", at_or_after(self.first)),) if self.first else ()
+        return (*lower, Matcher("namespace", "!~", at_or_after(self.end))) if self.end else lower
 
     def halves(self) -> tuple[NamespaceShard, NamespaceShard] | None:
         """Two shards that cover this one; None for a single namespace."""
         if len(self.names) < 2:
             return None
         lower, upper = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
-        return NamespaceShard(lower, (), False), NamespaceShard(
-            upper, (*self.others, *lower) if self.rest else (), self.rest
-        )
+        middle = _between(lower[-1], upper[0])
+        return NamespaceShard(lower, self.first, middle), NamespaceShard(upper, middle, self.end)
+
+
+def _between(lower: str, upper: str) -> str:
+    """The shortest beginning of the upper name that comes after the lower one."""
+    return next(upper[:size] for size in range(1, len(upper) + 1) if order(upper[:size]) > order(lower))
+
+
+def everywhere(names: Iterable[str]) -> NamespaceShard:
+    """The whole cluster, with these known namespaces."""
+    return NamespaceShard(tuple(sorted(names, key=order)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +92,36 @@ class RangeQuery:
 
     def text(self) -> str:
         """The expression; with several parts every series is marked with its part's name."""
-        own = [(part.name, part.expression(self.shard.matchers() if part.by_namespace else ())) for part in self.parts]
-        return own[0][1] if len(own) == 1 else union(marked(text, MARK, name) for name, text in own)
+        return self.wording().usual
+
+    def wording(self) -> Wording:
+        """The expression, and the same with each metric by its whole name."""
+        conditions = {part.name: self.shard.matchers() if part.by_namespace else () for part in self.parts}
+        usual = [(part.name, part.expression(conditions[part.name])) for part in self.parts]
+        exact = [(part.name, part.exact(conditions[part.name])) for part in self.parts]
+        return Wording(_marked_union(usual), _marked_union(exact))
 
     def halves(self) -> tuple[RangeQuery, RangeQuery] | None:
         """Two smaller queries that together answer this one: by parts, then time, then namespaces; None for an atom."""
         n, grid = len(self.parts), self.grid
         if n > 1:
-            return replace(self, parts=self.parts[: n // 2]), replace(self, parts=self.parts[n // 2 :])
+            return self.shorter_halves()
         if grid.size > 1:
             first = TimeGrid(grid.start_seconds, grid.step_seconds, grid.size // 2)
             return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
         shards = self.shard.halves() if self.parts[0].by_namespace else None
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
+
+    def shorter_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
+        """Two queries with shorter expressions, by parts: less time or fewer namespaces take as many characters."""
+        n = len(self.parts)
+        if n < 2:
+            return None
+        return replace(self, parts=self.parts[: n // 2]), replace(self, parts=self.parts[n // 2 :])
+
+
+def _marked_union(texts: Sequence[tuple[str, str]]) -> str:
+    return texts[0][1] if len(texts) == 1 else union(marked(text, MARK, name) for name, text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +197,7 @@ def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, people: Population, max_p
     """Chunks of whole days, and shards where a day of the whole cluster is too much."""
     series = sum(people.series(part) for part in parts)
     affordable = max_points // max(1.0, series)
-    all_namespaces = NamespaceShard(tuple(sorted(people.containers)))
+    all_namespaces = everywhere(people.containers)
     if affordable >= min(grid.slots_per_day, grid.size) or not parts[0].by_namespace:
         slots = int(min(max(1, affordable), MAX_STEPS))
         yield from (RangeQuery(parts, chunk, all_namespaces) for chunk in _chunks(grid, slots))
@@ -193,19 +224,17 @@ def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
 def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[NamespaceShard, int]]:
     """Groups of namespaces of at most `budget` series, single ones above it, with their number of series.
 
-    The last group also covers namespaces that nobody has counted.
+    Together they cover every namespace, also those that nobody has counted.
     """
     groups: list[tuple[list[str], int]] = [([], 0)]
-    for name, count in sorted(counts.items()):
+    for name, count in sorted(counts.items(), key=lambda item: order(item[0])):
         if groups[-1][0] and groups[-1][1] + count > budget:
             groups.append(([], 0))
         names, total = groups[-1]
         groups[-1] = ([*names, name], total + count)
-    name_groups = [tuple(names) for names, _ in groups]
-    for i, (names, count) in enumerate(groups):
-        last = i == len(groups) - 1
-        others = tuple(n for group in name_groups[:-1] for n in group) if last else ()
-        yield NamespaceShard(tuple(names), others, last), count
+    bounds = ["", *(_between(lower[0][-1], upper[0][0]) for lower, upper in pairwise(groups)), ""]
+    for (names, count), (first, end) in zip(groups, pairwise(bounds), strict=True):
+        yield NamespaceShard(tuple(names), first, end), count
 
 
 def settled(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:

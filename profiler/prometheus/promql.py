@@ -12,9 +12,27 @@ from typing import Final
 
 from cotenant.core.model.errors import UsageError
 
+_METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _REGEX_MARKS: Final = frozenset(r"\.+*?()|[]{}^$")
+_CODE_POINTS: Final = 0x110000
 _OPERATORS: Final = ("=", "!=", "=~", "!~")
+
+
+NAME_MARK: Final = "cotenant_name"
+"""Label that keeps series of several metrics apart where they are asked for one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One question in two wordings that mean the same.
+
+    usual: metrics by a regular expression of their names. exact: each metric by its whole name, for servers that find
+    series by it alone.
+    """
+
+    usual: str
+    exact: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +86,50 @@ def none_of(label: str, values: Iterable[str]) -> Matcher:
     return Matcher(label, "!~", "|".join(map(literal, values)))
 
 
+def at_or_after(bound: str) -> str:
+    """A regular expression (RE2) of all texts that come at or after this one in the order of `order`.
+
+    Its length grows with the bound's alone, so that a group of a thousand names is asked for as briefly as one of two.
+    """
+    above = "".join(f"({_greater(char)}{literal(char)}" for char in bound)
+    return f"{above}{')' * len(bound)}(?s:.*)"
+
+
+def order(text: str) -> tuple[int, ...]:
+    """Sorting key of texts for `at_or_after`: by code points, control characters behind all others."""
+    return tuple(ord(char) + (_CODE_POINTS if char < " " else 0) for char in text)
+
+
+def _greater(char: str) -> str:
+    """An alternative for the characters that come after this one."""
+    if char >= " ":
+        return f"[^ -{_in_class(char)}]|"
+    return f"[{_in_class(chr(ord(char) + 1))}-\\x1f]|" if char < "\x1f" else ""
+
+
+def _in_class(char: str) -> str:
+    if char < " ":
+        return f"\\x{ord(char):02x}"
+    return f"\\{char}" if char in r"\]^-[" else char
+
+
 def named(*metrics: str) -> Matcher:
     """The series is of one of these metrics; one name is the cheaper equality."""
     return equal("__name__", metrics[0]) if len(metrics) == 1 else one_of("__name__", metrics)
 
 
+def names_of(matcher: Matcher) -> tuple[str, ...]:
+    """The metrics that a matcher of `named` chooses."""
+    return tuple(matcher.value.split("|"))
+
+
 def selector(matchers: Iterable[Matcher]) -> str:
-    """A series selector; the metric's name is a matcher like any other."""
-    return "{" + ",".join(map(str, matchers)) + "}"
+    """A series selector; the metric's name is a matcher like any other, and leads where it is one whole name."""
+    conditions = tuple(matchers)
+    first = conditions[0] if conditions else None
+    if first and first.label == "__name__" and first.operator == "=" and _METRIC.fullmatch(first.value):
+        return f"{first.value}{{{','.join(map(str, conditions[1:]))}}}"
+    return "{" + ",".join(map(str, conditions)) + "}"
 
 
 def of_labels(labels: Mapping[str, str]) -> tuple[Matcher, ...]:

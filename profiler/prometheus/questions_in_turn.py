@@ -16,8 +16,9 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol
-from profiler.prometheus.client import Client, Overloaded
+from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol, SourceTooLong
+from profiler.prometheus.answers import Overloaded
+from profiler.prometheus.client import Client
 from profiler.prometheus.plan import RangeQuery
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def ask_all(
 
     def ask(query: RangeQuery) -> msgspec.Raw:
         with asking:
-            return client.range(query.text(), query.first_seconds, query.last_seconds, query.grid.step_seconds)
+            return client.range(query.wording(), query.first_seconds, query.last_seconds, query.grid.step_seconds)
 
     def read_alone(result: msgspec.Raw, query: RangeQuery) -> T:
         with reading:
@@ -73,7 +74,7 @@ def _answered(
     try:
         return Answered((read(ask(query), query),))
     except SourceError as error:
-        halves = query.halves() if _may_split(query, error) else None
+        halves = _halves(query, error) if _may_split(query, error) else None
         if halves is None:
             return _failed(query, error)
         _log.info("query_split", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
@@ -83,6 +84,10 @@ def _answered(
         first_half.failed + second_half.failed,
         1 + first_half.splits + second_half.splits,
     )
+
+
+def _halves(query: RangeQuery, error: SourceError) -> tuple[RangeQuery, RangeQuery] | None:
+    return query.shorter_halves() if isinstance(error, SourceTooLong) else query.halves()
 
 
 def _may_split(query: RangeQuery, error: SourceError) -> bool:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numpy import float64
 
 from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.errors import SourceError, SourceLimit
+from cotenant.core.model.errors import SourceError, SourceLimit, SourceTooLong
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.runtimes.heap import ManagedRuntime, runtimes
 from cotenant.core.model.usage.quality import Defect
@@ -25,11 +25,12 @@ from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.history import SignalSpan, SourceReport, UsageBlock
-from profiler.prometheus import client, decode, heaps, inventory, quantiles, questions_in_turn, survey
+from profiler.prometheus import client, decode, heaps, inventory, metric_names, quantiles, questions_in_turn, survey
+from profiler.prometheus.answers import CutAnswer
 from profiler.prometheus.heaps import HeapRow
 from profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
-from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, plan, settled
-from profiler.prometheus.promql import named, of_labels, selector
+from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, everywhere, plan, settled
+from profiler.prometheus.promql import NAME_MARK, Wording, marked, named, of_labels, selector, union
 from profiler.prometheus.quantiles import Question
 from profiler.prometheus.retry import Timer
 from profiler.prometheus.survey import Survey
@@ -69,6 +70,7 @@ class PrometheusSource:
         self._errors: dict[str, SourceError] = {}
         self._twins: set[decode.Ref] = set()
         self._lateness: tuple[str, ...] = ()
+        self._cut_owners: list[str] = []
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
 
     def describe(self) -> str:
@@ -83,7 +85,7 @@ class PrometheusSource:
     def survey(self, window: tuple[int, int]) -> Survey:
         """What the server holds, asked once."""
         if self._survey is None:
-            names = self._client.names(*window, selector(of_labels(self._settings.labels)))
+            names = metric_names.present(self._client, self._settings.labels, window)
             surveyed = self._look(names, window)
             if CPU in names and (surveyed.newest_seconds is None or surveyed.late(window[1])):
                 newest = self._newest(survey.containers(self._settings.labels), window)
@@ -122,6 +124,8 @@ class PrometheusSource:
         step = survey.MOMENTS_AT_ONCE
         try:
             return survey.joined([self._described(text, moments[i : i + step]) for i in range(0, len(moments), step)])
+        except SourceTooLong:
+            raise
         except SourceLimit:
             self._defects[Defect.QUERY_SPLIT] += 1
             return self._described(text, moments[-1:])
@@ -129,14 +133,14 @@ class PrometheusSource:
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
         surveyed = self.survey(window)
-        everywhere = NamespaceShard(tuple(sorted(surveyed.population.containers)))
-        owners = self._owners(inventory.OWNERS, window, everywhere)
-        moment, state = self._newest_state(now_seconds, window, everywhere)
+        whole = everywhere(surveyed.population.containers)
+        owners = self._owners(inventory.OWNERS, window, whole)
+        moment, state = self._newest_state(now_seconds, window, whole)
         built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
-        return heaps.with_heaps(described, self._heaps(moment, window, everywhere))
+        return heaps.with_heaps(described, self._heaps(moment, window, whole))
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
@@ -173,7 +177,9 @@ class PrometheusSource:
         account = self._client.account
         surveyed = self._survey
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
-        notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *sorted(account.warnings))
+        cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._cut_owners[:1])
+        own = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut)
+        notes = (*own, *sorted(account.warnings))
         scrape = float(surveyed.rates.scrape_seconds) if surveyed else 0.0
         errors = tuple(self._errors.values())
         return SourceReport(scrape, account.queries, self._samples, account.waited_seconds, defects, notes, errors)
@@ -189,26 +195,27 @@ class PrometheusSource:
         available = [part for part in parts if not part.metric or part.metric in surveyed.names]
         return {signal: part for part in available for signal in part.signals}
 
-    def _described(self, text: str, moments: range) -> _Described:
+    def _described(self, text: str | Wording, moments: range) -> _Described:
         return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
 
     def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard) -> list[dict[str, str]]:
-        """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large."""
-        start, end = window
-        text = selector((named(*metrics), *of_labels(self._settings.labels), *shard.matchers()))
+        """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large.
+
+        Where even an hour of one namespace is too large for a server that answers with a part, the part is taken.
+        """
+        own = (*of_labels(self._settings.labels), *shard.matchers())
         try:
-            return decode.label_sets(self._client.series([text], start, end))
-        except SourceLimit:
-            shards, half = shard.halves(), len(metrics) // 2
-            if not half and shards is None and end - start <= HOUR_SECONDS:
+            return decode.label_sets(self._client.series([selector((named(m), *own)) for m in metrics], *window))
+        except SourceLimit as error:
+            least_seconds = DAY_SECONDS if self._cut_owners else HOUR_SECONDS
+            pieces = _pieces(metrics, window, shard, 0 if isinstance(error, SourceTooLong) else least_seconds)
+            if not pieces and isinstance(error, CutAnswer):
+                self._cut_owners.append(error.message)
+                return decode.label_sets(error.data)
+            if not pieces:
                 raise
-            self._defects[Defect.QUERY_SPLIT] += 1
-        if half:
-            return self._owners(metrics[:half], window, shard) + self._owners(metrics[half:], window, shard)
-        if shards is not None:
-            return [row for part in shards for row in self._owners(metrics, window, part)]
-        middle = (start + end) // 2
-        return self._owners(metrics, (start, middle), shard) + self._owners(metrics, (middle, end), shard)
+        self._defects[Defect.QUERY_SPLIT] += 1
+        return [row for piece in pieces for row in self._owners(*piece)]
 
     def _newest_state(
         self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
@@ -235,16 +242,18 @@ class PrometheusSource:
         self, metrics: Sequence[str], now_seconds: int, shard: NamespaceShard
     ) -> list[tuple[dict[str, str], float]]:
         """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
-        text = selector((named(*metrics), *of_labels(self._settings.labels), *shard.matchers()))
+        own = (*of_labels(self._settings.labels), *shard.matchers())
+        each = union(marked(selector((named(m), *own)), NAME_MARK, m) for m in metrics)
+        text = Wording(selector((named(*metrics), *own)), each)
         try:
             answer = self._described(text, range(now_seconds, now_seconds + 1))
-        except SourceLimit:
-            shards = shard.halves()
+        except SourceLimit as error:
+            shards = None if isinstance(error, SourceTooLong) else shard.halves()
             if len(metrics) == 1 and shards is None:
                 raise
             self._defects[Defect.QUERY_SPLIT] += 1
         else:
-            return [(labels, float(values[-1])) for labels, values in answer]
+            return [({n: v for n, v in row.items() if n != NAME_MARK}, float(values[-1])) for row, values in answer]
         half = len(metrics) // 2
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
@@ -269,8 +278,8 @@ class PrometheusSource:
         texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
         try:
             answers = {f: self._described(text, range(now_seconds, now_seconds + 1)) for f, text in texts.items()}
-        except SourceLimit:
-            shards = shard.halves()
+        except SourceLimit as error:
+            shards = None if isinstance(error, SourceTooLong) else shard.halves()
             if shards is None:
                 raise
             self._defects[Defect.QUERY_SPLIT] += 1
@@ -295,6 +304,25 @@ class PrometheusSource:
 
     def _rates(self) -> Rates:
         return self._survey.rates if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
+
+
+def _pieces(
+    metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard, least_seconds: int
+) -> list[tuple[Sequence[str], tuple[int, int], NamespaceShard]]:
+    """Two smaller questions: by metric, namespaces, then time down to `least_seconds`; none for an atom.
+
+    least_seconds: 0 where the text is too long: then fewer metrics alone help.
+    """
+    (start, end), half = window, len(metrics) // 2
+    if half:
+        return [(metrics[:half], window, shard), (metrics[half:], window, shard)]
+    shards = shard.halves() if least_seconds else None
+    if shards is not None:
+        return [(metrics, window, part) for part in shards]
+    if not least_seconds or end - start <= least_seconds:
+        return []
+    middle = (start + end) // 2
+    return [(metrics, (start, middle), shard), (metrics, (middle, end), shard)]
 
 
 def _holes(query: RangeQuery) -> Iterator[SignalSpan]:

@@ -156,7 +156,7 @@ def test_only_metrics_that_the_server_has_are_asked_for(names: set[str]) -> None
         assert part.metric in names
         assert {name for name in NAMES if name in text} <= names
         # each selector is of the one cluster
-        assert text.count('cluster="prod"') == text.count("__name__")
+        assert text.count('cluster="prod"') == text.count("{")
 
 
 USED_BY = st.sampled_from([TRAIN, MIG])

@@ -78,7 +78,7 @@ def test_a_query_that_takes_too_long_is_split(
 def test_a_part_that_keeps_failing_is_a_counted_gap_and_the_next_pull_fills_it(
     served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str
 ) -> None:
-    proxy.fault = lambda _, query: fault if 'working_set_bytes",container' in query else None
+    proxy.fault = lambda _, query: fault if "working_set_bytes{container" in query else None
     store = store_in(tmp_path)
     record = pulled(store, served.end, many(proxy.url))
     assert record.defects[Defect.QUERY_FAILED] >= 1

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from profiler.prometheus.parts import PartKind, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import NamespaceShard, PartRequest, Population, RangeQuery, plan, settled, shards
+from profiler.prometheus.plan import (
+    NamespaceShard,
+    PartRequest,
+    Population,
+    RangeQuery,
+    everywhere,
+    plan,
+    settled,
+    shards,
+)
 
 NAMES = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(1, 3_000), max_size=12)
 MIDNIGHT = 1_795_046_400
@@ -117,18 +126,19 @@ def test_a_day_that_does_not_fit_is_cut_into_like_parts() -> None:
 
 @settings(deadline=None)
 @given(NAMES.filter(bool), st.integers(1, 10_000))
-def test_shards_cover_every_namespace_once_and_the_last_one_the_unknown(people: dict[str, int], budget: int) -> None:
+def test_shards_cover_every_namespace_once_known_or_not(people: dict[str, int], budget: int) -> None:
     made = [shard for shard, _ in shards(people, budget)]
-    for namespace in people:
+    for namespace in [*people, "", "a", "b-unknown", "zz-unknown", "Zulu", "\u00e4"]:
         assert sum(chooses(s, namespace) for s in made) == 1
-    assert [chooses(s, "zz-unknown") for s in made] == [False] * (len(made) - 1) + [True]
+    for shard in made:
+        assert all(chooses(shard, name) for name in shard.names)
 
 
 @settings(max_examples=25, deadline=None)
 @given(NAMES.filter(bool), st.integers(1, 12))
 def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, int], slots: int) -> None:
     parts = usage_parts(Rates(60), {}, rule=False)
-    whole = RangeQuery(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), NamespaceShard(tuple(sorted(people))))
+    whole = RangeQuery(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), everywhere(people))
     pieces, atoms = [whole], []
     while pieces:
         query = pieces.pop()
@@ -144,6 +154,14 @@ def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, 
                 if part in a.parts and (part.kind is PartKind.NODE or chooses(a.shard, namespace))
             ]
             assert sorted(found) == whole.grid.times().tolist()
+
+
+def test_a_selector_is_as_long_as_two_names_however_many_are_meant() -> None:
+    people = {f"customer-production-{i:05d}": 1 for i in range(20_000)}
+    made = [shard for shard, _ in shards(people, 700)]
+    pieces = [half for shard in (*made, everywhere(people)) for half in shard.halves() or ()]
+    # A bound has 25 characters; each costs at most 14, and each of two conditions its label, signs and any-text.
+    assert max(len(str(m)) for shard in (*made, *pieces) for m in shard.matchers()) <= 14 * 25 + 30
 
 
 def test_a_signal_is_settled_up_to_the_next_chunk_that_still_holds_it() -> None:

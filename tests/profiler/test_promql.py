@@ -8,7 +8,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.errors import UsageError
-from profiler.prometheus.promql import Matcher, equal, literal, marked, named, none_of, one_of, quote, selector, union
+from profiler.prometheus.promql import (
+    Matcher,
+    at_or_after,
+    equal,
+    literal,
+    marked,
+    named,
+    none_of,
+    one_of,
+    order,
+    quote,
+    selector,
+    union,
+)
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 
@@ -54,10 +67,27 @@ def test_one_of_matches_its_members_only(values: list[str], other: str) -> None:
     assert bool(re.fullmatch(pattern, other, re.DOTALL)) == (other in values)
 
 
+@given(TEXT, TEXT)
+@example("\x1f", "\x1fa")
+@example("a-b", "a-")
+@example("a^", "a]")
+@example("\\", "[")
+def test_a_bound_matches_what_comes_at_or_after_it(bound: str, other: str) -> None:
+    pattern = at_or_after(bound)
+    for text in (bound, other, bound + other, bound[:-1], bound[:-1] + other):
+        assert bool(re.fullmatch(pattern, text)) == (order(text) >= order(bound)), (pattern, text)
+
+
+@given(st.lists(st.text("abz-019", min_size=1, max_size=63), min_size=2, max_size=2))
+def test_a_bound_is_asked_in_few_characters(names: list[str]) -> None:
+    # At most 14 a character of the bound, and one any-text at the end.
+    assert all(len(quote(at_or_after(name))) <= 14 * len(name) + 12 for name in names)
+
+
 def test_a_selector_holds_its_matchers_in_order() -> None:
     made = selector((named("up"), equal("job", 'a"b'), none_of("namespace", ["x.y"])))
     # The dot is escaped for the pattern (\.), and its backslash again for the string literal (\\).
-    assert made == '{__name__="up",job="a\\"b",namespace!~"x\\\\.y"}'
+    assert made == 'up{job="a\\"b",namespace!~"x\\\\.y"}'
 
 
 def test_a_label_name_that_is_none_is_refused() -> None:
@@ -92,7 +122,9 @@ def test_the_server_reads_the_value_that_was_meant(served, text: str) -> None:
 def test_marks_and_patterns_survive_the_servers_parser(served, values: list[str], mark: str) -> None:
     # vector(1) has no label, so `unless` with a matcher of any pattern keeps it: only the syntax is at stake.
     rest = selector((named("no_such_metric"), one_of("namespace", values), none_of("pod", values)))
-    expression = union([marked("vector(1)", "mark", mark), marked(f"sum({rest})", "mark", "other")])
+    between = selector((named("no_such_metric"), *(Matcher("namespace", "=~", at_or_after(value)) for value in values)))
+    others = [marked(f"sum({text})", "mark", "other") for text in (rest, between)]
+    expression = union([marked("vector(1)", "mark", mark), *others])
     answer = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
     assert answer["status"] == "success", (expression, answer)
     assert answer["data"]["result"][0]["metric"] == ({"mark": mark} if mark else {})

@@ -88,6 +88,10 @@ class SourceLimit(SourceError):
     """The source refused the query as too large; a smaller one may pass."""
 
 
+class SourceTooLong(SourceLimit):
+    """The text of the query is too long for the source or a proxy before it; a shorter text may pass."""
+
+
 class SourceProtocol(SourceError):
     """The answer is not what the protocol promises."""
 

@@ -74,12 +74,12 @@ def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_second
 
 def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> ProbeOutcome:
     """The server answers us; fills `names` with the metrics of the window."""
-    from profiler.prometheus.promql import of_labels, selector
+    from profiler.prometheus import metric_names
 
     client = _client(settings)
     try:
-        chosen = selector(of_labels(settings.prometheus.labels))
-        names |= client.names(now_seconds - settings.window_days * DAY_SECONDS, now_seconds, chosen)
+        window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
+        names |= metric_names.present(client, settings.prometheus.labels, window)
     finally:
         client.close()
     if not names:

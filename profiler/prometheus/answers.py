@@ -1,0 +1,203 @@
+"""What an answer of a Prometheus-compatible server means: all that was asked for, a part of it, or which error.
+
+Pure, but for the clock that a Retry-After by date is read against.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+import requests
+
+from cotenant.core.model.errors import (
+    SourceError,
+    SourceForbidden,
+    SourceLimit,
+    SourceProtocol,
+    SourceTooLong,
+    SourceUnreachable,
+)
+from profiler.prometheus import decode, retry
+
+_TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
+_STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
+"""What Thanos says when one of its stores is away."""
+
+SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
+"""A Service reached through a Kubernetes API server."""
+
+SMALLER: Final = (
+    "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
+)
+"""What helps when even the smallest question is too large."""
+_STORES: Final = "Bring back the store that the server cannot reach: without it answers would be a part of the usage."
+_REFUSED: Final = (
+    "The server refuses the question; docs/prometheus.md tells which servers were tried and what they need."
+)
+_SHORTER: Final = (
+    "Raise the limit for a request's address of the proxy before the server (nginx: large_client_header_buffers), or "
+    "name the server's own address, which is asked with POST."
+)
+"""What helps when even the shortest question is too long."""
+_LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\btoo (long|large)", re.IGNORECASE)
+"""What proxies say of a long address where they answer 400."""
+_CUT: Final = re.compile(r"truncat|limit|too many|exceed", re.IGNORECASE)
+"""Warnings of servers that left out a part of an answer because it was too large."""
+_PART: Final = re.compile(
+    r"rpc error|partial|unavailable|(could|can) ?not fetch|failed to (fetch|receive)", re.IGNORECASE
+)
+"""Warnings of servers that left out what a store of theirs did not answer."""
+_OF_EXPRESSION: Final = "PromQL"
+"""How warnings begin that speak of the expression."""
+_RIGHTS: Final = (
+    "Give credentials that may read it: --bearer-token-file FILE, --header 'NAME: VALUE', or "
+    "https://USER:PASSWORD@HOST; with rights in one namespace alone, an address of one namespace (OpenShift: https://HOST:9092/?namespace=NAME)."
+)
+_LOGIN: Final = (
+    "Give credentials that it accepts: --bearer-token-file FILE, --header 'NAME: VALUE', or https://USER:PASSWORD@HOST."
+)
+_PLAIN_HTTP: Final = re.compile(r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|HTTP_REQUEST")
+"""What OpenSSL's versions say of an answer that is not TLS."""
+TIME: Final = "Check that the server is not overloaded, or raise profiler.prometheus.timeout_seconds."
+
+
+_NOT_THIS_METHOD: Final = (404, 405, 411, 415, 501)
+"""What servers answer to a method that they do not take; 404 where they route by it."""
+
+
+class ApiResponse(msgspec.Struct, frozen=True):
+    """What every API answer looks like."""
+
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error_type: str = msgspec.field(name="errorType", default="")
+    error: str = ""
+    warnings: list[str] | None = None
+    partial: bool | None = msgspec.field(name="isPartial", default=None)
+    """What a cluster of VictoriaMetrics says of an answer without some of its storage."""
+
+
+class TooSlow(SourceLimit):
+    """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
+
+
+class CutAnswer(SourceLimit):
+    """The server answered with a part, because the whole was too large; `data` is that part, undecoded."""
+
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Overloaded(SourceUnreachable):
+    """The server, or a proxy before it, answered that it cannot answer now, and maybe when it can."""
+
+    retry_after_seconds: float = 0.0
+
+
+class Refused(SourceProtocol):
+    """The server does not take the request's method, or does not know its address."""
+
+
+def bare_address(url: str) -> str:
+    """An address without its parameters, which are long and may hold secrets."""
+    return urlsplit(url)._replace(query="").geturl()
+
+
+def whole(url: str, envelope: ApiResponse) -> ApiResponse:
+    """The envelope if it holds all that was asked for: a part would be read as less usage."""
+    for warning in envelope.warnings or ():
+        if warning.startswith(_OF_EXPRESSION):
+            continue
+        if _PART.search(warning):
+            raise Overloaded(f"{url} answered with a part: {warning[:300]}", fix=_STORES)
+        if _CUT.search(warning):
+            cut = CutAnswer(f"{url} cut its answer: {warning[:300]}", fix=SMALLER)
+            cut.data = envelope.data
+            raise cut
+    if envelope.partial:
+        raise Overloaded(f"{url} answered with a part (isPartial): some of its storage is away", fix=_STORES)
+    return envelope
+
+
+def judged(response: requests.Response, body: bytearray) -> ApiResponse:
+    """The envelope of a good answer; raises the error that a bad one means."""
+    code, url = response.status_code, bare_address(response.url)
+    if code in (401, 403):
+        grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/prometheus.yaml does.'
+        raise SourceForbidden(
+            f"{url} answered {code} {response.reason}",
+            fix=grant if code == 403 and SERVICE_PROXY.search(url) else _LOGIN if code == 401 else _RIGHTS,
+        )
+    if 300 <= code < 400:
+        raise SourceProtocol(
+            f"{url} redirects to {response.headers.get('location', 'nowhere')!r}, which is not followed",
+            fix="Give the address itself; a redirect to a login page means that credentials are missing.",
+        )
+    try:
+        envelope = msgspec.json.decode(body, type=ApiResponse)
+    except decode.UNREADABLE:
+        envelope = ApiResponse("", error=_excerpt(body))
+    if code == 200 and envelope.status == "success":
+        return envelope
+    error = _refusal(url, code, envelope)
+    if isinstance(error, Overloaded):
+        error.retry_after_seconds = retry.retry_after_seconds(response.headers.get("retry-after"), time.time())
+    raise error
+
+
+def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
+    """What an answer without data means: too large, overloaded, or not the protocol."""
+    message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
+    from_prometheus = envelope.status == "error"
+    if from_prometheus and _STORE_AWAY.search(envelope.error):
+        return Overloaded(message, fix=_STORES)
+    if _is_too_long(code, envelope):
+        return SourceTooLong(message, fix=_SHORTER)
+    if code == 413 or (from_prometheus and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
+        return SourceLimit(message, fix=SMALLER)
+    if code == 429:
+        return Overloaded(
+            message, fix="The server limits its callers: scan later, and leave profiler.prometheus.in_flight at 1."
+        )
+    if code == 408 or (code >= 500 and code not in _NOT_THIS_METHOD):
+        return Overloaded(
+            message, fix="Read the server's log; scan again when it is well: only what is missing is asked."
+        )
+    fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
+    return Refused(message, fix=fix) if code in _NOT_THIS_METHOD else SourceProtocol(message, fix=fix)
+
+
+def _is_too_long(code: int, envelope: ApiResponse) -> bool:
+    """Whether the request's address was too long for the server or a proxy before it."""
+    told = code == 400 and envelope.status != "error" and _LONG_ADDRESS.search(envelope.error)
+    return code in (414, 431) or bool(told)
+
+
+def unreachable(url: str, error: requests.RequestException) -> SourceError:
+    """No complete answer: a slow query may pass when smaller, the rest is a broken connection."""
+    host = urlsplit(url).netloc
+    if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
+        return TooSlow(f"{host} did not answer in time", fix=TIME)
+    if isinstance(error, requests.exceptions.SSLError):
+        if _PLAIN_HTTP.search(str(error)):
+            return SourceUnreachable(f"{host} answers, but not by TLS", fix="Begin its address with http://.")
+        fix = "Give its authority by profiler.prometheus.ca_file, or the name that the certificate bears."
+        return SourceUnreachable(f"the certificate of {host} does not verify: {_cause(error)}", fix=fix)
+    return SourceUnreachable(
+        f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."
+    )
+
+
+def _cause(error: requests.RequestException) -> str:
+    """What the network said, without the layers of libraries around it."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None) or error
+    return str(reason).rpartition("): ")[2]
+
+
+def _excerpt(body: bytearray) -> str:
+    """Beginning of a body that is not JSON, without its markup."""
+    text = re.sub(r"<[^>]*>", " ", body[:2000].decode("utf-8", "replace"))
+    return f"not JSON: {' '.join(text.split())[:200]!r}"

@@ -1,0 +1,64 @@
+"""EDGE: which metrics a server has in a span: from its index, or by asking for those that matter where that is refused.
+
+Some servers list names only for one metric at a time, or cut the list: what is missing would read as "not scraped".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol
+from cotenant.core.model.runtimes.heap import runtimes
+from profiler.prometheus import clusters, decode, inventory, parts, survey
+from profiler.prometheus.client import Client
+from profiler.prometheus.promql import NAME_MARK, marked, named, of_labels, selector, union
+
+_MATTER: Final = (
+    *survey.NEEDED,
+    *inventory.OWNERS,
+    *inventory.STATE,
+    parts.CPU_RULE,
+    parts.PRESSURE,
+    parts.OOM,
+    parts.TERMINATED,
+    *map(parts.of_init, (parts.RESTARTS, parts.TERMINATED)),
+    parts.GPU_ACTIVE,
+    parts.GPU_UTIL,
+    parts.GPU_MEMORY_USED,
+    parts.GPU_MEMORY_FREE,
+    clusters.BIRTH,
+)
+
+
+def present(
+    client: Client, labels: Mapping[str, str], window: tuple[int, int], more: Sequence[str] = ()
+) -> frozenset[str]:
+    """Names of the metrics that have a series with these labels in the window (Unix seconds).
+
+    Where the server does not list them, those of `more` and of what a scan reads that had a sample at the moments of a
+    survey. SourceError of the list where neither is answered.
+    """
+    try:
+        return client.names(*window, selector(of_labels(labels)))
+    except (SourceProtocol, SourceLimit) as error:
+        heaps = (metric for runtime in runtimes() for metric in runtime.metrics)
+        names = tuple(dict.fromkeys((*_MATTER, *heaps, *more)))
+        try:
+            return _seen(client, labels, survey.moments(*window), names)
+        except SourceError:
+            raise error from None
+
+
+def _seen(client: Client, labels: Mapping[str, str], moments: range, names: Sequence[str]) -> frozenset[str]:
+    """Those of the names that have a series at one of the moments; halved where the question is too large."""
+    own = of_labels(labels)
+    text = union(marked(f"count({selector((named(name), *own))})", NAME_MARK, name) for name in names)
+    try:
+        answer = decode.described(client.range(text, moments[0], moments[-1], moments.step))
+    except SourceLimit:
+        half = len(names) // 2
+        if not half:
+            raise
+        return _seen(client, labels, moments, names[:half]) | _seen(client, labels, moments, names[half:])
+    return frozenset(row[NAME_MARK] for row, _ in answer if NAME_MARK in row)
