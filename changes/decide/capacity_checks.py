@@ -7,6 +7,7 @@ still. So what it would judge at each pod is judged here before; and a trigger t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from changes.decide import autoscaler_targets
@@ -89,9 +90,30 @@ def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardra
     if around.room.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
     items = [i for one in around.room.limit_ranges for i in (one.get("spec") or {}).get("limits") or ()]
-    broken = [why for item in items for why in _breaks(item, new)]
+    admitted = [_defaulted(one, items) for one in new]
+    broken = [*_above_defaults(new, admitted), *(why for item in items for why in _breaks(item, admitted))]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange is against it")
+
+
+def _defaulted(one: Container, items: Sequence[Json]) -> Container:
+    """A container with what LimitRanges give it where it names nothing; a missing request is first its own limit."""
+    limits, requests = dict(one.limits), {**one.limits, **one.requests}
+    for item in items:
+        if item.get("type") == "Container":
+            limits = {**readable_amounts(item.get("default") or {}), **limits}
+            requests = {**readable_amounts(item.get("defaultRequest") or item.get("default") or {}), **requests}
+    return replace(one, requests=requests, limits=limits)
+
+
+def _above_defaults(new: Sequence[Container], admitted: Sequence[Container]) -> Iterator[str]:
+    """Requests above the limit that a LimitRange gives to a container without one."""
+    for own, one in zip(new, admitted, strict=True):
+        for resource in Resource:
+            request, limit = one.requests.get(resource, 0), one.limits.get(resource)
+            if resource not in own.limits and limit is not None and request > limit:
+                amounts = format_amount(resource, request), format_amount(resource, limit)
+                yield f"{one.name} would request {amounts[0]} of {resource}, and its default limit is {amounts[1]}"
 
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
@@ -109,6 +131,9 @@ def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
             if request is not None and resource in least and request < least[resource]:
                 floor, amount = format_amount(resource, least[resource]), format_amount(resource, request)
                 yield f"{name} requests {amount} of {resource}, and the least is {floor}"
+            if limit and resource in least and limit < least[resource]:
+                floor, amount = format_amount(resource, least[resource]), format_amount(resource, limit)
+                yield f"{name} has a limit of {amount} of {resource}, and the least is {floor}"
             top = max(request or 0, limit or 0)
             if resource in most and top > most[resource]:
                 ceiling = format_amount(resource, most[resource])

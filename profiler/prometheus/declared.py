@@ -71,16 +71,16 @@ def amount(resource: Resource, value: float) -> int:
 
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
-    """Bounds on containers, one for each namespace and resource that has any."""
+    """Bounds on containers and on pods, one for each namespace and resource that has any."""
     return tightest(limit_range for x, value in state[LIMIT_RANGE] if (limit_range := _limit_range(x, value)))
 
 
 def _limit_range(labels: Mapping[str, str], value: float) -> LimitRange | None:
-    """The one bound that a series tells; None where it is a default, or bounds something else than containers."""
+    """The one bound that a series tells; None where it is a default, or bounds volumes."""
     resource = next((r for r in Resource if r == labels.get("resource")), None)
-    if resource is None or labels.get("type") != "Container":
+    if resource is None or labels.get("type") not in ("Container", "Pod"):
         return None
-    bare = LimitRange(labels.get("namespace", ""), resource)
+    bare = LimitRange(labels.get("namespace", ""), resource, of_pod=labels["type"] == "Pod")
     match labels.get("constraint"):
         case "min":
             return replace(bare, minimum=amount(resource, value))

@@ -271,9 +271,10 @@ def bounded(shop: Any) -> None:
 
 
 RANGES = (
-    # The tighter of both LimitRanges; the one of type Pod bounds no container.
+    # The tighter of both LimitRanges; the one of type Pod bounds the sum of a pod's containers.
     LimitRange("shop", CPU, 100, 4000, 2.5),
     LimitRange("shop", MEMORY, None, 8 * GIB, None),
+    LimitRange("shop", CPU, None, 1000, None, of_pod=True),
 )
 QUOTAS = (
     Quota("shop", "team", CPU, True, 20_000, 6000),

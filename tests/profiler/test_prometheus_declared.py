@@ -39,7 +39,8 @@ def test_the_tightest_bound_on_containers_is_kept() -> None:
             limit("max", 1, resource="ephemeral-storage"),
         )
     )
-    assert found == (LimitRange("n", CPU, 100, 4000, 2.5), LimitRange("n", MEMORY, None, 8 * GIB, None))
+    containers = LimitRange("n", CPU, 100, 4000, 2.5), LimitRange("n", MEMORY, None, 8 * GIB, None)
+    assert found == (*containers, LimitRange("n", CPU, None, 1000, None, of_pod=True))
 
 
 def quota(resource: str, side: str, value: float) -> tuple[str, dict[str, str], float]:

@@ -169,3 +169,32 @@ def test_values_that_only_the_webhook_brings_need_it() -> None:
     )
     assert failed(found) == ["webhook"]
     assert failed(judged(recommendation(), ClusterLimits(), method=Method.TEMPLATE, webhook="none")) == []
+
+
+def _ranges(*items: dict[str, Any]) -> ClusterLimits:
+    return ClusterLimits(limit_ranges=[{"spec": {"limits": list(items)}}])
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"type": "Pod", "min": {"cpu": "1600m"}}, "the pod requests 1500m of cpu, and the least is 1600m"),
+        ({"type": "Pod", "max": {"memory": "1Gi"}}, "the pod has 2Gi of memory, and the most is 1Gi"),
+        ({"type": "Pod", "maxLimitRequestRatio": {"memory": "1.5"}}, "limit of memory is 2 times its request"),
+        # The container has no cpu limit: it gets one by default, below the 1500m that it would request.
+        ({"type": "Container", "default": {"cpu": "1200m"}}, "request 1500m of cpu, and its default limit is 1200m"),
+    ],
+)  # fmt: skip
+def test_sums_of_pods_and_default_limits_stop_what_would_break_them(item: dict[str, Any], words: str) -> None:
+    burstable = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+    found = judged(recommendation(), _ranges(item), burstable)
+    assert failed(found) == ["limit-range"] and words in found["limit-range"].why
+
+
+def test_a_default_limit_counts_in_the_sum_of_a_pod() -> None:
+    default, most = {"type": "Container", "default": {"cpu": "2"}}, {"type": "Pod", "max": {"cpu": "1800m"}}
+    burstable = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+    # 1500m requested fit; the limit of 2 that the LimitRange adds does not
+    found = judged(recommendation(), _ranges(default, most), burstable)
+    assert "the pod has 2 of cpu, and the most is 1800m" in found["limit-range"].why
+    assert failed(judged(recommendation(), _ranges(most), burstable)) == []

@@ -178,7 +178,7 @@ class Event:
 class LimitRange:
     """A namespace's bounds for one container and resource, in the unit; None = no bound.
 
-    `max_ratio` bounds limit / request.
+    `max_ratio` bounds limit / request. `of_pod`: the bounds are on the sum of a pod's containers.
     """
 
     namespace: str
@@ -186,6 +186,7 @@ class LimitRange:
     minimum: int | None = None
     maximum: int | None = None
     max_ratio: float | None = None
+    of_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)

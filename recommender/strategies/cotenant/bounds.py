@@ -1,8 +1,9 @@
 """What the cluster allows: LimitRange, the largest node, the namespace's quota. Drafts -> drafts. Pure.
 
-LimitRange holds for one container and field. The node's size holds for the pod: the sum over its containers (an init
-container: alone) must fit into the largest allocatable amount minus the daemons of that node; too much is cut in
-proportion. A quota holds for the namespace: a workload's raise over all replicas takes no more than what is left.
+LimitRange holds for one container and field, one of type Pod for the sum (`pod_range`). The node's size holds for the
+pod: the sum over its containers (an init container: alone) must fit into the largest allocatable amount minus the
+daemons of that node; too much is cut in proportion. A quota holds for the namespace: a workload's raise over all
+replicas takes no more than what is left.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import Resource
 from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from recommender.strategies.cotenant.pod_range import in_pod_range
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
@@ -51,7 +53,10 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
     """The drafts of one workload within all bounds; `names` gives each container of the drafts its name."""
     namespace = workload.ref.namespace
     for limit_range in bounds.limit_ranges.get(namespace, ()):
-        drafts = _in_range(drafts, limit_range)
+        if limit_range.of_pod:
+            drafts = in_pod_range(drafts, workload, names, limit_range)
+        else:
+            drafts = _in_range(drafts, limit_range)
     rooms = bounds.rooms_of_daemons if workload.ref.kind == "DaemonSet" else bounds.rooms
     for resource, room in rooms.items():
         drafts = _on_a_node(drafts, workload, names, (resource, room))

@@ -260,17 +260,18 @@ def _births(writer: Writer, name: str) -> Iterator[int]:
 
 
 def _limit_ranges(writer: Writer, name: str) -> Iterator[int]:
-    """Each bound of a container; a second LimitRange of pods, which bounds no container."""
+    """Each bound of a container or of a pod; beside a container's a LimitRange of volumes, which bounds neither."""
     for bounds in writer.cluster.inventory.limit_ranges:
         scale = _UNITS[bounds.resource][1]
-        own = {"namespace": bounds.namespace, "limitrange": "containers", "resource": bounds.resource.value}
+        kind = "Pod" if bounds.of_pod else "Container"
+        own = {"namespace": bounds.namespace, "limitrange": f"{kind.lower()}s", "resource": bounds.resource.value}
         told = (("min", bounds.minimum, scale), ("max", bounds.maximum, scale))
         for constraint, value, unit in (*told, ("maxLimitRequestRatio", bounds.max_ratio, 1.0)):
             if value is not None:
-                labels = own | {"type": "Container", "constraint": constraint}
+                labels = own | {"type": kind, "constraint": constraint}
                 yield writer.constant(name, labels, _whole(writer), value * unit)
-        pods = own | {"limitrange": "pods", "type": "Pod", "constraint": "max"}
-        yield writer.constant(name, pods, _whole(writer), 1.0)
+        volumes = own | {"limitrange": f"volumes-{kind}", "type": "PersistentVolumeClaim", "constraint": "max"}
+        yield writer.constant(name, volumes, _whole(writer), 1.0)
 
 
 def _quotas(writer: Writer, name: str) -> Iterator[int]:

@@ -187,9 +187,9 @@ def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
 
 
 def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:
-    """A LimitRange object's bounds on containers, one for each resource that it bounds."""
+    """A LimitRange object's bounds on containers and on pods, one for each resource that it bounds."""
     what = f"LimitRange {thing.metadata.namespace}/{thing.metadata.name}"
-    items = [item for item in thing.spec.limits or [] if item.type == "Container"]
+    items = [item for item in thing.spec.limits or [] if item.type in ("Container", "Pod")]
     candidates = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
     return tightest([bounds for bounds in candidates if bounds])
 
@@ -201,7 +201,8 @@ def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> L
     if least is None and most is None and ratio is None:
         return None
     # A ratio is written as a quantity; thousandths are as fine as Kubernetes keeps it.
-    return LimitRange(namespace, resource, least, most, None if ratio is None else parse_millicores(ratio, what) / 1000)
+    max_ratio = None if ratio is None else parse_millicores(ratio, what) / 1000
+    return LimitRange(namespace, resource, least, most, max_ratio, item.type == "Pod")
 
 
 def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:

@@ -23,15 +23,16 @@ QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
 
 
 def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
-    """One bound for each namespace and resource, sorted: all LimitRanges of a namespace must be kept."""
-    bounds: dict[tuple[str, Resource], LimitRange] = {}
+    """One bound for each namespace and resource, of containers and of pods, sorted: all LimitRanges must be kept."""
+    bounds: dict[tuple[str, bool, Resource], LimitRange] = {}
     for one in ranges:
-        old = bounds.get((one.namespace, one.resource), one)
-        bounds[one.namespace, one.resource] = LimitRange(
+        old = bounds.get((one.namespace, one.of_pod, one.resource), one)
+        bounds[one.namespace, one.of_pod, one.resource] = LimitRange(
             one.namespace,
             one.resource,
             max((m for m in (old.minimum, one.minimum) if m is not None), default=None),
             min((m for m in (old.maximum, one.maximum) if m is not None), default=None),
             min((r for r in (old.max_ratio, one.max_ratio) if r is not None), default=None),
+            one.of_pod,
         )
     return tuple(bounds[key] for key in sorted(bounds))

@@ -1,0 +1,150 @@
+"""A LimitRange of type Pod: bounds on the sum of a pod's containers, as the API server adds them. Pure.
+
+The API server refuses a pod whose requests or limits leave the bounds, whatever each container has. Too much: raises
+are scaled down, nothing falls below what the template has. Too little, or limits too far above requests: requests are
+raised, first by less of a cut, then in proportion, none beyond its container's limit. What then still breaks the bound
+stays, and the guardrail limit-range refuses it. Source: Kubernetes' admission plugin LimitRanger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Workload, pod_amount
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field
+from cotenant.core.model.resource import Resource
+from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+
+SIDES = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """A workload's containers, each with its index in the drafts (-1: it has none), under one bound."""
+
+    parts: tuple[tuple[int, Container], ...]
+    bound: LimitRange
+
+    @property
+    def rule(self) -> str:
+        """As a clamp names it."""
+        return f"LimitRange of namespace {self.bound.namespace}: pod"
+
+    @property
+    def resource(self) -> Resource:
+        """The one that is bounded."""
+        return self.bound.resource
+
+    def total(self, drafts: Drafts, field: Field, *, mains: bool = False) -> int:
+        """The pod's sum under the drafts, in the resource's unit; mains: without init containers that run alone."""
+        return self._sum(drafts, field, [p for p in self.parts if not mains or p[1].role is not ContainerRole.INIT])
+
+    def before_mains(self, drafts: Drafts, field: Field, position: int) -> int:
+        """The pod's sum while the init container at this position runs: it and the sidecars before it."""
+        sidecars = [p for p in self.parts[:position] if p[1].role is ContainerRole.SIDECAR]
+        return self._sum(drafts, field, [*sidecars, self.parts[position]])
+
+    def _sum(self, drafts: Drafts, field: Field, parts: Sequence[tuple[int, Container]]) -> int:
+        new = [self._drafted(drafts, index, one) for index, one in parts]
+        return pod_amount(new, self.resource, SIDES[field])
+
+    def has(self, drafts: Drafts, field: Field) -> bool:
+        """Whether any container names the resource on this side."""
+        new = (self._drafted(drafts, index, one) for index, one in self.parts)
+        return any(self.resource in (c.limits if field is Field.LIMIT else c.requests) for c in new)
+
+    def together(self, drafts: Drafts, field: Field) -> dict[Slot, Draft]:
+        """Drafts of containers that run at the same time."""
+        slots = (Slot(i, self.resource, field) for i, one in self.parts if one.role is not ContainerRole.INIT)
+        return {slot: drafts[slot] for slot in slots if slot in drafts}
+
+    def limit(self, drafts: Drafts, slot: Slot) -> int | None:
+        """The limit above a request: the draft's, else the template's."""
+        draft = drafts.get(replace(slot, field=Field.LIMIT))
+        own = next((one.limits.get(self.resource) for index, one in self.parts if index == slot.index), None)
+        return own if draft is None else draft.amount
+
+    def _drafted(self, drafts: Drafts, index: int, one: Container) -> Container:
+        requests, limits = (
+            {
+                **own,
+                **({self.resource: drafts[slot].amount} if (slot := Slot(index, self.resource, f)) in drafts else {}),
+            }
+            for f, own in ((Field.REQUEST, one.requests), (Field.LIMIT, one.limits))
+        )
+        return replace(one, requests=requests, limits=limits)
+
+
+def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
+    """The drafts within one bound on a pod's sum; `names` gives each container of the drafts its name."""
+    place = {name: index for index, name in names.items()}
+    pod = _Pod(tuple((place.get(one.name, -1), one) for one in workload.containers), bound)
+    if bound.maximum is not None:
+        for field in SIDES:
+            drafts = _at_most(pod, drafts, field, bound.maximum)
+    if bound.minimum is not None:
+        if pod.has(drafts, Field.LIMIT):
+            drafts = _at_least(pod, drafts, Field.LIMIT, bound.minimum)
+        drafts = _at_least(pod, drafts, Field.REQUEST, bound.minimum)
+    if bound.max_ratio is not None:
+        least = ceil(pod.total(drafts, Field.LIMIT) / max(bound.max_ratio, 1.0))
+        drafts = _at_least(pod, drafts, Field.REQUEST, least)
+    return drafts
+
+
+def _at_most(pod: _Pod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
+    """Raises scaled down until the sum is at most the maximum; an init container's, to the maximum."""
+    bounded = dict(drafts)
+    excess = pod.total(bounded, field, mains=True) - maximum
+    raises = {
+        slot: draft.amount - (draft.now or 0)
+        for slot, draft in pod.together(bounded, field).items()
+        if draft.amount > (draft.now or 0)
+    }
+    total_raise = sum(raises.values())
+    for slot, more in raises.items() if excess > 0 else ():
+        draft = bounded[slot]
+        share = more * max(0, total_raise - excess) // total_raise
+        least = draft.now or 1  # an amount that is set for the first time cannot be zero
+        bounded[slot] = draft.at_most(pod.rule, max((draft.now or 0) + share, least), Reason.LIMIT_RANGE)
+    for position, (_, init) in enumerate(pod.parts):
+        if init.role is ContainerRole.INIT:
+            _start_at_most(pod, bounded, field, position, maximum)
+    return bounded
+
+
+def _start_at_most(pod: _Pod, drafts: Drafts, field: Field, position: int, maximum: int) -> None:
+    """Raises of an init container, then of the sidecars before it, cut until their sum is at most the maximum."""
+    sidecars = [index for index, one in pod.parts[:position] if one.role is ContainerRole.SIDECAR]
+    for index in (pod.parts[position][0], *sidecars):
+        slot = Slot(index, pod.resource, field)
+        excess = pod.before_mains(drafts, field, position) - maximum
+        if slot in drafts and excess > 0:
+            draft = drafts[slot]
+            drafts[slot] = draft.at_most(pod.rule, max(draft.amount - excess, draft.now or 1), Reason.LIMIT_RANGE)
+
+
+def _at_least(pod: _Pod, drafts: Drafts, field: Field, minimum: int) -> Drafts:
+    """Amounts raised until the sum is the minimum: less of a cut first, then in proportion, within the limits."""
+    bounded = dict(drafts)
+    for only_cuts in (True, False):
+        together = pod.together(bounded, field)
+        enough = pod.total(bounded, field) >= minimum
+        shortage = 0 if enough else minimum - pod.total(bounded, field, mains=True)
+        weights = {
+            slot: max((draft.now or 0) - draft.amount, 0) if only_cuts else max(draft.amount, 1)
+            for slot, draft in together.items()
+        }
+        total = sum(weights.values())
+        if shortage <= 0 or not total:
+            continue
+        shared = min(shortage, total) if only_cuts else shortage
+        for slot, draft in together.items():
+            amount = draft.amount - (-weights[slot] * shared // total)  # rounded up
+            limit = pod.limit(bounded, slot) if field is Field.REQUEST else None
+            within = amount if limit is None else min(amount, max(limit, draft.amount))
+            bounded[slot] = draft.at_least(pod.rule, within, Reason.LIMIT_RANGE)
+    return bounded
