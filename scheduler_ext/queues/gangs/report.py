@@ -22,8 +22,10 @@ def with_gangs(
 
 
 def gang_problems(standings: Iterable[GangStanding]) -> Iterator[tuple[str, str]]:
-    """(Object, what is wrong with it) of gangs that cannot be used."""
+    """(Object, what is wrong with it) of gangs that cannot be used, and of values for which a default is taken."""
     for standing in standings:
+        for members in standing.group.gangs:
+            yield from ((members.gang.source, note) for note in members.gang.notes)
         if standing.state is GangState.INVALID:
             for members in standing.group.gangs:
                 if members.gang.problem:

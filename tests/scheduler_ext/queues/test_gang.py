@@ -81,12 +81,6 @@ def test_the_older_labels_say_the_minimum() -> None:
         (pod_group(minMember=10_000), "10000"),
         (pod_group(minMember=-3), "-3"),
         (pod_group(minMember=None), "null"),
-        (pod_group(annotations={"mode": "Loose"}), "'Loose'"),
-        (pod_group(annotations={"match-policy": "never"}), "'never'"),
-        (pod_group(annotations={"total-number": "3"}), "3"),
-        (pod_group(annotations={"groups": "train"}), "'train'"),
-        (pod_group(annotations={"groups": '["ml/other"]'}), '["ml/other"]'),
-        (pod_group(scheduleTimeoutSeconds=-5), "-5"),
     ],
 )
 def test_words_of_a_pod_group_that_cannot_be_used_are_named_with_it(gang: Gang, value: str) -> None:
@@ -96,12 +90,50 @@ def test_words_of_a_pod_group_that_cannot_be_used_are_named_with_it(gang: Gang, 
 
 @pytest.mark.parametrize(
     "annotations",
-    [{"min_available": "-1"}, {"min_available": "4", "waiting_time": "soon"}, {"min_available": "many"}],
+    [{"min_available": "-1"}, {"min_available": "0"}, {"min_available": "2.5"}, {"min_available": "many"}],
 )
 def test_words_of_a_pod_that_cannot_be_used_are_named_with_it(annotations: dict[str, str]) -> None:
     gang = declared(**annotations)
     assert gang.problem.startswith("pods/ml/a: gang.scheduling.koordinator.sh/")
     assert list(annotations.values())[-1] in gang.problem
+
+
+# What Koordinator's scheduler does with each (pkg/scheduler/plugins/coscheduling/core/gang.go): it logs "illegal" and
+# goes on with the default: total = minimum, mode Strict, policy once-satisfied, the default timeout, no other gang.
+ILLEGAL = {
+    "mode": ("Loose", "strict", " Strict", "1"),
+    "match_policy": ("never", "ONLY-WAITING", "[]"),
+    "total_number": ("3", "-1", "many", "4.5", "1e3"),
+    "waiting_time": ("soon", "-5s", "10", "1h-3m"),
+    "groups": ("train", '["train"]', '["ml/other"]', '{"ml/train": 1}', "[1]", '["/"]', "[["),
+}
+CASES = [(key, value) for key, values in ILLEGAL.items() for value in values]
+
+
+@pytest.mark.parametrize(("key", "value"), CASES)
+def test_an_optional_word_that_cannot_be_used_leaves_its_default_with_a_note(key: str, value: str) -> None:
+    plain, gang = declared(min_available="4"), declared(min_available="4", **{key: value})
+    group = pod_group(annotations={key.replace("_", "-"): value})
+    assert gang.terms == plain.terms
+    assert (gang.problem, group.problem) == ("", "")
+    (note,) = gang.notes
+    assert note.startswith(f"pods/ml/a: {PREFIX}{key.replace('_', '-')} ") and note.endswith(" is taken")
+    if key != "waiting_time":  # a PodGroup says it in its spec
+        assert group.terms == pod_group().terms
+        assert len(group.notes) == 1 and group.notes[0].startswith("podgroups/ml/train: ")
+
+
+def test_a_pod_group_with_a_timeout_below_zero_waits_as_the_settings_say() -> None:
+    gang = pod_group(scheduleTimeoutSeconds=-5)
+    assert (gang.wait_seconds, gang.problem) == (0.0, "")
+    assert "-5 is not a waiting time" in gang.notes[0]
+
+
+def test_in_optional_words_the_oldest_pod_is_followed_with_a_note() -> None:
+    younger = declared("b", 5.0, min_available="4", mode="NonStrict")
+    (gang,) = gangs_of((), (younger, declared("a", 1.0, min_available="4"))).values()
+    assert (gang.mode, gang.problem) == (GangMode.STRICT, "")
+    assert "pods/ml/b says" in gang.notes[0] and "NonStrict" in gang.notes[0]
 
 
 def test_pods_of_one_gang_that_disagree_are_a_problem_of_that_gang_alone() -> None:

@@ -2,7 +2,8 @@
 
 Two protocols, as Koordinator reads them (`apis/extension/coscheduling.go`, its coscheduling plugin): a PodGroup
 (scheduling.sigs.k8s.io/v1alpha1) that the label of its pods names, or annotations of the pods themselves. A PodGroup
-goes before what pods say. What cannot be used is a gang with a `problem`, never an error: the others go on.
+goes before what pods say. Without a usable minimum a gang has a `problem`; of everything else that cannot be read the
+default is taken, as Koordinator does, with a note. Neither is ever an error: the others go on.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ MATCH_POLICY_ANNOTATION: Final = GANG_PREFIX + "match-policy"
 
 LARGEST_GANG: Final = 1_000
 """Members that are placed at once, at most: each costs a Reservation and a placeholder."""
+MOST_NOTES: Final = 8
+"""Notes that a gang keeps, at most: a thousand pods may each disagree with the first."""
 _STARTED: Final = frozenset({"Scheduled", "Running"})
 """Phases of a PodGroup whose minimum was placed once."""
 
@@ -62,7 +65,8 @@ class Gang:
     """One gang.
 
     group: names ("namespace/name") of the gangs that are placed together, itself among them, sorted. wait_seconds: how
-    long members wait for the others, 0 for as long as the settings say. started: its PodGroup says that the minimum was
+    long members wait for the others, 0 for as long as the settings say. notes: values that could not be used, and what
+    is taken in their place; each names the object. started: its PodGroup says that the minimum was
     placed once. source: the object that defines it, "pods/shop/a". status: the PodGroup's, as written. problem: why it
     cannot be used, which names the object and the value; "" else.
     """
@@ -82,6 +86,7 @@ class Gang:
     source: str = ""
     status: Json = field(default_factory=dict)
     problem: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -90,7 +95,7 @@ class Gang:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """What all pods of a gang must say alike."""
+        """What pods of a gang should say alike; of the minimum they must."""
         return (self.min_available, self.total, self.mode, self.match_policy, self.group, self.wait_seconds)
 
 
@@ -149,15 +154,19 @@ def gang_of_pod(
 def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, Gang]:
     """All gangs by key: PodGroups, and what pods declare of gangs without one.
 
-    Pods of one gang that disagree, and gangs of a group that do not all name each other, make a problem.
+    Pods of one gang that disagree about the minimum, and gangs of a group that do not all name each other, make a
+    problem; in all else the oldest pod is followed, with a note.
     """
     gangs = {gang.key: gang for gang in pod_groups}
     oldest: dict[str, Gang] = {}
     for gang in sorted((g for g in declared if g.key not in gangs), key=lambda g: (g.created_seconds, g.source)):
         first = oldest.setdefault(gang.key, gang)
         if gang.terms != first.terms and not first.problem:
-            problem = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
-            oldest[gang.key] = replace(first, problem=problem)
+            said = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
+            if gang.min_available != first.min_available:
+                oldest[gang.key] = replace(first, problem=said)
+            elif len(first.notes) < MOST_NOTES:
+                oldest[gang.key] = replace(first, notes=(*first.notes, f"{said}: the oldest pod is followed"))
     gangs |= oldest
     return {
         key: gang if gang.problem else replace(gang, problem=_group_problem(gang, gangs)) for key, gang in gangs.items()
@@ -178,19 +187,16 @@ def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one object's words; the first that cannot be used is the problem."""
+    """Reads one object's words: the first problem, and notes of optional ones for which a default is taken."""
 
     source: str = ""
     problem: str = ""
+    notes: list[str] = field(default_factory=list)
 
     def gang(self, namespace: str, name: str, minimum: tuple[Any, str], annotations: Json, wait_seconds: float) -> Gang:
         """All but what only PodGroups have."""
         least = self.count(*minimum)
-        total = (
-            self.count(annotations[TOTAL_ANNOTATION], TOTAL_ANNOTATION) if annotations.get(TOTAL_ANNOTATION) else least
-        )
-        if total < least:
-            self.refuse(TOTAL_ANNOTATION, total, f"is below the minimum {least}")
+        total = self.total(annotations.get(TOTAL_ANNOTATION), least)
         policy = MATCH_POLICY_ANNOTATION if annotations.get(MATCH_POLICY_ANNOTATION) else MATCH_POLICY_ALIAS
         return Gang(
             namespace,
@@ -203,7 +209,21 @@ class _Reader:
             wait_seconds,
             source=self.source,
             problem=self.problem,
+            notes=tuple(self.notes),
         )
+
+    def total(self, value: Any, least: int) -> int:
+        """How many members there will be; the minimum where that is not said, or cannot be."""
+        if not value:
+            return least
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = -1
+        if number < least:
+            self.note(TOTAL_ANNOTATION, value, f"is not a number of members from {least}", least)
+            return least
+        return number
 
     def count(self, value: Any, what: str) -> int:
         """A number of members, 1 to `LARGEST_GANG`; 0 where it is none."""
@@ -220,7 +240,7 @@ class _Reader:
         """A member of an enum; the default for none."""
         options = type(default)
         if value and value not in list(options):
-            self.refuse(what, value, f"is none of {', '.join(options)}")
+            self.note(what, value, f"is none of {', '.join(options)}", default)
         return options(value) if value in list(options) else default
 
     def wait(self, value: Any, what: str) -> float:
@@ -230,7 +250,7 @@ class _Reader:
         except (UsageError, OverflowError):
             seconds = -1.0
         if seconds < 0:
-            self.refuse(what, value, 'is not a waiting time such as 600 or "10m"')
+            self.note(what, value, 'is not a waiting time such as 600 or "10m"', "the setting queues.gang_wait_seconds")
         return max(0.0, seconds)
 
     def group(self, value: Any, own: str) -> tuple[str, ...]:
@@ -242,9 +262,13 @@ class _Reader:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             names = [""]
         if not all(0 < name.find("/") < len(name) - 1 for name in names) or (names and own not in names):
-            self.refuse(GROUPS_ANNOTATION, value, f"is not a JSON list of namespace/name with {own} in it")
+            self.note(GROUPS_ANNOTATION, value, f"is not a JSON list of namespace/name with {own} in it", "no group")
             return (own,)
         return tuple(sorted({*names, own}))
+
+    def note(self, what: str, value: Any, because: str, taken: object) -> None:
+        """Note an optional value that cannot be used, and what is taken in its place."""
+        self.notes.append(f"{self.source}: {what} {shown(value)} {because}; {taken} is taken")
 
     def refuse(self, what: str, value: Any, because: str) -> None:
         """Note the first problem."""
