@@ -106,7 +106,7 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
-    """Why a quota may not go. pods: how many pods carry its name."""
+    """Why a quota may not go. pods: how many pods that have not ended use it."""
     name = str(body["metadata"].get("name") or "")
     if name in UNDELETABLE:
         return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]

@@ -7,7 +7,7 @@ allowed untouched. Only what is needed is decoded: the envelope first, the objec
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,7 +18,10 @@ from admission.json_patch import difference
 from admission.namespace_limits.demands import quota_warnings, refusals
 from admission.pod_mutation import AdmissionCall, mutated
 from admission.problem import Problem, in_words
+from admission.values.misread import misread_on_pod, misread_on_quota
 from admission.view import ClusterView
+from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL
+from cotenant.core.model.text import shown
 
 API_VERSION: Final = "admission.k8s.io/v1"
 WARNING_CAP: Final = 120
@@ -232,9 +235,21 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
         problems = list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas))
         if problems := problems + refusals(mutation.pod, demands):
             return _judged(problems)
-        mutation = replace(mutation, warnings=(*mutation.warnings, *quota_warnings(mutation.pod, demands)))
+        more = (
+            *quota_warnings(mutation.pod, demands),
+            *misread_on_pod(mutation.pod, call.namespace),
+            *_unknown_quota(labels, context.view),
+        )
+        mutation = replace(mutation, warnings=(*mutation.warnings, *more))
     patch = tuple(difference(pod, mutation.pod))
     return AdmissionDecision((), patch, mutation.warnings, mutation.applied, "patched" if patch else "untouched")
+
+
+def _unknown_quota(labels: Mapping[str, str], view: ClusterView) -> Iterator[str]:
+    """A line where a pod's label names a quota that does not exist."""
+    name = labels.get(NAME_LABEL)
+    if name and view.quotas_synced and name not in view.quotas.quotas:
+        yield f"{NAME_LABEL} {shown(name, 40)} names no quota"
 
 
 def validate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
@@ -258,7 +273,8 @@ def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> Admission
     if not context.view.quotas_synced:
         return NOT_READY
     patch = tuple(difference(quota, quota_rules.with_defaults(quota, context.view.quotas)))
-    return AdmissionDecision((), patch, outcome="patched" if patch else "untouched")
+    warnings = tuple(misread_on_quota(quota))
+    return AdmissionDecision((), patch, warnings, outcome="patched" if patch else "untouched")
 
 
 def validate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:

@@ -55,6 +55,8 @@ _PATHS: Final = {
     "native_groups": f"/apis/{NATIVE_GANG_GROUP}/podgroups",
     **{kind: f"/apis/apps/v1/{plural}" for kind, plural in KINDS.items()},
 }
+_ALIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""Ended pods use nothing; they stay until somebody deletes them."""
 _STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
 _DEMANDING: Final = ("limit_ranges", "resource_quotas")
 _OPTIONAL: Final = frozenset(
@@ -66,6 +68,15 @@ _OPTIONAL: Final = frozenset(
 class _Named(msgspec.Struct):
     name: str = ""
     labels: dict[str, str] | None = None
+
+
+class _PodMeta(msgspec.Struct):
+    uid: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
 
 
 class _Namespace(msgspec.Struct):
@@ -181,12 +192,29 @@ class ClusterState:
         return NativeGangs(groups, ours)
 
     def pods_of_quota(self, name: str) -> int:
-        """How many pods carry a quota's name now; asks the API server, ClusterError when it does not answer."""
+        """How many pods that have not ended use a quota now, by their label or by their namespace.
+
+        Asks the API server; ClusterError when it does not answer.
+        """
+        tree = self.view().quotas
+        quota = tree.quotas.get(name)
+        bound = {*quota.namespaces, quota.namespace} if quota is not None else set()
         client = self.client.sibling()
         try:
-            return len(client.list("/api/v1/pods", _Namespace, labelSelector=f"{NAME_LABEL}={name}"))
+            labelled = client.list("/api/v1/pods", _Pod, labelSelector=f"{NAME_LABEL}={name}", fieldSelector=_ALIVE)
+            pods = {pod.metadata.uid for pod in labelled}
+            for namespace in sorted(bound):
+                inside = client.list(f"/api/v1/namespaces/{namespace}/pods", _Pod, fieldSelector=_ALIVE)
+                pods |= {pod.metadata.uid for pod in inside if _uses(tree, namespace, pod, name)}
+            return len(pods)
         finally:
             client.close()
+
+
+def _uses(tree: QuotaTree, namespace: str, pod: _Pod, name: str) -> bool:
+    """Whether a pod of a namespace counts against the quota of this name."""
+    quota = tree.of_pod(namespace, pod.metadata.labels or {})
+    return quota is not None and quota.name == name
 
 
 def _is_complete_or_absent(mirror: Mirror[Any]) -> bool:

@@ -324,3 +324,29 @@ def test_the_configuration_is_refused_by_key(api: Api, webhook: WebhookService) 
     good = {**body, "data": {"resource-threshold-config": '{"clusterStrategy": {"enable": true}}'}}
     api.create(path, good)
     api.delete(f"{path}/slo-controller-config")
+
+
+@pytest.mark.parametrize("binding", ["label", "annotation", "own-namespace"])
+def test_a_quota_goes_only_when_no_living_pod_uses_it(
+    api: Api, webhook: WebhookService, namespace: str, binding: str
+) -> None:
+    path, name = QUOTAS.format("default"), f"{namespace}-use"[-60:].lstrip("-")
+    body = quota(name)
+    if binding == "annotation":
+        body["metadata"]["annotations"] = {P + "namespaces": json.dumps([namespace])}
+    if binding == "own-namespace":
+        path, name = QUOTAS.format(namespace), namespace
+        body = quota(name)
+    api.create(path, body)
+    wait_for("it is known", lambda: name in webhook.state.view().quotas.quotas)
+    labels = {P + "name": name} if binding == "label" else {}
+    for pod_name in ("lives", "ended", "failed"):
+        api.create(PODS.format(namespace), pod(pod_name, labels))
+    for pod_name, phase in (("ended", "Succeeded"), ("failed", "Failed")):
+        status = {"status": {"phase": phase}}
+        api.patch(f"{PODS.format(namespace)}/{pod_name}/status", status)
+    with pytest.raises(ApiError, match="is still used by 1 pods"):
+        api.delete(f"{path}/{name}")
+    api.delete(f"{PODS.format(namespace)}/lives", gracePeriodSeconds="0")
+    api.delete(f"{path}/{name}")
+    assert not api.exists(f"{path}/{name}")

@@ -1,0 +1,175 @@
+"""Values on new pods and quotas that nobody can understand, so that they have no effect, or another than meant. Pure.
+
+The API server takes any text in a label or annotation, and `200m` of batch-cpu, which is a fifth of a millicore. Who
+writes one is told at once; the object is admitted, as in Koordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from admission.resources import CLASS_NAMES, SIDES, amounts, containers
+from cotenant.core.model.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.kubernetes.protocol import (
+    BLKIO_QOS_ANNOTATION,
+    CPU_BURST_ANNOTATION,
+    CPU_QOS_ANNOTATION,
+    EXTENDED_SPEC_ANNOTATION,
+    MEMORY_QOS_ANNOTATION,
+    MUTATING_UPDATE_LABEL,
+    NUMA_SPEC_ANNOTATION,
+    OPERATING_MODE_LABEL,
+    PREDICTED_USAGE_ANNOTATION,
+    RESCTRL_ANNOTATION,
+    RESERVATION_AFFINITY_ANNOTATION,
+    RESERVATION_IGNORED_LABEL,
+    RESOURCE_SPEC_ANNOTATION,
+    RUN_SECONDS_ANNOTATION,
+    SKIP_HOOKS_LABEL,
+    SUB_PRIORITY_LABEL,
+)
+from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
+from cotenant.core.model.kubernetes.quantity import parse_millicores
+from cotenant.core.model.kubernetes.quota_tree import (
+    FORCE_LABEL,
+    IGNORE_DEFAULT_TREE_LABEL,
+    IS_PARENT_LABEL,
+    IS_ROOT_LABEL,
+    LENT_LABEL,
+    PREEMPTIBLE_LABEL,
+)
+from cotenant.core.model.queues.gang import MINIMUM_ANNOTATION, gang_of_pod
+from cotenant.core.model.text import shown
+
+Json = Mapping[str, Any]
+Check = tuple[str, Callable[[str], bool]]
+"""What a value has to be, in words, and whether a text is that."""
+SCHEDULING: Final = "scheduling.koordinator.sh/"
+INT32: Final = 2**31
+
+
+def _whole(text: str) -> bool:
+    try:
+        return -INT32 <= int(text) < INT32 and text.strip() == text and "_" not in text
+    except ValueError:
+        return False
+
+
+def _seconds(text: str) -> bool:
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False
+
+
+def _decoded(kind: Any) -> Callable[[str], bool]:
+    def readable(text: str) -> bool:
+        try:
+            msgspec.json.decode(text, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return False
+        return True
+
+    return readable
+
+
+def _one_of(*texts: str) -> Check:
+    return f"one of {', '.join(texts)}", frozenset(texts).__contains__
+
+
+BOOLEAN: Final = _one_of("true", "false")
+WHOLE: Final[Check] = ("a whole number of 32 bits", _whole)
+SECONDS: Final[Check] = ("a number of seconds", _seconds)
+OBJECT: Final[Check] = ("a JSON object", _decoded(dict[str, Any]))
+LABELS: Final[Mapping[str, Check]] = {
+    QOS_LABEL: _one_of(*(one.value for one in QosClass if one)),
+    PRIORITY_CLASS_LABEL: _one_of(*(one.value for one in PriorityClass if one)),
+    SUB_PRIORITY_LABEL: WHOLE,
+    "koordinator.sh/eviction-enabled": BOOLEAN,
+    PREEMPTIBLE_LABEL: BOOLEAN,
+    RESERVATION_IGNORED_LABEL: BOOLEAN,
+    SKIP_HOOKS_LABEL: BOOLEAN,
+    MUTATING_UPDATE_LABEL: BOOLEAN,
+    OPERATING_MODE_LABEL: _one_of("Pod", "Reservation"),
+}
+ANNOTATIONS: Final[Mapping[str, Check]] = {
+    "koordinator.sh/eviction-priority": WHOLE,
+    "koordinator.sh/eviction-policy": ("a JSON list of names", _decoded(list[str])),
+    f"{SCHEDULING}eviction-cost": WHOLE,
+    f"{SCHEDULING}load-estimated-scaling-factors": OBJECT,
+    f"{SCHEDULING}load-estimated-seconds-after-pod-scheduled": SECONDS,
+    f"{SCHEDULING}load-estimated-seconds-after-initialized": SECONDS,
+    RUN_SECONDS_ANNOTATION: SECONDS,
+    **dict.fromkeys(
+        (
+            RESOURCE_SPEC_ANNOTATION,
+            NUMA_SPEC_ANNOTATION,
+            EXTENDED_SPEC_ANNOTATION,
+            CPU_BURST_ANNOTATION,
+            CPU_QOS_ANNOTATION,
+            MEMORY_QOS_ANNOTATION,
+            BLKIO_QOS_ANNOTATION,
+            RESCTRL_ANNOTATION,
+            HINT_ANNOTATION,
+            JOINT_ANNOTATION,
+            PARTITION_ANNOTATION,
+            RESERVATION_AFFINITY_ANNOTATION,
+            PREDICTED_USAGE_ANNOTATION,
+        ),
+        OBJECT,
+    ),
+}
+QUOTA_LABELS: Final[Mapping[str, Check]] = dict.fromkeys(
+    (IS_PARENT_LABEL, IS_ROOT_LABEL, FORCE_LABEL, LENT_LABEL, IGNORE_DEFAULT_TREE_LABEL), BOOLEAN
+)
+
+
+def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
+    """A line for each label, annotation and amount of a new pod that cannot be understood."""
+    metadata = pod["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    yield from _misread(labels, LABELS)
+    yield from _misread(annotations, ANNOTATIONS)
+    yield from _gang(namespace, str(metadata.get("name") or ""), labels, annotations)
+    for container in containers(pod, "initContainers", "containers"):
+        for side in SIDES:
+            for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
+                yield from _amount(str(container.get("name")), name, amounts(container, side)[name])
+
+
+def misread_on_quota(quota: Json) -> Iterator[str]:
+    """A line for each label of an ElasticQuota that is neither "true" nor "false"."""
+    yield from _misread(quota["metadata"].get("labels") or {}, QUOTA_LABELS)
+
+
+def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[str]:
+    for key in checks.keys() & texts.keys():
+        kind, understood = checks[key]
+        text = str(texts[key])
+        if text and not understood(text):
+            yield f"{key} {shown(text, 24)} is not {kind}; it has no effect"
+
+
+def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterator[str]:
+    """What of the annotations about its gang is not understood; a missing minimum may be its PodGroup's to say."""
+    gang = gang_of_pod(namespace, name, labels, annotations)
+    if gang is None:
+        return
+    said = [*gang.notes, *([gang.problem] if MINIMUM_ANNOTATION in annotations and gang.problem else [])]
+    yield from (text.removeprefix(f"{gang.source}: ") for text in said)
+
+
+def _amount(container: str, name: str, value: Any) -> Iterator[str]:
+    """An amount of batch or mid resources that is no whole number of millicores or bytes."""
+    try:
+        thousandths = parse_millicores(value)
+    except CotenantError:
+        return  # the API server refuses what is no quantity
+    if thousandths % 1000:
+        unit = "millicores" if name.endswith("-cpu") else "bytes"
+        number = f"{thousandths / 1000:g} {unit}"
+        yield f"container {container}: {name} {shown(value, 16)} is {number}, rounded up: write whole {unit}"

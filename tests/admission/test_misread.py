@@ -1,0 +1,97 @@
+"""Values that nobody can understand are named to who writes them, and understood ones are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from admission.review import ReviewContext, answer
+from admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, misread_on_pod, misread_on_quota
+from admission.view import ClusterView
+from tests.admission.bodies import pod, quota
+from tests.admission.serving import review_of
+
+GOOD_LABELS = {
+    "koordinator.sh/qosClass": ("BE", "LSE", "SYSTEM"),
+    "koordinator.sh/priority-class": ("koord-batch", "koord-free"),
+    "koordinator.sh/priority": ("100", "-5", "0"),
+    "scheduling.koordinator.sh/operating-mode": ("Reservation", "Pod"),
+}
+GOOD_ANNOTATIONS = {
+    "koordinator.sh/eviction-priority": ("-1", "7"),
+    "koordinator.sh/eviction-policy": ('["evictByRealLimit"]', "[]"),
+    "scheduling.koordinator.sh/eviction-cost": ("10",),
+    "cotenant.dev/expected-run-seconds": ("90", "1.5"),
+    "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled": ("60",),
+    "scheduling.koordinator.sh/load-estimated-seconds-after-initialized": ("0",),
+}
+
+
+@pytest.mark.parametrize("key", LABELS)
+def test_a_label_of_ours_is_named_exactly_when_it_is_not_understood(key: str) -> None:
+    for value in GOOD_LABELS.get(key, ("true", "false")):
+        assert list(misread_on_pod(pod("p", {key: value}), "shop")) == []
+    for value in ("Best", "be", "yes", "1x", "true ", "2147483648"):
+        (line,) = misread_on_pod(pod("p", {key: value}), "shop")
+        assert line.startswith(f"{key} ") and value in line
+
+
+@pytest.mark.parametrize("key", ANNOTATIONS)
+def test_an_annotation_of_ours_is_named_exactly_when_it_is_not_understood(key: str) -> None:
+    for good in (*GOOD_ANNOTATIONS.get(key, ("{}",)), ""):
+        body = pod()
+        body["metadata"]["annotations"] = {key: good}
+        assert list(misread_on_pod(body, "shop")) == []
+    for bad in ("nonsense", "{", "true", "1h"):
+        body = pod()
+        body["metadata"]["annotations"] = {key: bad}
+        (line,) = misread_on_pod(body, "shop")
+        assert line.startswith(f"{key} ") and bad in line
+
+
+@pytest.mark.parametrize("resource", ["batch-cpu", "batch-memory", "mid-cpu", "mid-memory"])
+@pytest.mark.parametrize("side", ["requests", "limits"])
+@pytest.mark.parametrize("group", ["containers", "initContainers"])
+def test_amounts_that_are_a_part_of_a_unit_are_named(resource: str, side: str, group: str) -> None:
+    name = f"kubernetes.io/{resource}"
+    for value, number in (("200m", "0.2"), ("1.5", "1.5"), ("1500m", "1.5"), ("100u", None)):
+        body = pod()
+        body["spec"][group] = [{"name": "odd", "image": "x", "resources": {side: {name: value}}}]
+        (line,) = misread_on_pod(body, "shop")
+        assert line.startswith(f"container odd: {name} '{value}' is ")
+        assert number is None or f" is {number} " in line
+    for value in ("200", "1k", "1Gi", "2000m", 5, "0"):
+        body = pod()
+        body["spec"][group] = [{"name": "whole", "image": "x", "resources": {side: {name: value}}}]
+        assert list(misread_on_pod(body, "shop")) == []
+
+
+def test_illegal_words_about_a_gang_are_named_and_a_missing_minimum_is_not() -> None:
+    body = pod()
+    prefix = "gang.scheduling.koordinator.sh/"
+    body["metadata"]["annotations"] = {prefix + "name": "train", prefix + "mode": "Loose"}
+    (line,) = misread_on_pod(body, "ml")
+    assert line == f"{prefix}mode 'Loose' is none of Strict, NonStrict; Strict is taken"
+    body["metadata"]["annotations"] = {prefix + "name": "train", prefix + "min-available": "many"}
+    (line,) = misread_on_pod(body, "ml")
+    assert line.startswith(f"{prefix}min-available 'many' is not a number of members")
+
+
+@pytest.mark.parametrize("key", QUOTA_LABELS)
+def test_a_label_of_a_quota_is_true_or_false(key: str) -> None:
+    for value, lines in (("true", 0), ("false", 0), ("True", 1), ("yes", 1)):
+        body = quota("q")
+        body["metadata"]["labels"] = {key: value}
+        assert len(list(misread_on_quota(body))) == lines
+
+
+def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
+    body = pod("p", {"koordinator.sh/qosClass": "Best", "quota.scheduling.koordinator.sh/name": "gone"})
+    found = json.loads(
+        answer("/mutate-pod", json.dumps(review_of("pods", body)).encode(), ReviewContext(ClusterView())).body
+    )
+    assert found["response"]["allowed"]
+    warnings = found["response"]["warnings"]
+    assert any("qosClass 'Best' is not one of LSE, LSR, LS, BE, SYSTEM" in line for line in warnings)
+    assert any("'gone' names no quota" in line for line in warnings)
