@@ -25,6 +25,8 @@ from cotenant.core.model.queues.native_group import group_named, native_group
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
+LOOK_AGAIN_SECONDS: Final = 300.0
+"""Pods are listed so often while none is known to wait and no manager looks after them."""
 PAUSE_SECONDS: Final = 20.0
 FIELD_MANAGER: Final = "cotenant-webhook"
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
@@ -92,7 +94,9 @@ class GuardWatchdog:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self._freed: Mapping[str, float] = {}
-        """Ends of the promises after which no pod was left in these gates: until there are others, none gets them."""
+        """Ends of the promises after which no pod was left in these gates: the webhook gives them to none."""
+        self._look_again_seconds = 0.0
+        """Unix time; somebody may write a gate of ours into a manifest himself."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
 
@@ -117,7 +121,7 @@ class GuardWatchdog:
         """End each of our gates on every pod when its promise ran out a minute ago; on how many."""
         now_seconds = self._clock.now_seconds()
         over = {gate: end for gate, end in promised_seconds.items() if now_seconds >= end + GRACE_SECONDS}
-        if not over or over == self._freed:
+        if not over or (over == self._freed and now_seconds < self._look_again_seconds):
             return 0
         pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=WAITING)
         groups = absent_groups(pods, over)
@@ -133,7 +137,7 @@ class GuardWatchdog:
         if lifted:
             _log.warning("no manager looks after pods that wait: they may be scheduled", pods=lifted)
         if not any(gate in over for pod in pods for gate in gates_of(pod)):
-            self._freed = over
+            self._freed, self._look_again_seconds = over, now_seconds + LOOK_AGAIN_SECONDS
         return lifted
 
     def _run(self) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonpatch import JsonPatch
 
-from admission.guard_watchdog import GRACE_SECONDS, GuardWatchdog, overdue
+from admission.guard_watchdog import GRACE_SECONDS, LOOK_AGAIN_SECONDS, GuardWatchdog, overdue
+from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.kube import connect
+from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
+from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.accounts import account, install_rights
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
+from tests.contract.target import embedded_api
 
 PATH = "/apis/cotenant.dev/v1alpha1/swapguards"
 BEGIN = 1_000_000  # 1970-01-12T13:46:40Z
@@ -89,3 +96,36 @@ def test_the_api_server_takes_it(watched: ControlPlane) -> None:
     assert watchdog.look()
     assert watched.api().get(f"{PATH}/swaps")["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
     assert not watchdog.look()
+
+
+@dataclass
+class MovingClock:
+    """Stands where a test puts it."""
+
+    now: float = BEGIN
+
+    def now_seconds(self) -> float:
+        return self.now
+
+    def monotonic_seconds(self) -> float:
+        return self.now
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("gate", OUR_GATES)
+def test_a_gate_that_somebody_writes_himself_is_lifted_also_long_after_all_others_went(
+    gate: str, tmp_path: Path
+) -> None:
+    """No manager ever promised anything: a manifest that was copied from a waiting pod carries the gate."""
+    with EmbeddedServer() as server:
+        api, clock = embedded_api(server), MovingClock()
+        client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(tmp_path / "k"))))
+        watchdog = GuardWatchdog(client, clock)
+        for name in ("first", "second"):
+            spec = {"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": gate}, {"name": "x/y"}]}
+            api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
+            clock.now += LOOK_AGAIN_SECONDS
+            assert watchdog.look()
+            found = api.get(f"/api/v1/namespaces/default/pods/{name}")
+            assert found["spec"]["schedulingGates"] == [{"name": "x/y"}]
+            assert not watchdog.look()

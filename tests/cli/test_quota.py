@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from cotenant.apps.cli.command import EXIT_PARTIAL
 from cotenant.apps.cli.main import root
 from cotenant.apps.cli.queues.queue_service import queue_service_of
 from cotenant.apps.simulation.api_server import EmbeddedServer
 from cotenant.apps.simulation.api_server.rights import AccessRule, Account
 from cotenant.core.model.changes.people import Grant, Person, Role
 from cotenant.core.model.errors import ClusterForbidden, NoData
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.core.model.kubernetes.moments import micro_moment
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.core.model.kubernetes.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -223,3 +227,55 @@ def test_the_page_reads_the_same_rows_once_for_everybody(cluster: Cluster) -> No
     assert service.report(Person("ann", grants=(Grant(Role.VIEWER, ("shop",)),))).waiting == ()
     with pytest.raises(NoData, match="no Prometheus is configured"):
         service.history(Person("ada"), "research", "cpu")
+
+
+def test_explain_queue_names_problems_of_the_pods_own_gang_and_quotas_alone(cluster: Cluster) -> None:
+    path = f"{QUOTAS}/namespaces/shop/podgroups"
+    cluster.api.create(path, {"metadata": {"name": "broken"}, "spec": {"minMember": 0}})
+    cluster.pod("shop", "broken-0", "1", gates=(GANG_GATE,), labels={POD_GROUP_LABEL: "broken"}, quota="")
+    try:
+        assert "podgroups/shop/broken" in cluster.run("get", "gangs").stderr
+        other = cluster.run("explain", "queue", "late-0", "-n", "research")
+        assert (other.exit_code, "broken" in other.stderr) == (0, False)
+        own = cluster.run("explain", "queue", "broken-0", "-n", "shop")
+        assert own.exit_code == EXIT_PARTIAL and "podgroups/shop/broken" in own.stderr
+    finally:
+        cluster.api.delete(f"{path}/broken")
+        cluster.api.delete("/api/v1/namespaces/shop/pods/broken-0", gracePeriodSeconds="0")
+
+
+GATES = {"quota": QUOTA_GATE, "gang": GANG_GATE, "reservation": RESERVATION_GATE}
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_gate_that_nobody_lifts_is_explained_as_such_and_one_that_is_lifted_as_that(
+    cluster: Cluster, gate: str
+) -> None:
+    """No manager has ever run here, so nobody promised anything; then one promises for an hour."""
+    cluster.pod("research", f"held-{gate}", "1", gates=(GATES[gate],), quota="nobodys" if gate == "quota" else "")
+    name = f"research/held-{gate}"
+    try:
+        queue, pod = cluster.run("explain", "queue", name).stderr, cluster.rows("explain", "pod", name)
+        assert f"{GATES[gate]}: no manager lifts it now" in queue and "spec.schedulingGates" in queue
+        (reason,) = [row["reason"] for row in pod if row["rule"] == gate]
+        assert reason.startswith("no manager lifts it now")
+        with promising(cluster):
+            queue, pod = cluster.run("explain", "queue", name).stderr, cluster.rows("explain", "pod", name)
+            assert "the manager lifts the gate" in queue
+            assert "the manager lifts the gate" in next(row["reason"] for row in pod if row["rule"] == gate)
+    finally:
+        cluster.api.delete(f"/api/v1/namespaces/research/pods/held-{gate}", gracePeriodSeconds="0")
+
+
+@contextmanager
+def promising(cluster: Cluster) -> Iterator[None]:
+    path = "/apis/cotenant.dev/v1alpha1/swapguards"
+    if not cluster.api.exists(path):
+        install_crd(cluster.api, "swapguards.cotenant.dev")
+    until = micro_moment(time.time() + 3600)
+    spec = {"servedUntil": until, "queuesServedUntil": until}
+    cluster.api.create(path, {"metadata": {"name": "swaps"}, "spec": spec})
+    try:
+        yield
+    finally:
+        cluster.api.delete(f"{path}/swaps")

@@ -63,6 +63,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     work.place()
     standings = tuple(work.timed(standing) for standing in work.standings)
     work.intents += group_intents(view, groups, settings)
+    work.intents += [opened(pod, "it belongs to no gang") for pod in view.pods if _without_gang(pod)]
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
     return GangDecision(tuple(work.intents), standings, attempts, work.wake())
@@ -275,6 +276,11 @@ def back_off_seconds(failures: int, settings: QueueSettings) -> float:
     """The pause after so many failed attempts: doubled each time, with a limit."""
     doublings = min(max(failures - 1, 0), 32)
     return min(settings.back_off_seconds * 2.0**doublings, settings.longest_back_off_seconds)
+
+
+def _without_gang(pod: QueuePod) -> bool:
+    """Whether the gang's gate holds a pod that names no gang of ours (any more), so that none is placed with it."""
+    return pod.waits_for_gang and not (pod.gang or pod.node or pod.deleting or pod.placeholder)
 
 
 def _missing(group: GangGroup) -> str:

@@ -288,3 +288,30 @@ def remove(world: GangWorld, prefix: str) -> None:
     """Delete pods by the beginning of their names."""
     for key in [key for key in world.objects if key.startswith(f"pods/shop/{prefix}")]:
         del world.objects[key]
+
+
+@pytest.mark.parametrize("left", ["label-gone", "never-named"])
+def test_a_pod_behind_the_gangs_gate_without_a_gang_is_let_go(left: str) -> None:
+    """Nothing will ever place it: its label is gone, or its author wrote the gate alone."""
+    world = GangWorld({"a": 4})
+    world.pod("train-0", gang="train", min_available="2")
+    world.settle()
+    key = "pods/shop/train-0"
+    assert world.objects[key]["spec"]["schedulingGates"]
+    body = world.objects[key]
+    words = {} if left == "label-gone" else {"note": "copied"}
+    body = {**body, "metadata": {**body["metadata"], "annotations": words}}
+    world.put(key, body)
+    world.settle()
+    assert not world.objects[key]["spec"].get("schedulingGates")
+    assert world.objects[key]["spec"].get("nodeName") == "a"
+    assert world.held() == []
+
+
+def test_a_pod_whose_gang_may_still_come_keeps_its_gate_with_the_reason() -> None:
+    world = GangWorld({"a": 4})
+    world.pod("train-0", gang="train")  # names a gang, and nobody says how many start together
+    world.settle()
+    assert world.objects["pods/shop/train-0"]["spec"]["schedulingGates"]
+    assert world.state("train") == "Invalid"
+    assert "no PodGroup shop/train exists" in world.decision.standings[0].reason

@@ -109,24 +109,27 @@ def _explained(
 
 def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
     """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant explain queue`."""
-    from cotenant.apps.cli.queues.live_queues import read_report
+    from cotenant.apps.cli.queues.live_queues import read_report, unserved_gates
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.model.errors import ClusterError
-    from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
-    from cotenant.core.model.queues.explanation import gate_sentences
-    from cotenant.core.model.reservations.scheduling_gate import gates_of
+    from cotenant.core.model.queues.explanation import UNSERVED, gate_sentences
+    from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of
     from scheduler_ext.extender.why import RuleRefusal
 
-    gates = [gate for gate in gates_of(pod) if gate in (QUOTA_GATE, GANG_GATE)]
+    gates = [gate for gate in gates_of(pod) if gate in OUR_GATES]
     if not gates:
         return []
-    meta = mapping(pod.get("metadata"))
+    meta, unserved = mapping(pod.get("metadata")), frozenset[str]()
     try:
-        _, report = read_report(client, settings, SystemClock().now_seconds())
-        sentences = gate_sentences(report, str(meta.get("namespace")), str(meta.get("name")))
+        now_seconds = SystemClock().now_seconds()
+        _, report = read_report(client, settings, now_seconds)
+        unserved = unserved_gates(client, now_seconds)
+        sentences = gate_sentences(report, str(meta.get("namespace")), str(meta.get("name")), unserved)
     except ClusterError as error:
-        sentences = dict.fromkeys((QUOTA_GATE, GANG_GATE), f"its queue cannot be read: {error.message}")
-    return [RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates]
+        sentences = dict.fromkeys(OUR_GATES, f"its queue cannot be read: {error.message}")
+    refused = [RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates]
+    silent = ", ".join(gate for gate in gates if gate in unserved and sentences[gate] != UNSERVED)
+    return [*refused, *([RuleRefusal("manager", f"{silent}: {UNSERVED}", nodes)] if silent else [])]
 
 
 def template_of(file: Path, namespace: str) -> dict[str, Any]:

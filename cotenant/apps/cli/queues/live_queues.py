@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -30,6 +30,32 @@ class LiveQueues:
     view: QueueView
     report: QueueReport
     pod: Mapping[str, Any] = field(default_factory=dict)
+    unserved: frozenset[str] = frozenset()
+    """Gates of ours that no manager promises to lift."""
+
+    @property
+    def unserved_gates_of_pod(self) -> tuple[str, ...]:
+        """Those on the pod that was asked about."""
+        from cotenant.core.model.reservations.scheduling_gate import gates_of
+
+        return tuple(gate for gate in gates_of(self.pod) if gate in self.unserved)
+
+    def problems_of_pod(self) -> QueueReport:
+        """The report with just the problems that the pod's own gang, its group or its quotas have."""
+        from cotenant.core.model.kubernetes.quota_tree import QuotaTree
+
+        place = "/".join(str((self.pod.get("metadata") or {}).get(key)) for key in ("namespace", "name"))
+        own = next((pod for pod in self.view.pods if pod.place == place), None)
+        gang = self.view.gangs.get(own.gang) if own is not None else None
+        group = {own.gang, *(gang.group if gang is not None else ())} - {""} if own is not None else set()
+        names = {f"pods/{place}", *(f"podgroups/{key}" for key in group)}
+        names |= {f"pods/{pod.place}" for pod in self.view.pods if pod.gang in group}
+        if own is not None and (quota := self.view.quotas.get(own.quota)) is not None:
+            tree = QuotaTree(self.view.quotas)
+            quotas = (quota, *(self.view.quotas[n] for n in tree.ancestors(quota) if n in self.view.quotas))
+            names |= {f"elasticquotas/{one}" for q in quotas for one in (q.name, f"{q.namespace}/{q.name}")}
+        kept = [problem for problem in self.report.problems if problem[0] in names or "/" not in problem[0]]
+        return replace(self.report, problems=tuple(kept))
 
     def quotas_of(self, namespaces: Collection[str]) -> frozenset[str]:
         """Names of the quotas that pods of these namespaces count against, and of all above them."""
@@ -45,16 +71,22 @@ class LiveQueues:
     def why_not_waiting(self) -> str:
         """Why the pod that was asked about waits for no quota and no gang."""
         from cotenant.core.model.kubernetes.quota_tree import QuotaTree
-        from cotenant.core.model.reservations.scheduling_gate import gates_of
+        from cotenant.core.model.queues.explanation import gate_sentences
+        from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of
 
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
         name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
         if spec.get("nodeName"):
             return f"{name} is on {spec['nodeName']}: no quota and no gang holds it"
         if gates:
-            return (
-                f"{name} is held by {', '.join(gates)}, by no queue that can be read; try `cotenant explain pod {name}`"
-            )
+            ours = [gate for gate in gates if gate in OUR_GATES]
+            others = ", ".join(gate for gate in gates if gate not in OUR_GATES)
+            said = gate_sentences(self.report, str(meta.get("namespace")), str(meta.get("name")), self.unserved)
+            sentences = [
+                *(f"{gate}: {said[gate]}" for gate in ours),
+                *([f"{others}: no gate of ours"] if others else []),
+            ]
+            return f"{name} is held by gates. {'; '.join(sentences)}"
         quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
         if quota is None:
             return f"{name} has no gate and counts against no quota; `cotenant explain pod {name}` judges by nodes"
@@ -73,10 +105,27 @@ def open_queues(
     client = connect(settings.kube)
     try:
         body = pod_of(client, *pod) if pod else {}
-        view, report = read_report(client, settings, SystemClock().now_seconds())
+        now_seconds = SystemClock().now_seconds()
+        view, report = read_report(client, settings, now_seconds)
+        unserved = unserved_gates(client, now_seconds) if pod else frozenset()
     finally:
         client.close()
-    return LiveQueues(view, report, body)
+    return LiveQueues(view, report, body, unserved)
+
+
+def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
+    """Gates of ours that no manager promises to lift now; none where that may not be read."""
+    from admission.guard_watchdog import served_until
+    from cotenant.core.model.errors import ClusterAbsent, ClusterError
+    from scheduler_ext.reservations.guard import ADDRESS
+
+    try:
+        guard = client.get(ADDRESS.path)
+    except ClusterAbsent:
+        guard = None
+    except ClusterError:
+        return frozenset()
+    return frozenset(gate for gate, end in served_until(guard).items() if end <= now_seconds)
 
 
 def read_report(client: KubeClient, settings: Settings, now_seconds: float) -> tuple[QueueView, QueueReport]:

@@ -127,7 +127,7 @@ def explain(
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Say why a pod waits: which quota blocks it, what is missing, who uses it, its place in the queue, its gang."""
-    from cotenant.core.model.queues.explanation import explanation, gang_of, row_of
+    from cotenant.core.model.queues.explanation import UNSERVED, explanation, gang_of, row_of
 
     space, _, name = pod.rpartition("/")
     space = space or namespace
@@ -135,13 +135,15 @@ def explain(
     row = row_of(queues.report, space, name)
     if row is None:
         message(queues.why_not_waiting())
+    elif queues.unserved_gates_of_pod:
+        message(f"{', '.join(queues.unserved_gates_of_pod)}: {UNSERVED}")
     if output is not DocumentFormat.TABLE:
         gang = gang_of(queues.report, row.gang) if row else None
         quotas = _rows_above(queues.report, row.quota) if row else []
         print_document({"pod": row, "gang": gang, "quotas": quotas}, output)
     elif row is not None:
         print_table(explanation(queues.report, row), Format.TABLE, headers=False)
-    finish(queues.report)
+    finish(queues.problems_of_pod())
 
 
 def _rows_above(report: QueueReport, quota: str) -> Sequence[QuotaRow]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.core.model.queues.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
 from cotenant.core.model.table import Column, Kind, Schema, Table, kind_of
@@ -22,6 +22,12 @@ EXPLANATION: Final = Schema(
 
 
 NO_ROW: Final = "no quota and no gang that exists holds it: the manager lifts the gate in its next round"
+NO_RESERVATION: Final = "a Reservation may hold capacity for it; the manager lifts the gate when none does"
+UNSERVED: Final = (
+    "no manager lifts it now: none runs, or the feature is off. A webhook lifts it within minutes; without one, "
+    "take it out of the pod's spec.schedulingGates"
+)
+"""Of a gate that nobody promises to lift."""
 
 
 def human_amount(resource: str, amount: int) -> str:
@@ -42,13 +48,19 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
     return next((row for row in report.gangs if f"{row.namespace}/{row.gang}" == key), None)
 
 
-def gate_sentences(report: QueueReport, namespace: str, pod: str) -> dict[str, str]:
-    """What each of our gates waits for, by its name: of the gang's the gang's own reason."""
+def gate_sentences(report: QueueReport, namespace: str, pod: str, unserved: Iterable[str] = ()) -> dict[str, str]:
+    """What each of our gates waits for, by its name: of the gang's the gang's own reason.
+
+    unserved: gates that no manager promises to lift; what a gate waits for besides is said all the same.
+    """
     row = row_of(report, namespace, pod)
-    if row is None:
-        return dict.fromkeys((QUOTA_GATE, GANG_GATE), NO_ROW)
-    gang = gang_of(report, row.gang) if row.gang else None
-    return {QUOTA_GATE: row.reason, GANG_GATE: gang.reason if gang and gang.reason else row.reason}
+    sentences = {QUOTA_GATE: NO_ROW, GANG_GATE: NO_ROW, RESERVATION_GATE: NO_RESERVATION}
+    sentences |= dict.fromkeys(unserved, UNSERVED)
+    if row is not None:
+        gang = gang_of(report, row.gang) if row.gang else None
+        sentences[QUOTA_GATE] = row.reason
+        sentences[GANG_GATE] = gang.reason if gang and gang.reason else row.reason
+    return sentences
 
 
 def explanation(report: QueueReport, row: WaitingPodRow) -> Table:
