@@ -97,6 +97,10 @@ class Overloaded(SourceUnreachable):
     retry_after_seconds: float = 0.0
 
 
+class Unauthenticated(SourceForbidden):
+    """The server does not know the caller (401): credentials are missing, wrong or have expired."""
+
+
 class Refused(SourceProtocol):
     """The server does not take the request's method, or does not know its address."""
 
@@ -125,11 +129,12 @@ def whole(url: str, envelope: ApiResponse) -> ApiResponse:
 def judged(response: requests.Response, body: bytearray) -> ApiResponse:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, bare_address(response.url)
-    if code in (401, 403):
+    if code == 401:
+        raise Unauthenticated(f"{url} answered {code} {response.reason}", fix=_LOGIN)
+    if code == 403:
         grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/prometheus.yaml does.'
         raise SourceForbidden(
-            f"{url} answered {code} {response.reason}",
-            fix=grant if code == 403 and SERVICE_PROXY.search(url) else _LOGIN if code == 401 else _RIGHTS,
+            f"{url} answered {code} {response.reason}", fix=grant if SERVICE_PROXY.search(url) else _RIGHTS
         )
     if 300 <= code < 400:
         raise SourceProtocol(

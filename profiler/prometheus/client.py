@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +63,8 @@ class QueryCosts:
             self.received_bytes += size
 
 
+Renewal = Callable[[], str]
+"""Gives a header Authorization that is valid now."""
 _SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooSlow)
 """Limits that speak of a question's size and of nothing else."""
 
@@ -71,11 +73,17 @@ class Client:
     """Asks one server; safe to use from several threads."""
 
     def __init__(
-        self, settings: PrometheusSettings, *, outage_seconds: float = 0.0, timer: retry.Timer | None = None
+        self,
+        settings: PrometheusSettings,
+        *,
+        outage_seconds: float = 0.0,
+        timer: retry.Timer | None = None,
+        renew: Renewal | None = None,
     ) -> None:
         """Nothing is sent yet; SettingsError for an address that is not http(s) or a missing credential file.
 
         outage_seconds: how long a question is asked again while the server is away; 0 for who must answer soon.
+        renew: gives a fresh header Authorization after a 401, where the one of the settings expires.
         """
         from prometheus_api_client import PrometheusConnect
 
@@ -85,7 +93,7 @@ class Client:
         self._takes_patterns: bool | None = None
         """Whether the server finds metrics by a regular expression of their names; None before it was asked."""
         self.url, user = _address(settings.url)
-        session = _BoundedSession(settings, _credentials(settings, user), self.account)
+        session = _BoundedSession(settings, _credentials(settings, user), self.account, renew)
         timeout = (settings.connect_timeout_seconds, settings.timeout_seconds)
         self._api: Any = PrometheusConnect(
             self.url, headers=_headers(settings), session=session, timeout=timeout, method=_method(self.url)
@@ -207,8 +215,11 @@ class _BoundedSession(requests.Session):
     Answers come plain, or compressed where the network is slow; a header of the settings decides instead.
     """
 
-    def __init__(self, settings: PrometheusSettings, auth: AuthBase, account: QueryCosts) -> None:
+    def __init__(
+        self, settings: PrometheusSettings, auth: AuthBase, account: QueryCosts, renew: Renewal | None
+    ) -> None:
         super().__init__()
+        self._renew, self._renewed = renew, dict[str, str]()
         self._limit = settings.max_answer_bytes
         self._account = account
         self._is_network_known = False
@@ -223,14 +234,14 @@ class _BoundedSession(requests.Session):
     def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
         """Send; by GET from then on where POST is refused and GET is not, as by proxies that grant `get` alone."""
         if method != "POST" or self._takes_post is False:
-            return self._sent("GET", url, options)
+            return self._known("GET", url, options)
         try:
-            answer = self._sent("POST", url, options)
+            answer = self._known("POST", url, options)
         except (SourceForbidden, answers.Refused) as error:
             if self._takes_post:
                 raise
             try:
-                answer = self._sent("GET", url, options)
+                answer = self._known("GET", url, options)
             except (SourceForbidden, SourceProtocol):
                 raise error from None
             except SourceLimit:
@@ -241,12 +252,25 @@ class _BoundedSession(requests.Session):
         self._takes_post = True
         return answer
 
+    def _known(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
+        """The answer, with fresh credentials where those that were sent have expired."""
+        sent = self._renewed
+        try:
+            return self._sent(method, url, asked)
+        except answers.Unauthenticated:
+            if self._renew is None:
+                raise
+            if self._renewed is sent:  # else another thread has renewed them since
+                self._renewed = {"Authorization": self._renew()}
+        return self._sent(method, url, asked)
+
     def _sent(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
         """The whole answer to one request; POST parameters travel in the body, where length does not matter.
 
         The address' own parameters stay in the address: proxies decide by them who may ask.
         """
         options = {**asked, "stream": True, "allow_redirects": False, "auth": None}
+        options["headers"] = {**(asked.get("headers") or {}), **self._renewed}
         parameters = {**(asked.get("params") or {}), **_WHOLE}
         if method == "POST":
             options |= {"params": self._parameters, "data": parameters}

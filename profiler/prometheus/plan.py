@@ -112,6 +112,11 @@ class RangeQuery:
         shards = self.shard.halves() if self.parts[0].by_namespace else None
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
 
+    def narrower_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
+        """Two queries of fewer series: by parts, then namespaces, then time, in which series come and go."""
+        shards = self.shard.halves() if len(self.parts) == 1 and self.parts[0].by_namespace else None
+        return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else self.halves()
+
     def shorter_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
         """Two queries with shorter expressions, by parts: less time or fewer namespaces take as many characters."""
         n = len(self.parts)

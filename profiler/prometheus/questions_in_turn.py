@@ -6,22 +6,25 @@ part, so that one bad metric does not take the others along. What still fails st
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
 
 from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol, SourceTooLong
-from profiler.prometheus.answers import Overloaded
+from profiler.prometheus.answers import CutAnswer, Overloaded
 from profiler.prometheus.client import Client
 from profiler.prometheus.plan import RangeQuery
 
 T = TypeVar("T")
+_SERIES: Final = re.compile(r"\b(time ?)?series\b", re.IGNORECASE)
+"""What servers say of questions that select too many series, whatever their span."""
 _log = structlog.get_logger(__name__)
 
 
@@ -87,7 +90,11 @@ def _answered(
 
 
 def _halves(query: RangeQuery, error: SourceError) -> tuple[RangeQuery, RangeQuery] | None:
-    return query.shorter_halves() if isinstance(error, SourceTooLong) else query.halves()
+    """Two smaller queries, cut where the server says that it is too large."""
+    if isinstance(error, SourceTooLong):
+        return query.shorter_halves()
+    many = isinstance(error, CutAnswer) or _SERIES.search(error.message)
+    return query.narrower_halves() if many else query.halves()
 
 
 def _may_split(query: RangeQuery, error: SourceError) -> bool:

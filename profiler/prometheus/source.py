@@ -54,13 +54,14 @@ class PrometheusSource:
         cluster: str = "",
         marks: inventory.Marks | None = None,
         timer: Timer | None = None,
+        renew: client.Renewal | None = None,
     ) -> None:
         """Nothing is asked yet. marks: QoS and priority class of running pods, where the Kubernetes API can be read.
 
-        timer: what pauses between tries go by; the machine's time when it is not given.
+        timer: what pauses between tries go by; the machine's time when it is not given. renew: see `Client`.
         """
         self._settings = settings
-        self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer)
+        self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer, renew=renew)
         self._cluster = cluster or settings.labels.get("cluster", "")
         self._marks = marks
         self._survey: Survey | None = None

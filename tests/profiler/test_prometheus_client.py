@@ -79,6 +79,51 @@ def test_a_server_that_is_still_away_is_looked_for_once_in_a_while(
     assert server.once == [], "the second of them was not sent"
 
 
+def test_credentials_that_expire_are_renewed_once_and_used_from_then_on(server: ApiServer, timer: LeapingTimer) -> None:
+    issued = iter(("Bearer second", "Bearer third"))
+    settings = PrometheusSettings(url=server.url, retries=0, headers={"Authorization": "Bearer first"})
+    client = Client(settings, timer=timer, renew=lambda: next(issued))
+    seen: list[str] = []
+
+    def expired(handler: Handler) -> None:
+        seen.append(handler.headers["Authorization"])
+        handler.raw(401, b"expired")
+
+    def fresh(handler: Handler) -> None:
+        seen.append(handler.headers["Authorization"])
+        handler.raw(200, b'{"status":"success","data":["up"]}')
+
+    server.once = [expired, fresh, fresh]
+    assert client.names(0, 1) == client.names(0, 1) == {"up"}
+    assert seen == ["Bearer first", "Bearer second", "Bearer second"]
+    server.once = [expired, expired]
+    with pytest.raises(SourceForbidden, match="401"):
+        client.names(0, 1)
+    assert seen[3:] == ["Bearer second", "Bearer third"], "renewed once a question, then told"
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"status":"success","data":["up"],"isPartial":true}',
+     b'{"status":"success","data":["up"],"warnings":["No StoreAPI answered: rpc error: code = Unavailable"]}'],
+)  # fmt: skip
+def test_an_answer_without_some_of_the_servers_storage_is_asked_again(
+    server: ApiServer, timer: LeapingTimer, body: bytes
+) -> None:
+    client = patient(server, timer)
+    server.once = [says(body)] * 2
+    assert client.names(0, 1) == {"up"}
+    assert len(timer.pauses) == 2
+    client.close()
+
+
+@pytest.mark.parametrize("more", [b'"warnings":null', b'"warnings":["PromQL warning: limit"]', b'"isPartial":false'])
+def test_an_answer_with_nothing_missing_is_taken(server: ApiServer, client: Client, more: bytes) -> None:
+    server.once = [says(b'{"status":"success","data":["up"],' + more + b"}")]
+    assert client.names(0, 1) == {"up"}
+
+
 def patient(server: ApiServer, timer: LeapingTimer) -> Client:
     """As a scan asks: a server that was there may be away for a minute and a half."""
     return Client(PrometheusSettings(url=server.url), outage_seconds=90.0, timer=timer)

@@ -169,6 +169,26 @@ def test_owners_that_stay_cut_are_said_to_be_incomplete(served: Served, tmp_path
     assert CUT in note
 
 
+@pytest.mark.parametrize("refuses", [False, True], ids=["cut with a warning", "refused"])
+def test_a_limit_on_series_cuts_namespaces_and_not_time(
+    served: Served, plain: Store, tmp_path: Path, refuses: bool
+) -> None:
+    with StrictServer(served.server.url, Rules()) as strict:
+        pulled(store_in(tmp_path / "free"), served.end, profiler_settings(strict.url))
+        free = len(strict.requests)
+    # Every pod of a container has up to six series of amounts: the largest namespace's must fit.
+    inventory = without_source(plain)
+    most = 6 * max(sum(p.namespace == w.ref.namespace for p in inventory.pods) for w in inventory.workloads)
+    store = store_in(tmp_path / "bound")
+    with StrictServer(served.server.url, Rules(most_results=most, refuses_results=refuses)) as strict:
+        record = pulled(store, served.end, profiler_settings(strict.url))
+        bound = len(strict.requests)
+    assert Defect.QUERY_FAILED not in record.defects and record.defects[Defect.QUERY_SPLIT] > 0
+    # A union of seven parts falls into 13 questions; cut by time, one part of one day alone would be 2 * 288 - 1.
+    assert bound <= 13 * free < 575
+    assert_same(store, plain, served.end)
+
+
 @pytest.mark.parametrize("warning", [CUT, "receive series from 10.0.0.7: rpc error: code = Unavailable desc = gone"])
 def test_a_part_of_an_answer_is_no_answer(served: Served, warning: str) -> None:
     with StrictServer(served.server.url, Rules(warns=warning)) as strict:

@@ -82,6 +82,7 @@ def test_the_schema_carries_units() -> None:
         ("a.headers", {"X-Key": "s3cret"}, {"X-Key": MASK}),
         ("a.url", "https://me:s3cret@host:1/p?q=@x", f"https://{MASK}@host:1/p?q=@x"),
         ("a.url", "https://host/p@q", "https://host/p@q"),
+        ("a.url", "https://h/?namespace=a&api_key=s3cret&b=1", f"https://h/?namespace=a&api_key={MASK}&b=1"),
         ("a.port", 80, 80),
     ],
 )

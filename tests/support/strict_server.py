@@ -50,6 +50,9 @@ class Rules:
     """/series answers with at most so many, and a warning."""
     most_names: int = 0
     """Lists of names are cut after so many, with a warning."""
+    most_results: int = 0
+    """Range queries answer with at most so many series, and a warning, or with an error (`refuses_results`)."""
+    refuses_results: bool = False
     warns: str = ""
     """A warning in every answer to a range query."""
     prefix: str = ""
@@ -147,6 +150,11 @@ class StrictServer:
         series, names = path.endswith("/series"), "/label/" in path
         most = self.rules.most_series if series else self.rules.most_names if names else 0
         envelope: dict[str, Any] = json.loads(body)
+        if "/query" in path and self.rules.most_results and len(envelope["data"]["result"]) > self.rules.most_results:
+            if self.rules.refuses_results:
+                return _error(f"the query exceeds the limit of {self.rules.most_results} series")
+            envelope["data"]["result"] = envelope["data"]["result"][: self.rules.most_results]
+            envelope["warnings"] = [CUT]
         if most and len(envelope.get("data") or ()) > most:
             envelope["data"], envelope["warnings"] = envelope["data"][:most], [CUT]
         if self.rules.warns and "/query" in path:
@@ -188,7 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
         fields = urlencode(self.strict.rewritten(path, asked), doseq=True)
         try:
             with urllib.request.urlopen(f"{self.strict.target}{path}?{fields}", timeout=120) as answer:
-                self._send(200, self.strict.cut(path, answer.read()))
+                content = self.strict.cut(path, answer.read())
+                self._send(422 if b'"status": "error"' in content[:40] else 200, content)
         except urllib.error.HTTPError as error:
             self._send(error.code, error.read())
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -61,8 +62,12 @@ def section_of(annotation: Any) -> type[msgspec.Struct] | None:
     return bare if isinstance(bare, type) and issubclass(bare, msgspec.Struct) else None
 
 
+_KEY: Final = re.compile(r"([?&][^=&#]*(?:key|token|secret|passw|auth|sig|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)
+"""A parameter of an address whose name says that its value is a secret."""
+
+
 def masked(path: str, value: Any) -> Any:
-    """The value as it may be shown: header values and passwords inside URLs (of lists and maps too) are hidden.
+    """The value as it may be shown: header values, passwords and keys inside URLs (of lists and maps too) are hidden.
 
     No setting is a secret by itself: passwords and tokens are named by their file (a test holds this).
     """
@@ -75,8 +80,9 @@ def masked(path: str, value: Any) -> Any:
     if isinstance(value, str) and "://" in value:
         scheme, rest = value.split("://", 1)
         authority, slash, tail = rest.partition("/")
-        if "@" in authority:
-            return f"{scheme}://{MASK}@{authority.rpartition('@')[2]}{slash}{tail}"
+        user = f"{MASK}@" if "@" in authority else ""
+        shown = _KEY.sub(lambda key: key[1] + MASK, tail)
+        return f"{scheme}://{user}{authority.rpartition('@')[2]}{slash}{shown}"
     return value
 
 

@@ -17,7 +17,7 @@ from cotenant.apps.cli.output import message
 from cotenant.core.model.errors import ClusterError, ClusterForbidden, CotenantError, NoData, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cotenant.core.adapters.kube import KubeClient
     from cotenant.core.adapters.kube.auth import Access
@@ -49,12 +49,14 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
     with_api = reaches_cluster and has_kubeconfig(settings, os.environ)
     prometheus, how = settings.profiler.prometheus, "named"
     name = cluster or DEFAULT_CLUSTER
-    live = None
+    live, renew = None, None
     if with_api:
         try:
             client, access = _connected(settings)
             name = cluster or access.cluster
-            prometheus, how = (prometheus, how) if prometheus.url else _discovered(client, access, prometheus)
+            if not prometheus.url:
+                prometheus, how = _discovered(client, access, prometheus)
+                renew = _renewal(settings)
             live = _observed(client)
         except ClusterError as error:
             if not prometheus.url:
@@ -66,7 +68,19 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
             fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
         )
     marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
-    return ScanTarget(PrometheusSource(prometheus, name, marks), name, how, live)
+    return ScanTarget(PrometheusSource(prometheus, name, marks, renew=renew), name, how, live)
+
+
+def _renewal(settings: Settings) -> Callable[[], str] | None:
+    """Reads the kubeconfig's credentials anew: tokens of exec plugins and files expire while a long scan runs.
+
+    None inside the cluster, where the server is asked itself: it is not shown the API server's credentials.
+    """
+    from cotenant.core.adapters.kube.auth import load_access
+
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    return lambda: load_access(settings.kube).authorization()
 
 
 def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSettings | None:
