@@ -64,7 +64,7 @@ class QueryCosts:
 
 
 Renewal = Callable[[], str]
-"""Gives a header Authorization that is valid now."""
+"""Gives a header Authorization that is valid now; "" for none."""
 _SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooSlow)
 """Limits that speak of a question's size and of nothing else."""
 
@@ -261,7 +261,8 @@ class _BoundedSession(requests.Session):
             if self._renew is None:
                 raise
             if self._renewed is sent:  # else another thread has renewed them since
-                self._renewed = {"Authorization": self._renew()}
+                fresh = self._renew()
+                self._renewed = {"Authorization": fresh} if fresh else {}
         return self._sent(method, url, asked)
 
     def _sent(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:

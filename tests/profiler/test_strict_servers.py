@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from cotenant.apps.cli.cluster.probes import metrics
+from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store.store import Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import SourceError, SourceForbidden, SourceTooLong
@@ -281,3 +283,15 @@ def test_an_address_limit_below_every_question_is_told_and_soon(
         pulled(store_in(tmp_path), END, replace_window(profiler_settings(strict.url)))
     assert len(strict.requests) < 10
     assert "large_client_header_buffers" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(exact_names=True), Rules(exact_names=True, lists_names=False, refuses_post=403)]
+)
+def test_a_doctor_finds_of_a_strict_server_what_it_finds_of_the_server_itself(served: Served, rules: Rules) -> None:
+    def findings(url: str) -> list[tuple[str, str]]:
+        clock = FixedClock(served.end)
+        return [(f.probe, f.state.value) for f in metrics.probes(profiler_settings(url), clock)]
+
+    with StrictServer(served.server.url, rules) as strict:
+        assert findings(strict.url) == findings(served.server.url)

@@ -80,7 +80,7 @@ def _renewal(settings: Settings) -> Callable[[], str] | None:
 
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
-    return lambda: load_access(settings.kube).authorization()
+    return lambda: load_access(settings.kube).authorization() or ""
 
 
 def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSettings | None:
