@@ -242,6 +242,7 @@ class Agent:
         parts = self.parts
         inputs = parts.sources.read()
         observation = with_ages(parts.node_reader.read(inputs, parts.knob_writer.held), inputs)
+        observation = replace(observation, eviction_refusals=parts.evictions.refusals(observation))
         before = self._memory
         decided, self._memory = decide(observation, inputs.policy, before, parts.strategies, self._ages)
         results = parts.knob_writer.apply([StrategyPlan(wants=decided.wants)], observation)

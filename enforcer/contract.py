@@ -268,6 +268,14 @@ class NodeForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionRefusal:
+    """An eviction that was refused: in whose words, and until when (monotonic) the pod is not asked to leave again."""
+
+    until_seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """The input of the strategies: the node at one moment. `tiers`: kubepods and its QoS groups."""
 
@@ -291,6 +299,8 @@ class Observation:
     """Since the tick before."""
     recalled: tuple[str, ...] = ()
     """What is known from before this agent started alone: "policy", "pods"."""
+    eviction_refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
+    """Pods, by uid, whose eviction was refused and is not asked for anew yet: nothing of theirs is about to be free."""
 
     @property
     def best_effort_root(self) -> GroupReading | None:

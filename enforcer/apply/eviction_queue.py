@@ -23,11 +23,17 @@ WAITING: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswer:
-    """What became of one: the outcome in one word, and why."""
+    """What became of one: the outcome in one word, and why.
+
+    answered: whether somebody decided it; False: no answer came, or too many waited. retry_after_seconds: how long who
+    refused it wants to be left alone, 0 where nobody says.
+    """
 
     eviction: Evict
     outcome: str
     message: str = ""
+    answered: bool = True
+    retry_after_seconds: float = 0.0
 
 
 class EvictionQueue(ABC, Generic[RequestT]):
@@ -53,7 +59,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         try:
             self._queue.put_nowait((eviction, request))
         except queue.Full:
-            self._refuse(eviction, f"{WAITING} pods wait already")
+            self._refuse(eviction, f"{WAITING} pods wait already", answered=False)
 
     def answers(self) -> list[EvictionAnswer]:
         """What came back since the last call."""
@@ -81,5 +87,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
     def _answer(self, eviction: Evict, outcome: str, message: str = "") -> None:
         self._answers.put(EvictionAnswer(eviction, outcome, message))
 
-    def _refuse(self, eviction: Evict, message: str) -> None:
-        self._answer(eviction, self._refusal, message)
+    def _refuse(
+        self, eviction: Evict, message: str, *, answered: bool = True, retry_after_seconds: float = 0.0
+    ) -> None:
+        self._answers.put(EvictionAnswer(eviction, self._refusal, message, answered, retry_after_seconds))

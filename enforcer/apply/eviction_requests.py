@@ -1,7 +1,7 @@
 """EDGE: asks the API server to evict pods, from a thread of its own, so that a slow answer never holds up a tick.
 
 `put` only queues; `answers` gives what came back since. A disruption budget's refusal (429) is an answer and not tried
-again here: the strategy that wants the pod gone asks anew while it does.
+again here: the strategy learns of it, takes another pod, and asks anew for this one later.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, CotenantError
+from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, ClusterError
 from cotenant.core.model.kubernetes.intent import Create
 from cotenant.core.model.kubernetes.protocol import NODE_AGENT
 from enforcer.apply.eviction_queue import EvictionQueue
+from enforcer.contract import Evict
 
 FIELD_MANAGER: Final = NODE_AGENT
 ANSWER_SECONDS: Final = 30.0
@@ -22,7 +23,10 @@ ANSWER_SECONDS: Final = 30.0
 
 
 class Evictor(EvictionQueue[Create]):
-    """Asks the API server: outcome asked, gone (it had left, or was another pod of that name) or refused."""
+    """Asks the API server: outcome asked, gone (it had left, or was another pod of that name) or refused.
+
+    A conflict over anything but the uid (the server gave up trying) is a refusal: the pod is there.
+    """
 
     def __init__(self, client: KubeClient) -> None:
         """The thread starts with `start`; `client` itself stays the caller's."""
@@ -40,11 +44,18 @@ class Evictor(EvictionQueue[Create]):
         for eviction, request in self._requests():
             try:
                 self._writer.send(request)
-            except (ClusterAbsent, ClusterConflict) as error:
-                self._answer(eviction, "gone", error.message)
-            except CotenantError as error:
-                self._refuse(eviction, error.message)
+            except ClusterError as error:
+                if _is_gone(eviction, error):
+                    self._answer(eviction, "gone", error.message)
+                else:
+                    answered, seconds = error.status is not None, error.retry_after_seconds
+                    self._refuse(eviction, error.message, answered=answered, retry_after_seconds=seconds)
             except Exception as error:  # noqa: BLE001 - see EvictionQueue._run
-                self._refuse(eviction, f"{type(error).__name__}: {error}")
+                self._refuse(eviction, f"{type(error).__name__}: {error}", answered=False)
             else:
                 self._answer(eviction, "asked")
+
+
+def _is_gone(eviction: Evict, error: ClusterError) -> bool:
+    """Whether the pod had left, or is another one of that name: only then a conflict names the demanded uid."""
+    return isinstance(error, ClusterAbsent) or (isinstance(error, ClusterConflict) and eviction.uid in error.answer)

@@ -2,6 +2,7 @@
 
     decided.evictions --admitted--> Evictor (Eviction API) --refused, no answer, nobody to ask--> ContainerStopper (CRI)
     decided.urgent, while the API server has not been heard of for long -----------------------> ContainerStopper
+    refusals --> Observation.eviction_refusals of the next decision, which takes another pod
 
 The second way is there only where `enforcer.stop_containers` is on, only for pods labelled BE, and only while the very
 tick still says that memory runs out: the kernel would otherwise choose a victim, and it may be anybody. A disruption
@@ -16,9 +17,9 @@ from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Create
 from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.eviction_queue import EvictionQueue
-from enforcer.contract import Evict, Observation, PodSpec
-from enforcer.decide.evictions import EvictionBudget, Rate, admitted, request_of
+from enforcer.apply.eviction_queue import EvictionAnswer, EvictionQueue
+from enforcer.contract import Evict, EvictionRefusal, Observation, PodSpec
+from enforcer.decide.evictions import EvictionBudget, Rate, RefusedPod, admitted, after_refusal, request_of, unfit
 from enforcer.decide.loop import AgentMode, TickDecision
 
 UNANSWERED_SECONDS: Final = 5.0
@@ -38,6 +39,10 @@ class PodEvictions:
     _admission: EvictionBudget = field(default_factory=EvictionBudget)
     _unanswered: dict[str, tuple[Evict, float]] = field(default_factory=dict)
     """Urgent evictions that the API server was asked for, by uid, and when (monotonic)."""
+    _to_end: list[EvictionAnswer] = field(default_factory=list)
+    """Urgent evictions that the API server refused since the last decision, and that the runtime may carry out."""
+    _resting: dict[str, RefusedPod] = field(default_factory=dict)
+    """Pods whose eviction was refused, by uid, as long as they are there."""
 
     def start(self) -> None:
         """Begin to ask."""
@@ -51,21 +56,33 @@ class PodEvictions:
             if queue:
                 queue.stop()
 
+    def refusals(self, observation: Observation) -> dict[str, EvictionRefusal]:
+        """Report the answers that came since; pods, by uid, that the decision must not count on now.
+
+        One that memory cannot wait for goes to the runtime instead, where the settings permit it: it counts as refused
+        only once memory does not run out any more, or the runtime refuses too.
+        """
+        pods = {pod.spec.uid: pod.spec for pod in observation.pods}
+        for answer in self.evictor.answers() if self.evictor else ():
+            self._take(answer, pods.get(answer.eviction.uid), observation)
+        for answer in self.stopper.answers() if self.stopper else ():
+            self._report(answer.eviction, answer.outcome, answer.message, pods.get(answer.eviction.uid), observation)
+            if answer.outcome == "not-stopped":
+                self._refused(answer, observation)
+        self._resting = {uid: one for uid, one in self._resting.items() if uid in pods}
+        resting = {uid: one for uid, one in self._resting.items() if observation.at_seconds < one.until_seconds}
+        return {uid: EvictionRefusal(one.until_seconds, one.why) for uid, one in resting.items()}
+
     def step(self, decided: TickDecision, observation: Observation) -> None:
         """One tick: report the outcome of earlier evictions, request those that are admitted now."""
+        self.refusals(observation)
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         urgent = {eviction.uid for eviction in decided.urgent}
-        self._hear(pods, urgent, observation)
-        for eviction, at in [*self._unanswered.values()]:
-            if observation.at_seconds - at >= UNANSWERED_SECONDS:
-                del self._unanswered[eviction.uid]
-                if eviction.uid in urgent:
-                    why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
-                    self._end(eviction, pods.get(eviction.uid), why, observation.wall_seconds)
+        self._end_refused(pods, urgent, observation)
+        self._end_unanswered(pods, urgent, observation)
         away = decided.mode is AgentMode.HOLD
         evictions = decided.urgent if away and self._may_stop else decided.evictions
-        rate = Rate(self.settings.evictions_per_minute, self.settings.evictions_burst)
-        chosen = admitted(evictions, pods, self._admission, observation.at_seconds, rate) if evictions else None
+        chosen = admitted(evictions, pods, self._admission, observation.at_seconds, self._rate) if evictions else None
         self._admission = chosen.asked if chosen else self._admission
         for eviction in chosen.now if chosen else ():
             if away:
@@ -73,30 +90,72 @@ class PodEvictions:
                 self._end(eviction, pods[eviction.uid], why, observation.wall_seconds)
             else:
                 self._ask(eviction, pods[eviction.uid], observation)
+        for eviction in evictions:
+            pod = pods.get(eviction.uid)
+            if pod is not None and not pod.deleting and (why := unfit(eviction, pod)):
+                self._refused(EvictionAnswer(eviction, "refused", why), observation)
+
+    @property
+    def _rate(self) -> Rate:
+        return Rate(self.settings.evictions_per_minute, self.settings.evictions_burst)
 
     @property
     def _may_stop(self) -> bool:
         return self.stopper is not None or (self.settings.stop_containers and self.settings.dry_run)
 
-    def _hear(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
-        for answer in self.evictor.answers() if self.evictor else ():
-            eviction, pod = answer.eviction, pods.get(answer.eviction.uid)
-            self._unanswered.pop(eviction.uid, None)
-            self.report(eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
-            if answer.outcome == "refused" and eviction.uid in urgent:
-                self._end(eviction, pod, answer.message, observation.wall_seconds)
-        for answer in self.stopper.answers() if self.stopper else ():
-            pod = pods.get(answer.eviction.uid)
-            self.report(answer.eviction, answer.outcome, answer.message, observation.wall_seconds, pod)
+    def _report(
+        self, eviction: Evict, outcome: str, message: str, pod: PodSpec | None, observation: Observation
+    ) -> None:
+        self.report(eviction, outcome, message, observation.wall_seconds, pod)
+
+    def _take(self, answer: EvictionAnswer, pod: PodSpec | None, observation: Observation) -> None:
+        """The API server's answer. One that evicted nobody gives its token back."""
+        self._unanswered.pop(answer.eviction.uid, None)
+        self._report(answer.eviction, answer.outcome, answer.message, pod, observation)
+        if answer.answered and answer.outcome in ("refused", "gone"):
+            self._admission = self._admission.returned(self._rate)
+        if answer.outcome == "refused":
+            if answer.eviction.urgent and self._may_stop:
+                self._to_end.append(answer)
+            else:
+                self._refused(answer, observation)
+        elif answer.outcome == "asked":
+            self._resting.pop(answer.eviction.uid, None)
+
+    def _refused(self, answer: EvictionAnswer, observation: Observation) -> None:
+        uid = answer.eviction.uid
+        self._resting[uid] = after_refusal(
+            self._resting.get(uid),
+            answer.message,
+            observation.at_seconds,
+            answered=answer.answered,
+            retry_after_seconds=answer.retry_after_seconds,
+        )
+
+    def _end_refused(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
+        """What the API server refused and memory cannot wait for: to the runtime; what can wait counts as refused."""
+        answers, self._to_end = self._to_end, []
+        for answer in answers:
+            if answer.eviction.uid in urgent:
+                self._end(answer.eviction, pods.get(answer.eviction.uid), answer.message, observation.wall_seconds)
+            else:
+                self._refused(answer, observation)
+
+    def _end_unanswered(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
+        for eviction, at in [*self._unanswered.values()]:
+            if observation.at_seconds - at >= UNANSWERED_SECONDS:
+                del self._unanswered[eviction.uid]
+                if eviction.uid in urgent:
+                    why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
+                    self._end(eviction, pods.get(eviction.uid), why, observation.wall_seconds)
 
     def _ask(self, eviction: Evict, pod: PodSpec, observation: Observation) -> None:
         if self.settings.dry_run:
             self.report(eviction, "would-ask", "", observation.wall_seconds, pod)
         elif self.evictor is None:
             why = "there is no API server to ask"
-            self.report(eviction, "refused", why, observation.wall_seconds, pod)
-            if eviction.urgent:
-                self._end(eviction, pod, why, observation.wall_seconds)
+            self._take(EvictionAnswer(eviction, "refused", why, answered=False), pod, observation)
+            self._end_refused({pod.uid: pod}, {eviction.uid}, observation)
         else:
             if eviction.urgent:
                 self._unanswered[eviction.uid] = (eviction, observation.at_seconds)

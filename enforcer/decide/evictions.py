@@ -1,6 +1,8 @@
 """Which of the wanted evictions may be asked now, and what asking one means on the wire. Pure.
 
 All strategies share one bucket of tokens; a pod that was asked to leave is not asked again until its time has passed.
+A refusal gives its token back, because nobody left, and keeps its own pod from being asked anew for a time that doubles
+with every further refusal (`after_refusal`): another one is asked in its place at once.
 Never asked: a pod that is not in this tick's list under that very uid, one that leaves already, one made from a file on
 the node, and one whose priority is the system's own.
 """
@@ -16,6 +18,8 @@ from enforcer.contract import Evict, PodSpec
 
 AGAIN_SECONDS: Final = 30.0
 """A pod that still is there after it was asked is asked again so often."""
+LONGEST_REST_SECONDS: Final = 300.0
+"""Of a pod whose eviction is refused again and again: a budget may permit it at any time."""
 AT_ONCE_SECONDS: Final = 1
 """Shortest time that a kubelet gives; 0 would drop the pod's object while its containers may still run."""
 SYSTEM_PRIORITY: Final = 2_000_000_000
@@ -38,6 +42,19 @@ class EvictionBudget:
     tokens: float = float("inf")
     at_seconds: float = 0.0
     by_uid: Mapping[str, float] = field(default_factory=dict)
+
+    def returned(self, rate: Rate) -> EvictionBudget:
+        """With the token of an eviction that evicted nobody."""
+        return replace(self, tokens=min(float(rate.burst), self.tokens + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """How often in a row a pod's eviction was refused, in whose words the last time, and until when it rests."""
+
+    times: int
+    until_seconds: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,20 @@ def admitted(
         asked_at[eviction.uid] = at_seconds
         chosen.append(eviction)
     return Admitted(tuple(chosen), refused, replace(admission, tokens=tokens, at_seconds=at_seconds, by_uid=asked_at))
+
+
+def after_refusal(
+    before: RefusedPod | None, why: str, at_seconds: float, *, answered: bool = True, retry_after_seconds: float = 0.0
+) -> RefusedPod:
+    """A pod after one more refusal: it rests AGAIN_SECONDS, twice as long after each further one, five minutes at most.
+
+    Where nobody answered, the rest does not grow: that says nothing about the pod. It is at least as long as the server
+    asked for, within the same five minutes.
+    """
+    times = (before.times if before else 0) + answered
+    rest = AGAIN_SECONDS * 2 ** min(max(times - 1, 0), 10)
+    rest = min(max(rest, retry_after_seconds), LONGEST_REST_SECONDS)
+    return RefusedPod(times, at_seconds + rest, why)
 
 
 def unfit(eviction: Evict, pod: PodSpec | None) -> str:

@@ -21,7 +21,16 @@ from enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
 from enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
 from enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn
 from enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
-from enforcer.strategies.eviction.victims import Candidate, Choices, Task, TaskName, best_effort_only, candidate, choose
+from enforcer.strategies.eviction.victims import (
+    Candidate,
+    Choices,
+    Task,
+    TaskName,
+    best_effort_only,
+    candidate,
+    choose,
+    refused_uids,
+)
 from enforcer.strategies.interference import Findings, InterferenceState, detect
 from enforcer.strategies.suppression.suppress import Suppress, SuppressState
 
@@ -129,10 +138,17 @@ def _one(_: Candidate) -> int:
 
 
 def _unmet(observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...]) -> Iterator[Verdict]:
-    """Verdicts on tasks without a candidate."""
+    """Verdicts on tasks without a candidate, and on those all of whose candidates were refused."""
+    refused = refused_uids(observation)
     for task in tasks:
         leaving = any(p.spec.deleting and task.counts(p.spec) for p in observation.pods)
-        if not leaving and not any(e.strategy == task.name for e in evictions) and not task.candidates:
-            yield Verdict(
-                observation.node.name, "NobodyToEvict", f"{task.name}: {task.why}; no pod may be evicted for it", True
-            )
+        if leaving or any(e.strategy == task.name for e in evictions):
+            continue
+        those = [one.pod for one in task.candidates if one.pod.uid in refused]
+        if len(those) == len(task.candidates):
+            text = f"{task.name}: {task.why}; no pod may be evicted for it"
+            if those:
+                first = those[0]
+                why = observation.eviction_refusals[first.uid].why
+                text += f" now: the eviction of {len(those)} was refused, of {first.key} because: {why}"
+            yield Verdict(observation.node.name, "NobodyToEvict", text, True)

@@ -31,6 +31,7 @@ from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import Observation, PodReading, Verdict
 from enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
+from enforcer.strategies.eviction.victims import refused_uids
 from enforcer.strategies.suppression.suppress_target import demand, suppressible
 
 WINDOW_TICKS: Final = 30
@@ -60,6 +61,9 @@ class Case:
     antagonist: str = ""
     """uid, "" = none with evidence."""
     correlation: float = 0.0
+    others: tuple[tuple[str, float], ...] = ()
+    """(uid, correlation) of the further pods with as much evidence, the heaviest user first: asked to leave in its
+    place while the antagonist's eviction is refused."""
     step_seconds: float = 0.0
     """Since the last step."""
     calm_seconds: float = 0.0
@@ -276,12 +280,12 @@ def _badness(one: Suffering) -> tuple[float, str]:
 
 def _opened(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
     """With the evidence of before anything was done: afterwards our own doing would be in it."""
-    uid, value = _antagonist(observation, state, worst)
-    return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value)
+    (uid, value), *others = _suspects(observation, state, worst) or [("", 0.0)]
+    return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
 
 
-def _antagonist(observation: Observation, state: InterferenceState, one: Suffering) -> tuple[str, float]:
-    """Uid and correlation of the suspect that used most; "" when there is none."""
+def _suspects(observation: Observation, state: InterferenceState, one: Suffering) -> list[tuple[str, float]]:
+    """Uid and correlation of each pod that moves with the suffering and uses enough; the heaviest user first."""
     signal = state.windows[one.key]
     suspects: list[tuple[float, str, float]] = []
     everything = 0.0
@@ -291,8 +295,8 @@ def _antagonist(observation: Observation, state: InterferenceState, one: Sufferi
         value = correlation(use, signal, one.bound)
         if value >= CORRELATION:
             suspects.append((sum(use), pod.spec.uid, value))
-    used, uid, value = max(suspects, default=(0.0, "", 0.0))
-    return (uid, value) if used >= LEAST_SHARE * everything else ("", 0.0)
+    heaviest_first = sorted(suspects, reverse=True)
+    return [(uid, value) for used, uid, value in heaviest_first if used >= LEAST_SHARE * everything]
 
 
 def _aligned(use: tuple[float, ...], length: int) -> tuple[float, ...]:
@@ -342,15 +346,20 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
     """What the open case asks of the other strategies: a cap on best effort, and a pod to evict.
 
     The cap is best effort's use when the case began, halved `level` times. The antagonist is named for eviction once
-    suppression did not help.
+    suppression did not help; while its eviction is refused, the next pod with the evidence of then.
     """
     case = state.case
     if case is None:
         return Findings(verdicts=verdicts)
-    why = f"it disturbs another pod ({case.signal}, correlation {case.correlation:.2f}); suppression did not help"
     cap = case.base_millicores >> case.level
-    leaves = case.evicting and _present(observation, case.antagonist)
-    return Findings(cap, case.antagonist if leaves else "", why if leaves else "", verdicts)
+    if not (case.evicting and _present(observation, case.antagonist)):
+        return Findings(cap, verdicts=verdicts)
+    refused = refused_uids(observation)
+    named = (case.antagonist, case.correlation)
+    those = (named, *(one for one in case.others if _present(observation, one[0])))
+    uid, value = next((one for one in those if one[0] not in refused), named)
+    why = f"it disturbs another pod ({case.signal}, correlation {value:.2f}); suppression did not help"
+    return Findings(cap, uid, why, verdicts)
 
 
 def _verdicts(

@@ -347,7 +347,8 @@ def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
     try:
         stale = wish(made, uid="00000000-0000-0000-0000-000000000000")
         evictor.put(stale, request_of(stale, -1))
-        assert answered(evictor).outcome == "gone"
+        conflict = answered(evictor)
+        assert conflict.outcome == "gone", conflict.message
         assert not leaving(plane, made)
         budget = {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}
         plane.api().create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
@@ -433,6 +434,57 @@ def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
             running.ticked(5)
             assert [name for name, body in made.items() if leaving(plane, body)] == ["job"]
             assert running.end() == 0, running.log()
+
+
+@pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
+    plane: ControlPlane, space: str, tmp_path: Path
+) -> None:
+    """One victim under a budget that permits nobody (429), one under two budgets (500), and one that may leave."""
+    labels = {"koordinator.sh/qosClass": "BE"}
+    made = {app: pod(plane, space, "a-0", labels={**labels, "app": app}) for app in ("one", "two", "free")}
+    files = agent_files(plane, "a-0", tmp_path)
+    sizes = {"one": 64, "two": 48, "free": 16}  # the largest leaves first
+    with Kubepods() as tree:
+        for app, body in made.items():
+            meta = body["metadata"]
+            mine = tree.pod(meta["name"], qos="BE", uid=meta["uid"])
+            path = f"/api/v1/namespaces/{space}/pods/{meta['name']}/status"
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            plane.api().patch(path, {"status": {**mine.body["status"], **ready}})
+            hold = f"import time; held = b'x' * ({sizes[app]} << 20); time.sleep(600)"
+            tree.run(mine, [sys.executable, "-c", hold])
+        budgets = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"
+        for name, app in (("one", "one"), ("two-a", "two"), ("two-b", "two")):
+            spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
+            plane.api().create(budgets, {"metadata": {"name": name}, "spec": spec})
+        wait_for("the budgets", lambda: all("status" in one for one in plane.api().items(budgets)))
+        settings = {
+            "enforcer.pods_file": "",
+            "enforcer.node_name": "a-0",
+            "enforcer.api_server": files.server,
+            "enforcer.token_file": files.token,
+            "enforcer.ca_file": files.ca,
+            "enforcer.evictions_per_minute": "1",
+            "enforcer.evictions_burst": "1",
+        }
+        short = SUPPRESS.replace(
+            "enable: true", "enable: true, memoryEvictThresholdPercent: 1, memoryEvictLowerPercent: 0"
+        )
+        with Running(tree, tmp_path / "a", policy=short, settings=settings) as running:
+            # One eviction a minute is allowed; a refused one would have cost that minute, and 60 s of waiting besides.
+            wait_for("the eviction of who may leave", lambda: leaving(plane, made["free"]), 45)
+            assert not leaving(plane, made["one"]) and not leaving(plane, made["two"])
+            events = f"/apis/events.k8s.io/v1/namespaces/{space}/events"
+            refused = wait_for("both refusals", lambda: _refusals(plane, events, 2))
+            assert any("violate the pod's disruption budget" in note for note in refused)
+            assert any("more than one PodDisruptionBudget" in note for note in refused)
+            assert running.end() == 0, running.log()
+
+
+def _refusals(plane: ControlPlane, events: str, count: int) -> list[str]:
+    found = [one["note"] for one in plane.api().items(events) if one["reason"] == "EvictionRefused"]
+    return found if len(found) >= count else []
 
 
 def test_what_is_shipped_is_not_privileged_and_mounts_what_its_comment_lists() -> None:

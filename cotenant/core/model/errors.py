@@ -101,7 +101,14 @@ class SourceUnfit(SourceError):
 
 
 class ClusterError(CotenantError):
-    """The Kubernetes API failed."""
+    """The Kubernetes API failed; status and words of its answer, None and "" where there was none.
+
+    retry_after_seconds: how long the server wants to be left alone; 0 where it does not say.
+    """
+
+    status: int | None = None
+    answer: str = ""
+    retry_after_seconds: float = 0.0
 
 
 class ClusterForbidden(ClusterError):

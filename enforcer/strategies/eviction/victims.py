@@ -4,9 +4,10 @@ A task names an amount to release, its candidates in order, and in which measure
 leaves already, what an earlier task chose, and what a task chooses itself, all count; a task stops as soon as its
 amount is covered, and never chooses a pod that frees nothing of it. After an eviction for CPU or for memory no new one
 is chosen for that resource until its cool-down is over. A pod whose eviction was requested counts as leaving for
-`pending_seconds`; if it is still there then, it is passed over for as long again, so that a pod which cannot leave (a
-disruption budget) does not stand in the way. While its task is there and may still take it, a chosen pod is named in
-every tick.
+`pending_seconds`; if it is still there then, it is passed over for as long again, so that a pod which does not leave
+does not stand in the way. One whose eviction was refused (a disruption budget) frees nothing: it counts as never
+requested, begins no cool-down, and is passed over until it may be asked again, so that the next one is chosen in the
+very tick that knows of the refusal. While its task is there and may still take it, a chosen pod is named in every tick.
 
 Never candidates: pods that leave or ended, made from a file on the node, of a DaemonSet (it would be back at once),
 that reserve capacity, or with `koordinator.sh/eviction-enabled: "false"`. Tasks outside best effort take only pods with
@@ -56,6 +57,11 @@ class TaskName(StrEnum):
     MEMORY_ALLOCATABLE = "MemoryAllocatableEvict"
     INTERFERENCE = "Interference"
 
+    @property
+    def resource(self) -> Resource:
+        """Of which the task releases some, and whose cool-down an eviction by it begins."""
+        return Resource.MEMORY if "Memory" in self.value else Resource.CPU
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -104,7 +110,7 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier choices: pods whose eviction was requested, and the time of the last one by resource."""
+    """Earlier choices: pods whose eviction was requested, and the time of the last one before them by resource."""
 
     told: tuple[RequestedEviction, ...] = ()
     last_seconds: Mapping[Resource, float] = field(default_factory=dict)
@@ -189,18 +195,42 @@ def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
     """Who shall leave now, tasks in this order, and what to remember."""
-    present = {p.spec.uid: p for p in observation.pods}
-    requested = tuple(t for t in before.told if _remembered(t, present, observation.at_seconds, settings))
+    refused = refused_uids(observation)
+    requested, settled = _still_requested(observation, before, refused, settings)
     pending = [t for t in requested if observation.at_seconds - t.at_seconds < settings.pending_seconds]
     pending_uids = {t.eviction.uid for t in pending}
     leaving = [candidate(p) for p in observation.pods if p.spec.deleting or p.spec.uid in pending_uids]
-    ready = [t for t in tasks if t.urgent or not _cooling(t.resource, observation.at_seconds, before, settings)]
-    taken = _taken(ready, leaving, {t.eviction.uid for t in requested})
+    last = _last_seconds(requested, settled)
+    ready = [t for t in tasks if t.urgent or not _cooling(t.resource, observation.at_seconds, last, settings)]
+    taken = _taken(ready, leaving, {t.eviction.uid for t in requested} | refused)
     new = tuple(RequestedEviction(_evict(c, task, settings), task.name, observation.at_seconds) for task, c in taken)
-    last = {**before.last_seconds, **{task.resource: observation.at_seconds for task, _ in taken}}
     fit = {(t.name, c.pod.uid) for t in tasks for c in t.candidates if evictable(c.pod) and allowed(c.pod, t.name)}
     again = (t.eviction for t in pending if (t.task, t.eviction.uid) in fit)
-    return (*again, *(t.eviction for t in new)), Choices((*requested, *new), last)
+    return (*again, *(t.eviction for t in new)), Choices((*requested, *new), settled)
+
+
+def refused_uids(observation: Observation) -> set[str]:
+    """Pods that are not asked to leave now, because their eviction was refused."""
+    return {uid for uid, one in observation.eviction_refusals.items() if observation.at_seconds < one.until_seconds}
+
+
+def _still_requested(
+    observation: Observation, before: Choices, refused: set[str], settings: BestEffortSettings
+) -> tuple[tuple[RequestedEviction, ...], Mapping[Resource, float]]:
+    """Requests that still count, and the last one of each resource among those that are over and were not refused."""
+    present, now = {p.spec.uid: p for p in observation.pods}, observation.at_seconds
+    asked = [one for one in before.told if one.eviction.uid not in refused and one.at_seconds <= now]
+    still = tuple(one for one in asked if _remembered(one, present, now, settings))
+    over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
+    return still, _last_seconds([one for one in asked if one not in still], over)
+
+
+def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resource, float]) -> Mapping[Resource, float]:
+    """When the last eviction was requested for each resource, these included."""
+    last = dict(before)
+    for one in requested:
+        last[one.task.resource] = max(last.get(one.task.resource, one.at_seconds), one.at_seconds)
+    return last
 
 
 def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]) -> list[tuple[Task, Candidate]]:
@@ -243,7 +273,9 @@ def _remembered(
     return requested.eviction.uid in present and 0 <= now - requested.at_seconds < 2 * settings.pending_seconds
 
 
-def _cooling(resource: Resource, now: float, before: Choices, settings: BestEffortSettings) -> bool:
+def _cooling(
+    resource: Resource, now: float, last_seconds: Mapping[Resource, float], settings: BestEffortSettings
+) -> bool:
     seconds = settings.cpu_cooldown_seconds if resource is Resource.CPU else settings.memory_cooldown_seconds
-    last = before.last_seconds.get(resource)
+    last = last_seconds.get(resource)
     return last is not None and 0 <= now - last < seconds

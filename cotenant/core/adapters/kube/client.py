@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cotenant.core.adapters.kube.auth import Access
 
 ItemT = TypeVar("ItemT")
+ErrorT = TypeVar("ErrorT", bound=ClusterError)
 Json = dict[str, Any]
 Many: TypeAlias = list[ItemT]
 """A list, also inside the class whose method is called list."""
@@ -48,6 +49,8 @@ _IN_NAMESPACE: Final = re.compile(r"/.*/namespaces/(?P<namespace>[^/]+)/[^/?]+(?
 _BY_NAME: Final = frozenset({"configmaps", "leases", "secrets"})
 _BUSY: Final = frozenset({429, 503})
 """Answers of a server that has done nothing."""
+BUDGET_CAUSE: Final = "DisruptionBudget"
+"""Cause of a refusal by a PodDisruptionBudget."""
 
 _KINDS: Final[dict[int, type[ClusterError]]] = {
     400: ClusterInvalid,
@@ -76,8 +79,13 @@ class ListPage(msgspec.Struct, Generic[ItemT]):
         return self.metadata.version
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
 class _Details(msgspec.Struct):
     name: str = ""
+    causes: list[_Cause] | None = None
 
 
 class _ErrorStatus(msgspec.Struct):
@@ -287,7 +295,7 @@ class KubeClient:
                     raise _unreachable(request.path, self.access, error) from error
                 time.sleep(0.1 * 2**attempt)
                 continue
-            if last or answer.status not in again or _typed(answer):
+            if last or answer.status not in again or _typed(answer) or _is_budget(answer):
                 return answer
             self._pause.extend(_wait_seconds(answer, attempt))
         raise AssertionError("the last attempt returns or raises")
@@ -295,9 +303,21 @@ class KubeClient:
 
 def _wait_seconds(answer: ApiResponse, attempt: int) -> float:
     """Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s."""
-    retry_after = answer.headers.get("retry-after", "")
-    wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.5 * 2.0**attempt
-    return min(wait, LONGEST_WAIT_SECONDS)
+    retry_after = _retry_after_seconds(answer)
+    return min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS)
+
+
+def _retry_after_seconds(answer: ApiResponse) -> float | None:
+    """Retry-After as a number of seconds; None without one, or where it is a date."""
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
+    """The error with what the server said."""
+    error.status, error.answer = answer.status, message_of(answer)
+    error.retry_after_seconds = _retry_after_seconds(answer) or 0.0
+    return error
 
 
 def _decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
@@ -335,7 +355,7 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
     kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         kind = _absent(_status_of(answer))
-    return kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}")
+    return _with_answer(kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}"), answer)
 
 
 def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
@@ -348,6 +368,15 @@ def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
 def _typed(answer: ApiResponse) -> bool:
     """Whether an apply did not fit its schema: the server answers 500 where it means 422."""
     return answer.status == 500 and b"failed to create typed patch object" in answer.body
+
+
+def _is_budget(answer: ApiResponse) -> bool:
+    """Whether a disruption budget refused an eviction: a 429 of a server that is not busy at all.
+
+    The server marks it by a cause of its Status, in every version (`kubernetes/pkg/registry/core/pod/storage`).
+    """
+    details = _status_of(answer).details if answer.status == 429 else None
+    return details is not None and any(one.reason == BUDGET_CAUSE for one in details.causes or ())
 
 
 def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreachable:
@@ -369,7 +398,8 @@ def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> Clu
     fix = f'Grant it in {_role_for(path, group, resource)}, verbs: ["{verb}"].'
     if (message := _status_of(answer).message) and 'User "' not in message:  # not authorization, which names the user
         fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
-    return ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
+    error = ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
+    return _with_answer(error, answer)
 
 
 def _role_for(path: str, group: str, resource: str) -> str:
