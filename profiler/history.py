@@ -29,6 +29,7 @@ from profiler.sightings import (
     declared_by_lasting,
     init_containers,
     merged,
+    unnamed_notes,
     with_history,
 )
 
@@ -134,7 +135,9 @@ def pull(
     done = closed(state, spans, keep_since, state.holes[hole_count:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
     judged = inventory if snapshot.pods else by_usage(inventory, sightings)
-    store.write_inventory(with_history(judged, sightings))
+    complete = with_history(judged, sightings)
+    store.write_inventory(complete)
+    notes = (*notes, *unnamed_notes(complete))
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:

@@ -6,15 +6,27 @@ Also how an inventory outlives its pods: a snapshot joined with the stored one a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Container, ContainerRole, Event, EventKind, Inventory, Pod, Workload
+from cotenant.core.model.cluster import (
+    Container,
+    ContainerRole,
+    Event,
+    EventKind,
+    Inventory,
+    Pod,
+    PodPhase,
+    UnnamedPod,
+    Workload,
+)
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.partial_inventory import unnamed_pods, with_parts_marked
+from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import Signal, Usage
 
@@ -32,6 +44,8 @@ _AMOUNTS: Final = {
 }
 SILENCE_SECONDS: Final = 1800
 """A pod that only its usage shows is taken for gone after so long without any: two scrapes of 15 minutes."""
+_SHOWN: Final = 10
+"""Namespaces that a note names."""
 _EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKind.RESTART}
 
 
@@ -119,6 +133,7 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
     """
     if stored is None:
         return snapshot
+    snapshot = _led_on(snapshot, stored)
     pods = {(p.namespace, p.name): p for p in stored.pods if _is_recent(p, keep_since)}
     pods = {key: replace(p, end_seconds=snapshot.time_seconds) if p.running else p for key, p in pods.items()}
     pods |= {(p.namespace, p.name): _aged(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
@@ -135,7 +150,29 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
         workloads=tuple(workloads[r] for r in sorted(workloads)),
         events=events,
         created_seconds=snapshot.created_seconds or stored.created_seconds,
+        unnamed=tuple(u for u in stored.unnamed if u.last_seconds >= keep_since),
     )
+
+
+def _led_on(snapshot: Inventory, stored: Inventory) -> Inventory:
+    """The snapshot whose pods have the owners that were known before, where a link above them is missing now."""
+    before = {(p.namespace, p.name): p.workload for p in stored.pods if p.owner_known}
+    lost = [p for p in snapshot.pods if not p.owner_known]
+    owner = {p.workload: before[p.namespace, p.name] for p in lost if (p.namespace, p.name) in before}
+    if not owner:
+        return snapshot
+    pods = tuple(
+        replace(p, workload=owner[p.workload], owner_known=True) if not p.owner_known and p.workload in owner else p
+        for p in snapshot.pods
+    )
+    running = Counter(p.workload for p in pods if p.serving)
+    workloads: dict[WorkloadRef, Workload] = {}
+    for workload in snapshot.workloads:
+        ref = owner.get(workload.ref, workload.ref)
+        other = workloads.get(ref, workload)
+        containers = other.containers or workload.containers
+        workloads[ref] = replace(other, ref=ref, containers=containers, replicas=running[ref])
+    return replace(snapshot, pods=pods, workloads=tuple(workloads[ref] for ref in sorted(workloads)))
 
 
 def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
@@ -172,7 +209,7 @@ def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
     since = max(last for _, last in lives.values()) - SILENCE_SECONDS
     pod_keys = {(p.namespace, p.name) for p in inventory.pods}
     bare = [
-        Pod(namespace, name, WorkloadRef(namespace, "Pod", name), "", first)
+        Pod(namespace, name, WorkloadRef(namespace, "Pod", name), "", first, owner_known=False)
         for (namespace, name), (first, _) in sorted(lives.items())
         if (namespace, name) not in pod_keys and namespace != PLACEHOLDER_NAMESPACE
     ]
@@ -181,7 +218,7 @@ def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
         replace(p, end_seconds=inventory.time_seconds) if p.running and (p.namespace, p.name) in silent else p
         for p in (*inventory.pods, *bare)
     )
-    running = Counter(p.workload for p in pods if p.running)
+    running = Counter(p.workload for p in pods if p.running and p.phase is not PodPhase.PENDING)
     workloads = (*inventory.workloads, *(Workload(p.workload, 0, (), described=False) for p in bare))
     return replace(inventory, pods=pods, workloads=tuple(replace(w, replicas=running[w.ref]) for w in workloads))
 
@@ -206,14 +243,77 @@ def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     lives = _lives_of_pods(sightings)
     pods = tuple(_lived(pod, lives.get((pod.namespace, pod.name))) for pod in inventory.pods)
     templates = _templates(inventory, pods, sightings)
+    silent_about = _amounts_not_told(inventory, sightings)
+    serving = _serving_by_usage(pods, lives)
     workloads = tuple(
-        w if w.containers else replace(w, containers=templates.get(w.ref, ())) for w in inventory.workloads
+        replace(
+            w,
+            containers=w.containers or templates.get(w.ref, ()),
+            replicas=serving.get(w.ref, w.replicas),
+            gaps=tuple(dict.fromkeys((*w.gaps, *silent_about.get(w.ref, ())))),
+        )
+        for w in inventory.workloads
     )
     events = {(e.time_seconds, e.kind, e.subject): e for e in inventory.events}
     for moment, kind, ref in sightings.events:
         limit = sightings.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
-    return replace(inventory, pods=pods, workloads=workloads, events=tuple(events[key] for key in sorted(events)))
+    ordered = tuple(events[key] for key in sorted(events))
+    unnamed = _unnamed(inventory, lives)
+    return with_parts_marked(replace(inventory, pods=pods, workloads=workloads, events=ordered, unnamed=unnamed))
+
+
+def _unnamed(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[int, int]]) -> tuple[UnnamedPod, ...]:
+    """Pods that use something and that the inventory lacks, with those noted before."""
+    named = {(p.namespace, p.name) for p in inventory.pods}
+    noted = {(u.namespace, u.name): (u.first_seconds, u.last_seconds) for u in inventory.unnamed}
+    for key, (first, last) in lives.items():
+        before = noted.get(key, (first, last))
+        noted[key] = (min(first, before[0]), max(last, before[1]))
+    strangers = sorted(key for key in noted if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
+    return tuple(UnnamedPod(*key, *noted[key]) for key in strangers)
+
+
+def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
+    """What is said where pods use something that no inventory names; nothing where all are named."""
+    strangers = unnamed_pods(inventory)
+    if not strangers:
+        return ()
+    counts = Counter(pod.namespace for pod in strangers).most_common()
+    where = ", ".join(f"{namespace} {count}" for namespace, count in counts[:_SHOWN])
+    more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+    return (
+        f"{len(strangers)} pods used something and kube-state-metrics does not tell of them (by namespace: "
+        f"{where}{more}): a shard of it is not scraped, it leaves namespaces out, or its labels are changed; nothing "
+        "is proposed for workloads that they may belong to",
+    )
+
+
+def _serving_by_usage(pods: Sequence[Pod], lives: Mapping[tuple[str, str], tuple[int, int]]) -> dict[WorkloadRef, int]:
+    """Replicas of the workloads with pods of unknown phase: those count as far as they used something of late."""
+    since = max((last for _, last in lives.values()), default=0) - SILENCE_SECONDS
+    unclear = {p.workload for p in pods if p.running and p.phase is PodPhase.UNKNOWN}
+
+    def serves(pod: Pod) -> bool:
+        seen = lives.get((pod.namespace, pod.name))
+        used = seen is not None and seen[1] >= since
+        return pod.serving or (pod.running and pod.phase is PodPhase.UNKNOWN and used and not pod.placeholder)
+
+    counts = Counter(p.workload for p in pods if p.workload in unclear and serves(p))
+    return {ref: counts[ref] for ref in unclear}
+
+
+def _amounts_not_told(inventory: Inventory, sightings: Sightings) -> dict[WorkloadRef, tuple[Reason, ...]]:
+    """Workloads of which a container asks for nothing by the snapshot, and did by the history of a pod that runs."""
+    templates = {w.ref: {c.name: (c.requests, c.limits) for c in w.containers} for w in inventory.workloads}
+    owner = {(p.namespace, p.name): p.workload for p in inventory.pods if p.running}
+    found: dict[WorkloadRef, tuple[Reason, ...]] = {}
+    for ref, amounts in sightings.amounts.items():
+        workload = owner.get((ref.namespace, ref.pod))
+        own = templates.get(workload, {}).get(ref.container) if workload else None
+        if workload and own and any(amount and r not in own[side] for (side, r), amount in amounts.items()):
+            found[workload] = (Reason.AMOUNTS_UNKNOWN,)
+    return found
 
 
 def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int]]:

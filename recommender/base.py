@@ -129,7 +129,7 @@ def recommendation(
     return Recommendation(
         container=ref,
         strategy=strategy,
-        replicas=evidence.workloads[index].replicas,
+        replicas=evidence.replicas(index),
         values=tuple(values),
         window_seconds=window.end_seconds - window.start_seconds,
         settings_digest=digest(settings),

@@ -96,7 +96,7 @@ class _EnrichStage:
 
     def _pods(self) -> Floats:
         """Pods that are paid for, (n,): those that run now; of jobs, the mean number over the days looked at."""
-        replicas = np.array([w.replicas for w in self.evidence.workloads], dtype=np.float64)
+        replicas = np.array([self.evidence.replicas(i) for i in range(len(self.evidence))], dtype=np.float64)
         episodic = np.array([w.ref.kind in EPISODIC for w in self.evidence.workloads], dtype=np.bool_)
         running = np.maximum(self.recorded.running[Resource.CPU], self.recorded.running[Resource.MEMORY])
         return np.where(episodic, running, replicas)

@@ -82,6 +82,12 @@ class Evidence:
             return None
         return (container.requests if field is Field.REQUEST else container.limits).get(resource)
 
+    def replicas(self, index: int) -> int:
+        """How many running pods have the container."""
+        workload = self.workloads[index]
+        container = workload.container(self.containers[index].container)
+        return workload.replicas if container is None else workload.pods_with(container)
+
     def from_portrait(self, resource: Resource, column: Floats) -> Floats:
         """A column of the resource's portraits in the order of `containers`; NaN where there is no portrait."""
         rows = self.portrait_rows[resource]

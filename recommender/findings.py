@@ -195,9 +195,7 @@ def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
     shapes = _largest_shapes(inventory.nodes)
     if not len(shapes):
         return
-    pod_requests = np.array(
-        [[pod_amount(w.containers, r) for r in Resource] for w in inventory.workloads], dtype=np.int64
-    )
+    pod_requests = np.array([[_largest_pod(w, r) for r in Resource] for w in inventory.workloads], dtype=np.int64)
     fits = np.any(np.all(pod_requests.reshape(-1, 1, 2) <= shapes[None], axis=2), axis=1)
     for i in np.flatnonzero(~fits).tolist():
         largest = dict(zip(Resource, (int(v) for v in shapes.max(axis=0)), strict=True))
@@ -329,8 +327,15 @@ def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
     return sum(max(0, span) for span in spans) / max(1, window.end_seconds - window.start_seconds)
 
 
+def _largest_pod(workload: Workload, resource: Resource) -> int:
+    """What a pod asks for; where pods differ, at least as much as the largest container of any."""
+    if workload.one_template:
+        return pod_amount(workload.containers, resource)
+    return max((pod_amount([container], resource) for container in workload.staying), default=0)
+
+
 def _requested(workload: Workload, resource: Resource) -> int:
-    return workload.replicas * pod_amount(workload.containers, resource)
+    return workload.total(resource)
 
 
 def _role(evidence: Evidence, index: int) -> ContainerRole:

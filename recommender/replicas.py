@@ -111,6 +111,8 @@ def _floor(
         "most": most,
     }
     needs: dict[Resource, Counts] = {}
+    if workload.gaps:
+        return ReplicaFloor(**common_fields, reason=workload.gaps[0])
     for resource, percent in targets.items():
         request = sum(c.requests.get(resource, 0) for c in workload.staying)
         row = rows[resource].get(workload.ref)

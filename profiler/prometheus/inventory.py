@@ -6,25 +6,41 @@ the values of one moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.core.model.cluster import (
+    Container,
+    ContainerRole,
+    Inventory,
+    Node,
+    Pod,
+    PodPhase,
+    Workload,
+)
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.pod_request import container_total
+from cotenant.core.model.kubernetes.pod_templates import ROLE_LABELS, role_of, template
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from profiler.prometheus import declared
-from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS
+from profiler.prometheus.kube_state import autoscalers, phases
+from profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
+from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
+from profiler.prometheus.promql import Matcher, named, selector, union
 
-OWNERS: Final = ("kube_pod_owner", "kube_replicaset_owner", "kube_job_owner", "kube_pod_info")
+OWNERS: Final = (POD_OWNER, *(metric for metric, _ in LINKS.values()), "kube_pod_info")
 """Metrics of which only the labels count (their value is always 1); read over the window."""
 STATE: Final = (
     "kube_pod_info",
-    "kube_pod_created",
-    "kube_pod_completion_time",
+    phases.CREATED,
+    phases.COMPLETED,
+    phases.PHASE,
+    phases.REASON,
     "kube_pod_labels",
     RESTARTS,
     REQUESTS,
@@ -36,10 +52,7 @@ STATE: Final = (
     "kube_node_labels",
     "kube_node_status_capacity",
     "kube_node_status_allocatable",
-    "kube_horizontalpodautoscaler_info",
-    "kube_horizontalpodautoscaler_spec_min_replicas",
-    "kube_horizontalpodautoscaler_spec_max_replicas",
-    "kube_horizontalpodautoscaler_spec_target_metric",
+    *autoscalers.METRICS,
     *declared.DECLARED,
 )
 """Metrics read at the moment of the snapshot."""
@@ -59,6 +72,16 @@ Marks = Mapping[Key, tuple[QosClass, PriorityClass]]
 
 QOS_LABELS: Final = ("label_koordinator_sh_qos_class", "label_koordinator_sh_qosClass")
 PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
+
+
+def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
+    """The expression of these metrics' series at a moment; of what holds one way out of many, that way alone."""
+    conditions = tuple(conditions)
+    groups = (
+        ([m for m in metrics if m not in phases.ONE_OF_MANY], ""),
+        ([m for m in metrics if m in phases.ONE_OF_MANY], " == 1"),
+    )
+    return union(f"{selector((named(*some), *conditions))}{holds}" for some, holds in groups if some)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +118,6 @@ def own_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels | renamed if renamed else labels
 
 
-@dataclass(slots=True)
-class _WorkloadTemplate:
-    """What is known of a workload while its pods are read."""
-
-    running: int = 0
-    newest: tuple[int, str] = (-1, "")
-    containers: tuple[Container, ...] = ()
-    marks: tuple[QosClass, PriorityClass] = (QosClass.NONE, PriorityClass.NONE)
-
-
 @dataclass(frozen=True, slots=True)
 class InventoryBuild:
     """An inventory and how many pods have no known owner."""
@@ -115,23 +128,64 @@ class InventoryBuild:
     """Address -> node."""
 
 
-def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> InventoryBuild:
-    """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better."""
-    owner, unknown = _owners(rows.owners)
+def build(
+    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, names: Collection[str] | None = None
+) -> InventoryBuild:
+    """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better.
+
+    names: the metrics that the server has in the window; None = those of which there are rows.
+    """
+    listed = declared.controllers(rows.state)
+    present = _present(rows.state)
+    labels = {_pod_of(x): x for x, _ in rows.state["kube_pod_labels"]}
+    series = {m: [*rows.owners[m], *(x for x, _ in rows.state.get(m, ()))] for m in OWNERS}
+    everyone = present | {_pod_of(x) for m in (POD_OWNER, "kube_pod_info") for x in rows.owners[m]}
+    owned = chains(series, everyone, labels, listed)
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
-    pods = tuple(_pods(now_seconds, rows, owner, amounts, classes))
-    notes = () if marks is not None else tuple(_unknown(bool(classes), rows.state))
+    pods = tuple(_pods(now_seconds, rows, _KnownOfPods(present, owned, amounts, classes, labels)))
+    told = names if names is not None else {metric for metric, some in rows.state.items() if some}
+    scalers = autoscalers.autoscalers(rows.state)
+    notes = (*(() if marks is not None else _unknown(bool(classes), rows.state)), *owned.notes())
     annotations = declared.own_annotations(rows.state)
     workloads = tuple(
-        replace(w, annotations=annotations.get(w.ref, {})) for w in _workloads(pods, amounts, _autoscalers(rows.state))
+        replace(w, annotations=annotations.get(w.ref, {}))
+        for w in _workloads(pods, amounts, scalers, _gaps(rows.state, told))
     )
     inventory = Inventory(
         cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes,
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
-        server_version=declared.server_version(rows.state), controllers=declared.controllers(rows.state),
+        server_version=declared.server_version(rows.state), controllers=listed,
     )  # fmt: skip
-    return InventoryBuild(inventory, unknown, _addresses(rows.state))
+    return InventoryBuild(inventory, len(owned.unowned), _addresses(rows.state))
+
+
+OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUESTS, LIMITS)
+"""Metrics each of which shows that a pod is there."""
+
+
+def _present(state: declared.State) -> frozenset[Key]:
+    """The pods that there are at the moment: any series of one shows it."""
+    return frozenset(_pod_of(x) for metric in OF_PODS for x, _ in state[metric])
+
+
+def _gaps(state: declared.State, names: Collection[str]) -> Gaps:
+    """What no workload can be weighed without, and what makes one with restarts unclear."""
+    unknown = [metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]]
+    everybody = (Reason.AMOUNTS_UNKNOWN,) if unknown else ()
+    if RESTARTS not in names and OOM not in names:
+        return Gaps((*everybody, Reason.KILLS_UNKNOWN), frozenset())
+    if TERMINATED in names or OOM in names:
+        return Gaps(everybody, frozenset())
+    return Gaps(everybody, frozenset(_pod_of(x) for x, count in state[RESTARTS] if count))
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Gaps that every workload has; `restarted`: pods that restarted where nothing tells why."""
+
+    everybody: tuple[Reason, ...]
+    restarted: frozenset[Key]
 
 
 def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
@@ -141,34 +195,6 @@ def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
         yield f"QoS and priority are unknown: {blind} shows no such labels"
     if not any(state[metric] for metric in declared.ANNOTATED):
         yield f"annotations of workloads are unknown: {blind} exports none (--metric-annotations-allowlist)"
-
-
-def _owners(series: Mapping[str, list[dict[str, str]]]) -> tuple[dict[Key, WorkloadRef], int]:
-    """(namespace, pod) -> controller at the top of the chain, and the number of pods that no owner metric names."""
-    above: dict[tuple[str, str, str], tuple[str, str]] = {}
-    for metric, kind, label in (
-        ("kube_replicaset_owner", "ReplicaSet", "replicaset"),
-        ("kube_job_owner", "Job", "job_name"),
-    ):
-        for x in series[metric]:
-            if _owned(x):
-                above[x.get("namespace", ""), kind, x.get(label, "")] = (x["owner_kind"], x["owner_name"])
-    owner: dict[Key, WorkloadRef] = {}
-    for x in series["kube_pod_owner"]:
-        namespace, pod = x.get("namespace", ""), x.get("pod", "")
-        direct = (x["owner_kind"], x["owner_name"]) if _owned(x) else ("Pod", pod)
-        kind, name = above.get((namespace, *direct), direct)
-        owner[namespace, pod] = WorkloadRef(namespace, kind, name)
-    pod_keys = {(x.get("namespace", ""), x.get("pod", "")) for x in series["kube_pod_info"]}
-    return owner, len(pod_keys - owner.keys())
-
-
-def _owned(labels: Mapping[str, str]) -> bool:
-    """Whether the owner is a controller; a static pod's owner is its node, which counts as none."""
-    return labels.get("owner_kind", "") not in ("", "<none>", "Node") and labels.get("owner_name", "") not in (
-        "",
-        "<none>",
-    )
 
 
 def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Key, dict[str, Container]]:
@@ -242,67 +268,87 @@ def _marks(rows: Rows) -> Marks:
     return {key: marks for key, marks in both.items() if any(marks)}
 
 
-def _pods(
-    now: int, rows: Rows, owner: Mapping[Key, WorkloadRef], amounts: Mapping[Key, dict[str, Container]], marks: Marks
-) -> Iterable[Pod]:
-    """Pods of the window, one for each name: the running one before one of the past."""
+@dataclass(frozen=True, slots=True)
+class _KnownOfPods:
+    """What is known of pods by (namespace, pod); present: those that there are at the moment."""
+
+    present: Collection[Key]
+    owned: Chains
+    amounts: Mapping[Key, dict[str, Container]]
+    marks: Marks
+    labels: Mapping[Key, Mapping[str, str]]
+
+
+def _pods(now: int, rows: Rows, known: _KnownOfPods) -> Iterable[Pod]:
+    """Pods of the window, one for each name: the one that is there before one of the past."""
 
     def moments(metric: str) -> dict[Key, int]:
-        return {(x.get("namespace", ""), x.get("pod", "")): int(v) for x, v in rows.state[metric]}
+        latest: dict[Key, int] = {}
+        for x, v in rows.state[metric]:
+            latest[_pod_of(x)] = max(latest.get(_pod_of(x), 0), int(v))
+        return latest
 
-    created, completed = moments("kube_pod_created"), moments("kube_pod_completion_time")
-    running = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x, _ in rows.state["kube_pod_info"]}
-    window_nodes = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x in rows.owners["kube_pod_info"]}
-    for key in sorted(window_nodes.keys() | running.keys() | owner.keys()):
+    present, owned = known.present, known.owned
+    created, completed, nodes = moments(phases.CREATED), moments(phases.COMPLETED), _nodes_of_pods(rows)
+    unscheduled = {_pod_of(x) for x, _ in rows.state["kube_pod_info"] if not nodes.get(_pod_of(x))}
+    phase_of = phases.phases(rows.state, present, unscheduled)
+    for key in sorted(owned.owner):
         namespace, name = key
-        end = completed.get(key) if key in running else now
-        requests = effective_request(amounts.get(key, {}).values())
-        qos, priority = marks.get(key, (QosClass.NONE, PriorityClass.NONE))
-        workload = owner.get(key) or WorkloadRef(namespace, "Pod", name)
-        node = running.get(key) or window_nodes.get(key, "")
-        yield Pod(namespace, name, workload, node, created.get(key, 0), end, qos, priority, requests)
+        phase = phase_of.get(key, PodPhase.UNKNOWN)
+        end = (completed.get(key, now) if phase.ended else None) if key in present else now
+        qos, priority = known.marks.get(key, (QosClass.NONE, PriorityClass.NONE))
+        workload = owned.owner[key]
+        yield Pod(
+            namespace, name, workload, nodes.get(key, ""), created.get(key, 0), end, qos, priority,
+            effective_request(known.amounts.get(key, {}).values()), phase=phase, owner_known=key not in owned.missing,
+            role=role_of(workload, name, _roles(known.labels.get(key, {})), owned.direct.get(key)),
+        )  # fmt: skip
+
+
+def _nodes_of_pods(rows: Rows) -> dict[Key, str]:
+    """The node of each pod: what its information says now, else what else names it, else what it said before."""
+    nodes: dict[Key, str] = {}
+    sources = [
+        rows.owners["kube_pod_info"],
+        *([x for x, _ in rows.state[m]] for m in (LIMITS, REQUESTS, "kube_pod_info")),
+    ]
+    for x in (x for source in sources for x in source):
+        if x.get("node"):
+            nodes[_pod_of(x)] = x["node"]
+    return nodes
+
+
+_ROLES: Final = {f"label_{re.sub('[^a-zA-Z0-9_]', '_', label)}": label for label in ROLE_LABELS}
+"""Labels of roles by the names that they have in Prometheus."""
+
+
+def _roles(labels: Mapping[str, str]) -> dict[str, str]:
+    return {_ROLES[name]: value for name, value in labels.items() if name in _ROLES}
 
 
 def _workloads(
-    pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]], autoscalers: Mapping[WorkloadRef, Autoscaler]
+    pods: Sequence[Pod],
+    amounts: Mapping[Key, dict[str, Container]],
+    scalers: autoscalers.Autoscalers,
+    gaps: Gaps,
 ) -> Iterable[Workload]:
-    """A workload for each owner; its template is the newest pod whose containers are known."""
-    templates: dict[WorkloadRef, _WorkloadTemplate] = {}
+    """A workload for each owner, with the containers of its pods (`cotenant.core.model.kubernetes.pod_templates`)."""
+    own: dict[WorkloadRef, list[Pod]] = {}
     for pod in pods:
-        template = templates.setdefault(pod.workload, _WorkloadTemplate())
-        template.running += pod.running
-        containers = amounts.get((pod.namespace, pod.name), {})
-        age = (pod.start_seconds, pod.name)
-        if age > template.newest and (containers or not template.containers):
-            template.newest, template.containers = age, tuple(containers.values())
-            template.marks = (pod.qos, pod.priority)
-    for ref, template in sorted(templates.items()):
-        yield Workload(ref, template.running, template.containers, *template.marks, autoscaler=autoscalers.get(ref))
-
-
-def _autoscalers(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[WorkloadRef, Autoscaler]:
-    """Target workload -> autoscaler, with its utilisation targets in percent."""
-    prefix = "kube_horizontalpodautoscaler_"
-
-    def named(metric: str) -> dict[Key, int]:
-        return {
-            (x.get("namespace", ""), x.get("horizontalpodautoscaler", "")): int(v) for x, v in state[prefix + metric]
-        }
-
-    least, most = named("spec_min_replicas"), named("spec_max_replicas")
-    targets: dict[Key, dict[Resource, int]] = {}
-    for x, value in state[prefix + "spec_target_metric"]:
-        resource = next((r for r in Resource if r == x.get("metric_name")), None)
-        if resource and x.get("metric_target_type") == "utilization":
-            targets.setdefault((x.get("namespace", ""), x.get("horizontalpodautoscaler", "")), {})[resource] = round(
-                value
-            )
-    out = {}
-    for x, _ in state[prefix + "info"]:
-        key = (x.get("namespace", ""), x.get("horizontalpodautoscaler", ""))
-        ref = WorkloadRef(key[0], x.get("scaletargetref_kind", ""), x.get("scaletargetref_name", ""))
-        out[ref] = Autoscaler(key[1], least.get(key, 1), most.get(key, 1), targets.get(key, {}))
-    return out
+        own.setdefault(pod.workload, []).append(pod)
+    containers = {key: tuple(one.values()) for key, one in amounts.items()}
+    refs = frozenset(own)
+    for ref, members in sorted(own.items()):
+        youngest = max(members, key=lambda p: (p.running, (p.namespace, p.name) in amounts, p.start_seconds, p.name))
+        reasons = [*gaps.everybody]
+        if not gaps.restarted.isdisjoint((p.namespace, p.name) for p in members):
+            reasons.append(Reason.KILLS_UNKNOWN)
+        if scalers.half_told(ref, refs):
+            reasons.append(Reason.AUTOSCALER_UNKNOWN)
+        yield Workload(
+            ref, sum(p.serving for p in members), template(members, containers), youngest.qos, youngest.priority,
+            autoscaler=scalers.of.get(ref), gaps=tuple(reasons),
+        )  # fmt: skip
 
 
 def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[Node]:

@@ -137,7 +137,7 @@ class PrometheusSource:
         whole = everywhere(surveyed.population.containers)
         owners = self._owners(inventory.OWNERS, window, whole)
         moment, state = self._newest_state(now_seconds, window, whole)
-        built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
+        built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks, surveyed.names)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
@@ -244,8 +244,8 @@ class PrometheusSource:
     ) -> list[tuple[dict[str, str], float]]:
         """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
         own = (*of_labels(self._settings.labels), *shard.matchers())
-        each = union(marked(selector((named(m), *own)), NAME_MARK, m) for m in metrics)
-        text = Wording(selector((named(*metrics), *own)), each)
+        each = union(marked(inventory.question((m,), own), NAME_MARK, m) for m in metrics)
+        text = Wording(inventory.question(metrics, own), each)
         try:
             answer = self._described(text, range(now_seconds, now_seconds + 1))
         except SourceLimit as error:

@@ -190,7 +190,7 @@ class _VpaColumn:
     def _value(self, index: int, which: Field, amount: int, formula: str) -> Value:
         now = self.evidence.now(index, self.resource, which)
         rule = severity if which is Field.REQUEST else limit_severity
-        level = rule(self.resource, now, amount, self.evidence.workloads[index].replicas)
+        level = rule(self.resource, now, amount, self.evidence.replicas(index))
         inputs = self._inputs(index)
         return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
 

@@ -36,6 +36,7 @@ from recommender.evidence import Evidence, assemble
 from recommender.findings import in_order, of_cluster, of_containers
 from recommender.incomplete import founded_findings, without_decreases
 from recommender.money import priced
+from recommender.partial_inventory import withhold_partial, without_partial
 
 SERIES_AT_ONCE: Final = 256
 """Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
@@ -57,7 +58,8 @@ class ContainerResults:
         above = of_cluster(history.inventory, history.node_usage, history.window, own)
         every = [*above, *gpus.findings(history, settings), *self.findings]
         every = priced(every, history.inventory, settings.recommender.prices)
-        findings = founded_findings(in_order(every), history.unread_seconds)
+        whole = without_partial(in_order(every), history.inventory)
+        findings = founded_findings(whole, history.unread_seconds)
         return ContainerResults(self.recommended(), tuple(findings))
 
     def recommended(self) -> tuple[Recommendation, ...]:
@@ -95,7 +97,8 @@ def judge(
         part = parts.evidence(workloads)
         margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
         evidence = replace(part, least_margins=margins)
-        proposed = withhold_deleted(recommend(strategy, evidence, own), deleted)
+        whole = withhold_partial(recommend(strategy, evidence, own), workloads)
+        proposed = withhold_deleted(whole, deleted)
         founded = without_decreases(proposed, history.unread_seconds)
         enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
         return ContainerResults(tuple(enriched), tuple(of_containers(evidence, own.findings, own.cotenant)))

@@ -97,7 +97,7 @@ def _headline(analysis: Analysis) -> Headline:
 
 
 def _committed(workload: Workload, resource: Resource, field: Field) -> int:
-    return workload.replicas * sum(_amount(c, resource, field) for c in workload.staying)
+    return sum(workload.pods_with(c) * _amount(c, resource, field) for c in workload.staying)
 
 
 def _amount(container: Container, resource: Resource, field: Field) -> int:

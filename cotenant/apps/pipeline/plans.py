@@ -229,7 +229,9 @@ def _row(one: Proposal) -> dict[str, Any]:
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
     """Of every workload that could have a plan: it asks for CPU and its kind owns pods that come and go."""
-    eligible = [w for w in inventory.workloads if w.ref.kind in KINDS and _requested_by_pod(w, Resource.CPU) > 0]
+    eligible = [
+        w for w in inventory.workloads if w.ref.kind in KINDS and not w.gaps and _requested_by_pod(w, Resource.CPU) > 0
+    ]
     row = {ref: i for i, ref in enumerate(usage.refs)}
     price = prices(eligible, inventory, settings.recommender.prices)
     currency = settings.recommender.prices.currency

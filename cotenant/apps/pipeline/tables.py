@@ -83,8 +83,8 @@ def _requested(workload: Workload | None, resource: Resource) -> int | None:
     """Sum over the running pods; None where no container asks for anything."""
     if workload is None:
         return None
-    requests = [c.requests[resource] for c in workload.staying if resource in c.requests]
-    return workload.replicas * sum(requests) if requests else None
+    own = [c for c in workload.staying if resource in c.requests]
+    return sum(workload.pods_with(c) * c.requests[resource] for c in own) if own else None
 
 
 def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:

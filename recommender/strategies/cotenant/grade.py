@@ -63,7 +63,7 @@ class Grades:
 
 def grades_of(evidence: Evidence, steps: SeveritySettings) -> Grades:
     """Thresholds for this evidence's cluster."""
-    replicas = np.array([max(w.replicas, 1) for w in evidence.workloads], dtype=np.float64)
+    replicas = np.array([max(evidence.replicas(i), 1) for i in range(len(evidence))], dtype=np.float64)
     return Grades(steps, {r: float(np.nansum(evidence.requests[r] * replicas)) for r in Resource})
 
 

@@ -201,7 +201,7 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
     """A draft as a proposed Value with severity, inputs, formula, clamps and the annotations that overrode settings."""
     evidence, policy = run.evidence, run.policies[slot.index]
     risk = at_risk(evidence, run.demand[slot.resource], slot.index, run.own.severity)
-    replicas = evidence.workloads[slot.index].replicas
+    replicas = evidence.replicas(slot.index)
     change = GradedChange(slot.resource, slot.field, draft.now, draft.amount, replicas, risk)
     return Value(
         slot.resource,

@@ -39,6 +39,7 @@ CONTROLLERS: Final = {
     "StatefulSet": "/apis/apps/v1/statefulsets",
     "DaemonSet": "/apis/apps/v1/daemonsets",
     "ReplicaSet": "/apis/apps/v1/replicasets",
+    "ReplicationController": "/api/v1/replicationcontrollers",
     "Job": "/apis/batch/v1/jobs",
     "CronJob": "/apis/batch/v1/cronjobs",
 }
@@ -60,7 +61,7 @@ class LiveCluster:
     """What runs now; None = could not be listed.
 
     `containers` holds each pod's containers by (namespace, pod), `marks` what is written on each workload that was
-    seen, `notes` what could not be read.
+    seen, `notes` what could not be read; `unread`: pods that are there and of which an amount could not be read.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -72,6 +73,7 @@ class LiveCluster:
     quotas: tuple[Quota, ...] | None = None
     server_version: str = ""
     notes: tuple[str, ...] = ()
+    unread: frozenset[tuple[str, str]] = frozenset()
 
 
 def observe(client: KubeClient) -> LiveCluster:
@@ -79,12 +81,15 @@ def observe(client: KubeClient) -> LiveCluster:
     notes: list[str] = []
     pods = client.list(PODS, PodObject)
     controllers = _controllers(client, notes)
-    owners = projection.owners_of(controllers)
+    owners = projection.owners_of(controllers, pods)
     alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed")]
     scalers = _listed(client, AUTOSCALERS, AutoscalerObject, notes)
+    live_pods = tuple(_each(lambda pod: projection.pod_of(pod, owners), alive, notes))
+    readable = {(pod.namespace, pod.name) for pod in live_pods}
     return LiveCluster(
         nodes=_all(projection.node_of, _listed(client, NODES, NodeObject, notes), notes),
-        pods=tuple(_each(lambda pod: projection.pod_of(pod, owners), alive, notes)),
+        pods=live_pods,
+        unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - readable,
         containers=dict(_each(lambda pod: _contained(pod, owners, controllers), alive, notes)),
         autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
         marks=_marks(alive, owners, controllers),
@@ -106,7 +111,7 @@ def _controllers(client: KubeClient, notes: list[str]) -> dict[WorkloadRef, Cont
 
 
 def _contained(
-    pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef], controllers: Mapping[WorkloadRef, ControllerObject]
+    pod: PodObject, owners: projection.Owners, controllers: Mapping[WorkloadRef, ControllerObject]
 ) -> tuple[tuple[str, str], tuple[Container, ...]]:
     """A pod's containers, judged by its direct controller's template, else by the workload's."""
     chain = (projection.controller_of(pod.metadata), projection.workload_of(pod, owners))
@@ -117,7 +122,7 @@ def _contained(
 
 def _marks(
     pods: Sequence[PodObject],
-    owners: Mapping[WorkloadRef, WorkloadRef],
+    owners: projection.Owners,
     controllers: Mapping[WorkloadRef, ControllerObject],
 ) -> dict[WorkloadRef, Marks]:
     """What is written on each workload: its own object's words, before those that its pods carry from the template."""
@@ -126,7 +131,7 @@ def _marks(
         meta = pod.metadata
         marks[projection.workload_of(pod, owners)] = Marks(meta.labels or {}, projection.own_annotations(meta))
     for ref, thing in controllers.items():
-        if ref not in owners:
+        if owners.get(ref) is None:
             pods_words = marks.get(ref, Marks()).annotations
             annotations = {**pods_words, **projection.own_annotations(thing.metadata)}
             marks[ref] = Marks(thing.metadata.labels or {}, annotations)

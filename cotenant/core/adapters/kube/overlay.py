@@ -8,44 +8,76 @@ history saw. What the API server could list and does not show is gone: a node, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cotenant.core.adapters.kube.live import LiveCluster, Marks
 from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.pod_templates import template
+from cotenant.core.model.partial_inventory import with_parts_marked
+from cotenant.core.model.reasons import Reason
 
 PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
 
 
 def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     """The inventory with everything that runs as the API server tells it; what it could not read stays as it was."""
+    now = _owned(live.pods, inventory.pods)
     running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
-    for pod in live.pods:
+    for pod in now:
         running[pod.workload].append(pod)
-    pods = _pods(inventory.pods, live.pods)
+    pods = _pods(inventory, now, live.unread)
     owners = {pod.workload for pod in pods}
+    named = {(pod.namespace, pod.name) for pod in pods} | live.unread
     # A pod that only its usage showed stood for itself; now its owner is known.
     workloads = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
-    return replace(
+    told = replace(
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
         pods=pods,
-        workloads=_workloads(workloads, running, live),
+        workloads=_workloads(_stopped(workloads, pods), running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
         server_version=live.server_version or inventory.server_version,
         notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
+        unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named),
     )
+    return with_parts_marked(told)
 
 
-def _pods(recorded: Sequence[Pod], live: Sequence[Pod]) -> tuple[Pod, ...]:
-    before = {(p.namespace, p.name): p for p in recorded}
+def _owned(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
+    """The live pods; whose owner may not be listed has the one that history knows."""
+    before = {(p.namespace, p.name): p.workload for p in recorded if p.owner_known}
+    return tuple(
+        p if p.owner_known or (p.namespace, p.name) not in before
+        else replace(p, workload=before[p.namespace, p.name], owner_known=True)
+        for p in live
+    )  # fmt: skip
+
+
+def _pods(inventory: Inventory, live: Sequence[Pod], unread: Collection[tuple[str, str]]) -> tuple[Pod, ...]:
+    """All pods; one that ran and that the API server does not show among those that have not ended is over.
+
+    A server that shows no pod at all tells nothing: ours would be among them.
+    """
+    before = {(p.namespace, p.name): p for p in inventory.pods}
     now = {(p.namespace, p.name): p for p in live}
     merged = {
         key: replace(p, start_seconds=before[key].start_seconds) if key in before else p for key, p in now.items()
     }
-    return tuple((before | merged).values())
+    ended = {
+        key: replace(p, end_seconds=inventory.time_seconds)
+        for key, p in before.items()
+        if now and p.running and key not in now and key not in unread
+    }
+    return tuple((before | ended | merged).values())
+
+
+def _stopped(workloads: Iterable[Workload], pods: Sequence[Pod]) -> list[Workload]:
+    """The workloads; those of which every known pod has ended run no more."""
+    running = {pod.workload: False for pod in pods} | {pod.workload: True for pod in pods if pod.running}
+    return [w if running.get(w.ref, True) else replace(w, replicas=0) for w in workloads]
 
 
 def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster) -> tuple[Workload, ...]:
@@ -56,23 +88,26 @@ def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster)
 
 
 def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
-    """The youngest pod speaks for the template: during a rollout that is the new one."""
+    """The workload as its pods are; during a rollout the youngest one has the new template."""
     marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations))
     current = replace(
         recorded,
         autoscaler=recorded.autoscaler if live.autoscalers is None else live.autoscalers.get(recorded.ref),
         labels=marks.labels,
         annotations=marks.annotations,
+        replicas=sum(pod.serving for pod in pods) if pods else recorded.replicas,
+        gaps=tuple(gap for gap in recorded.gaps if live.autoscalers is None or gap is not Reason.AUTOSCALER_UNKNOWN),
     )
     if not pods:
         return current
     youngest = max(pods, key=lambda p: (p.start_seconds, p.name))
+    containers = template(pods, live.containers)
     return replace(
         current,
-        replicas=len(pods),
-        containers=_with_heaps(live.containers.get((youngest.namespace, youngest.name)), recorded.containers),
+        containers=_with_heaps(containers or None, recorded.containers),
         qos=youngest.qos,
         priority=youngest.priority,
+        gaps=tuple(gap for gap in current.gaps if not containers or gap is not Reason.AMOUNTS_UNKNOWN),
     )
 
 

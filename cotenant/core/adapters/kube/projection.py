@@ -6,7 +6,7 @@ QuantityError names the object whose amount cannot be read; `live` leaves that o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -24,19 +24,30 @@ from cotenant.core.adapters.kube.objects import (
     Quantities,
     QuotaObject,
 )
-from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
+from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, PodPhase, Quota
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.mid_request import MID_NAMES, mid_request_of
 from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
-from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL, deployment_of
+from cotenant.core.model.kubernetes.owners import (
+    DEPLOYMENT_CONFIG_LABEL,
+    LINKED,
+    TEMPLATE_HASH_LABEL,
+    deployment_config_of,
+    deployment_of,
+)
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
+from cotenant.core.model.kubernetes.pod_templates import role_of
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import priority_of, qos_of
 from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
 from cotenant.core.model.resource import Resource
 
 Amounts = dict[Resource, int]
+Owners = Mapping[WorkloadRef, WorkloadRef | None]
+"""Objects that were read and may be owned, and by whom; None = by nobody."""
+_MOST_LINKS: Final = 8
+"""Longer chains of owners are loops."""
 NODE_PREFIX: Final = "node.koordinator.sh/"
 ANNOTATION_PREFIX: Final = "cotenant.dev/"
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
@@ -64,14 +75,15 @@ def node_of(node: NodeObject) -> Node:
     )
 
 
-def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
-    """A running Pod with its workload, QoS, priority and effective request; `owners` leads ReplicaSets and Jobs on."""
+def pod_of(pod: PodObject, owners: Owners) -> Pod:
+    """A Pod that has not ended, with its workload, QoS, priority and effective request; `owners` leads its owner on."""
     meta, spec = pod.metadata, pod.spec
+    workload, known = topmost(pod, owners)
     start, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
     return Pod(
         namespace=meta.namespace,
         name=meta.name,
-        workload=workload_of(pod, owners),
+        workload=workload,
         node=spec.node_name,
         start_seconds=int(start.timestamp()) if start else 0,
         qos=qos_of(labels),
@@ -80,6 +92,9 @@ def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
         mid_requests=mid_request_of(_mid_total(pod)),
         zones=zones_of(meta.annotations or {}),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
+        phase=next((phase for phase in PodPhase if phase == pod.status.phase), PodPhase.UNKNOWN),
+        owner_known=known,
+        role=role_of(workload, meta.name, labels, controller_of(meta)),
     )
 
 
@@ -93,20 +108,42 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(zone.node for zone in status.numa_node_resources) if status else ()
 
 
-def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> WorkloadRef:
-    """The topmost known controller, the pod itself when it has none.
+def workload_of(pod: PodObject, owners: Owners) -> WorkloadRef:
+    """The topmost known controller, the pod itself when it has none."""
+    return topmost(pod, owners)[0]
 
-    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name.
+
+def topmost(pod: PodObject, owners: Owners) -> tuple[WorkloadRef, bool]:
+    """The topmost known controller, the pod itself when it has none; and whether it is known that none is above it.
+
+    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name, a
+    ReplicationController by the label of its DeploymentConfig.
     """
-    meta = pod.metadata
-    owner = controller_of(meta) or WorkloadRef(meta.namespace, "Pod", meta.name)
-    return owners.get(owner) or deployment_of(owner, (meta.labels or {}).get(TEMPLATE_HASH_LABEL, ""))
+    meta, labels = pod.metadata, pod.metadata.labels or {}
+    ref = controller_of(meta)
+    if ref is None:
+        return WorkloadRef(meta.namespace, "Pod", meta.name), True
+    for _ in range(_MOST_LINKS):
+        if ref.kind not in LINKED:
+            return ref, True
+        if ref not in owners:
+            by_hash = deployment_of(ref, labels.get(TEMPLATE_HASH_LABEL, ""))
+            by_label = deployment_config_of(by_hash, labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
+            return by_label, by_label != ref
+        upper = owners[ref]
+        if upper is None:
+            return ref, True
+        ref = upper
+    return ref, True
 
 
-def owners_of(controllers: Mapping[WorkloadRef, ControllerObject]) -> dict[WorkloadRef, WorkloadRef]:
-    """ReplicaSet -> Deployment and Job -> CronJob, for those that have a controller."""
-    pairs = ((ref, controller_of(thing.metadata)) for ref, thing in controllers.items())
-    return {ref: owner for ref, owner in pairs if owner}
+def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[PodObject] = ()) -> Owners:
+    """Each object of a kind that leads on, and its controller; None = it has none."""
+    own: dict[WorkloadRef, WorkloadRef | None] = {
+        ref: controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
+    }
+    metas = (pod.metadata for pod in pods)
+    return own | {WorkloadRef(meta.namespace, "Pod", meta.name): controller_of(meta) for meta in metas}
 
 
 def controller_of(meta: Meta) -> WorkloadRef | None:

@@ -1,0 +1,84 @@
+"""Autoscalers by kube-state-metrics, and whom one may scale that is only half told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.cluster import Autoscaler
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+
+Key = tuple[str, str]
+State = Mapping[str, Sequence[tuple[dict[str, str], float]]]
+
+_PREFIX: Final = "kube_horizontalpodautoscaler_"
+INFO: Final = f"{_PREFIX}info"
+LEAST: Final = f"{_PREFIX}spec_min_replicas"
+MOST: Final = f"{_PREFIX}spec_max_replicas"
+TARGETS: Final = f"{_PREFIX}spec_target_metric"
+METRICS: Final = (INFO, LEAST, MOST, TARGETS)
+SCALED: Final = frozenset(
+    {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DeploymentConfig", "Rollout"}
+)
+"""Kinds that an autoscaler may scale that does not say whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscalers:
+    """Target workload -> autoscaler; `unclear`: targets of one of which bounds or targets are not told.
+
+    nameless: autoscalers of which nothing tells whom they scale, (namespace, name).
+    """
+
+    of: Mapping[WorkloadRef, Autoscaler]
+    unclear: frozenset[WorkloadRef]
+    nameless: frozenset[Key]
+
+    def half_told(self, ref: WorkloadRef, refs: frozenset[WorkloadRef]) -> bool:
+        """Whether an autoscaler may scale the workload of which it is not known how. refs: all workloads there are."""
+        if ref in self.unclear:
+            return True
+        if ref.kind not in SCALED or ref in self.of:
+            return False
+        return any(
+            namespace == ref.namespace and (name == ref.name or not _has_namesake(namespace, name, refs))
+            for namespace, name in self.nameless
+        )
+
+
+def _has_namesake(namespace: str, name: str, refs: frozenset[WorkloadRef]) -> bool:
+    """Whether a workload has the autoscaler's name, as most have."""
+    return any(WorkloadRef(namespace, kind, name) in refs for kind in SCALED)
+
+
+def autoscalers(state: State) -> Autoscalers:
+    """Every autoscaler of which any series tells, with its utilisation targets in percent.
+
+    The server gives each one bounds and a target; one without is one whose series are missing, not one without them.
+    """
+
+    def named(metric: str) -> dict[Key, int]:
+        return {_key(x): int(v) for x, v in state[metric]}
+
+    least, most = named(LEAST), named(MOST)
+    targets: dict[Key, dict[Resource, int]] = {}
+    for x, value in state[TARGETS]:
+        own = targets.setdefault(_key(x), {})
+        resource = next((r for r in Resource if r == x.get("metric_name")), None)
+        if resource and x.get("metric_target_type") == "utilization":
+            own[resource] = round(value)
+    found, unclear, keys = {}, set(), set()
+    for x, _ in state[INFO]:
+        key = _key(x)
+        ref = WorkloadRef(key[0], x.get("scaletargetref_kind", ""), x.get("scaletargetref_name", ""))
+        found[ref] = Autoscaler(key[1], least.get(key, 1), most.get(key, 1), targets.get(key, {}))
+        keys.add(key)
+        if not (key in least and key in most and key in targets):
+            unclear.add(ref)
+    return Autoscalers(found, frozenset(unclear), frozenset((least.keys() | most.keys() | targets.keys()) - keys))
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return labels.get("namespace", ""), labels.get("horizontalpodautoscaler", "")

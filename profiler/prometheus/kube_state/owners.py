@@ -1,0 +1,167 @@
+"""Follows each pod's owners to the top by kube-state-metrics' series; says which link is missing where one is. Pure.
+
+A series that names no owner is an answer: the object stands alone. No series at all is none: then the next link is read
+from a name or label that only one owner can have written, or it is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.owners import cron_job_of, deployment_config_of, deployment_of
+
+Key = tuple[str, str]
+"""(namespace, name)."""
+Series = Mapping[str, Sequence[Mapping[str, str]]]
+
+POD_OWNER: Final = "kube_pod_owner"
+LINKS: Final[Mapping[str, tuple[str, str]]] = {
+    "ReplicaSet": ("kube_replicaset_owner", "replicaset"),
+    "ReplicationController": ("kube_replicationcontroller_owner", "replicationcontroller"),
+    "Job": ("kube_job_owner", "job_name"),
+}
+"""Kind that others may own -> the metric that tells its owner, and the label with its own name."""
+TEMPLATE_HASH: Final = "label_pod_template_hash"
+DEPLOYMENT_CONFIG: Final = "label_deploymentconfig"
+"""Labels of pods as kube-state-metrics writes them, where it is told to."""
+_COUNTED: Final = re.compile(r"-\d+$")
+"""A DeploymentConfig's ReplicationControllers are numbered."""
+_HASHED: Final = re.compile(r"-[a-z0-9]{1,10}$")
+"""A Deployment's ReplicaSets end in the hash of their template."""
+_MOST_LINKS: Final = 8
+"""Longer chains are loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """(namespace, pod) -> the topmost owner that is known; `missing`: pods with a further one -> the metric without it.
+
+    direct: the direct owner of each pod that has one.
+    """
+
+    owner: Mapping[Key, WorkloadRef]
+    missing: Mapping[Key, str]
+    direct: Mapping[Key, WorkloadRef]
+
+    @property
+    def unowned(self) -> frozenset[Key]:
+        """Pods of which not even the direct owner is known."""
+        return frozenset(key for key, metric in self.missing.items() if metric == POD_OWNER)
+
+    def notes(self) -> Iterable[str]:
+        """What is missing, by the metric that should tell it."""
+        for metric in sorted(set(self.missing.values())):
+            pods = sorted(key for key, lacking in self.missing.items() if lacking == metric)
+            first = "/".join(pods[0])
+            whose = "the pods themselves" if metric == POD_OWNER else f"the {_kind_of(metric)}s that own them"
+            yield (
+                f"the owners of {len(pods)} pods (such as {first}) are not known to the top: {metric} has no series of "
+                f"{whose}; nothing is proposed for them and for what they may belong to"
+            )
+
+
+def _kind_of(metric: str) -> str:
+    return next(kind for kind, (name, _) in LINKS.items() if name == metric)
+
+
+def chains(
+    series: Series, pods: Collection[Key], labels: Mapping[Key, Mapping[str, str]], listed: Iterable[WorkloadRef]
+) -> Chains:
+    """The chains of these pods. labels: of each pod, from kube_pod_labels; listed: controllers that there are."""
+    direct = _direct(series)
+    above = _above(series)
+    known = frozenset(listed) | {ref for ref in above.values() if ref}
+    owner: dict[Key, WorkloadRef] = {}
+    missing: dict[Key, str] = {}
+    for key in pods:
+        owner[key], lacking = _top(key, direct, above, known, labels.get(key, {}))
+        if lacking:
+            missing[key] = lacking
+    return Chains(owner, missing, {key: ref for key, ref in direct.items() if ref})
+
+
+def _top(
+    pod: Key,
+    direct: Mapping[Key, WorkloadRef | None],
+    above: Mapping[WorkloadRef, WorkloadRef | None],
+    known: Collection[WorkloadRef],
+    labels: Mapping[str, str],
+) -> tuple[WorkloadRef, str]:
+    """The topmost owner, and the metric that lacks the link above it; empty where there is none to lack."""
+    ref = WorkloadRef(pod[0], "Pod", pod[1])
+    for _ in range(_MOST_LINKS):
+        if ref.kind == "Pod":
+            key = (ref.namespace, ref.name)
+            if key not in direct:
+                return ref, POD_OWNER
+            upper = direct[key]
+        elif ref in above:
+            upper = above[ref]
+        elif ref.kind in LINKS:
+            upper = _by_name(ref, known, labels)
+            if upper is None:
+                return ref, LINKS[ref.kind][0]
+        else:
+            return ref, ""
+        if upper is None:
+            return ref, ""
+        ref = upper
+    return ref, ""
+
+
+def _by_name(ref: WorkloadRef, known: Collection[WorkloadRef], labels: Mapping[str, str]) -> WorkloadRef | None:
+    """The owner that the object's name tells, where a label or the list of controllers confirms it; else None."""
+    match ref.kind:
+        case "ReplicaSet":
+            by_label = deployment_of(ref, labels.get(TEMPLATE_HASH, ""))
+            if by_label != ref:
+                return by_label
+            guess = WorkloadRef(ref.namespace, "Deployment", _HASHED.sub("", ref.name))
+        case "Job":
+            guess = cron_job_of(ref)
+        case _:
+            guess = WorkloadRef(ref.namespace, "DeploymentConfig", _COUNTED.sub("", ref.name))
+            by_label = deployment_config_of(ref, labels.get(DEPLOYMENT_CONFIG, ""))
+            if by_label != ref:
+                return by_label
+    return guess if guess in known else None
+
+
+def _direct(series: Series) -> dict[Key, WorkloadRef | None]:
+    """The direct owner of each pod of which any series tells; None = it has none."""
+    found: dict[Key, WorkloadRef | None] = {}
+    for x in series[POD_OWNER]:
+        key = (x.get("namespace", ""), x.get("pod", ""))
+        found[key] = _owner_of(x) or found.get(key)
+    creators = [x for x in series["kube_pod_info"] if "created_by_kind" in x]
+    for x in series["kube_pod_info"] if creators else ():
+        key = (x.get("namespace", ""), x.get("pod", ""))
+        if key not in found:
+            found[key] = _named(key[0], x.get("created_by_kind", ""), x.get("created_by_name", ""))
+    return found
+
+
+def _above(series: Series) -> dict[WorkloadRef, WorkloadRef | None]:
+    found: dict[WorkloadRef, WorkloadRef | None] = {}
+    for kind, (metric, label) in LINKS.items():
+        for x in series[metric]:
+            ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+            found[ref] = _owner_of(x) or found.get(ref)
+    return found
+
+
+def _owner_of(labels: Mapping[str, str]) -> WorkloadRef | None:
+    """The controller that a series names; None where it names none."""
+    if labels.get("owner_is_controller") == "false":
+        return None
+    return _named(labels.get("namespace", ""), labels.get("owner_kind", ""), labels.get("owner_name", ""))
+
+
+def _named(namespace: str, kind: str, name: str) -> WorkloadRef | None:
+    """The owner; a static pod's is its node, which counts as none."""
+    nobody = kind in ("", "<none>", "Node") or name in ("", "<none>")
+    return None if nobody else WorkloadRef(namespace, kind, name)

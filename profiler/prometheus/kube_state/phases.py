@@ -1,0 +1,59 @@
+"""In which phase each pod is, by kube-state-metrics' series. Pure.
+
+A pod that has failed or waits is in every other series as one that runs: only its phase tells them apart. Where no
+series tells it, the reason of its status or the end of its containers may; else it is unknown, not "running".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from cotenant.core.model.cluster import PodPhase
+
+Key = tuple[str, str]
+State = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+
+PHASE: Final = "kube_pod_status_phase"
+REASON: Final = "kube_pod_status_reason"
+CREATED: Final = "kube_pod_created"
+COMPLETED: Final = "kube_pod_completion_time"
+ONE_OF_MANY: Final = (PHASE, REASON)
+"""Metrics with a series for each thing that could be so; the one that is so has the value 1."""
+_LOST: Final = "NodeLost"
+"""The one reason that does not say that the pod has ended: its node is silent."""
+_ORDER: Final = (PodPhase.UNKNOWN, PodPhase.PENDING, PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED)
+"""A pod goes this way alone: of two answers the later one is newer."""
+
+
+def newest_uids(state: State) -> dict[Key, str]:
+    """The uid of the youngest pod of each name, where series of several are seen: names of StatefulSets come back."""
+    youngest: dict[Key, tuple[float, str]] = {}
+    for x, created in state[CREATED]:
+        key = (x.get("namespace", ""), x.get("pod", ""))
+        youngest[key] = max(youngest.get(key, (created, "")), (created, x.get("uid", "")))
+    return {key: uid for key, (_, uid) in youngest.items() if uid}
+
+
+def phases(state: State, pods: Collection[Key], unscheduled: Collection[Key]) -> dict[Key, PodPhase]:
+    """The phase of each of the pods. unscheduled: those that are known to be on no node."""
+    uids = newest_uids(state)
+    rank = {phase: place for place, phase in enumerate(_ORDER)}
+    found: dict[Key, PodPhase] = {}
+
+    def note(labels: Mapping[str, str], phase: PodPhase) -> None:
+        key = (labels.get("namespace", ""), labels.get("pod", ""))
+        if labels.get("uid") in (None, "", uids.get(key, labels.get("uid"))):
+            found[key] = max(found.get(key, phase), phase, key=rank.__getitem__)
+
+    for x, value in state[PHASE]:
+        if value and (phase := next((p for p in PodPhase if p == x.get("phase")), None)):
+            note(x, phase)
+    told = frozenset(found)
+    for x, value in state[REASON]:
+        if value and x.get("reason") and (x.get("namespace", ""), x.get("pod", "")) not in told:
+            note(x, PodPhase.UNKNOWN if x["reason"] == _LOST else PodPhase.FAILED)
+    for x, _ in state[COMPLETED]:
+        if (x.get("namespace", ""), x.get("pod", "")) not in told:
+            note(x, PodPhase.SUCCEEDED)
+    return {key: found.get(key, PodPhase.PENDING if key in unscheduled else PodPhase.UNKNOWN) for key in pods}

@@ -1,0 +1,68 @@
+"""Nothing is proposed for what is known in part: pods without a name, owners, amounts or autoscalers not told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotenant.core.model.cluster import Inventory, Workload
+from cotenant.core.model.finding import ClusterFinding, FindingKind
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Recommendation, Value
+from cotenant.core.model.resource import Resource
+from recommender.base import withheld
+from recommender.incomplete import REST_ON_LITTLE_USE
+
+_DECREASES_ALONE: Final = Reason.KILLS_UNKNOWN
+"""Does not touch raises, nor CPU: only that a smaller amount of memory killed nothing is not known."""
+_ON_AMOUNTS: Final = frozenset({FindingKind.MISSING_REQUEST, FindingKind.MISSING_LIMIT})
+
+
+def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
+    """The recommendations without the values that rest on a part of the workload, in their order.
+
+    workloads: at least those of the recommendations.
+    """
+    partial = {w.ref: w for w in workloads if w.gaps or any(c.gaps for c in w.containers)}
+    return [_founded(one, partial) if one.container.workload in partial else one for one in recommendations]
+
+
+def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
+    """The findings less those that something is not used, or not set, where that may be a part of the truth."""
+    gaps = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}
+    return tuple(one for one in findings if not _unfounded(one, gaps))
+
+
+def _unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Reason]]) -> bool:
+    subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
+    own = gaps.get(subject, ()) if isinstance(subject, WorkloadRef) else ()
+    if Reason.AMOUNTS_UNKNOWN in own and finding.kind in _ON_AMOUNTS:
+        return True
+    return not {Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED}.isdisjoint(own) and finding.kind in REST_ON_LITTLE_USE
+
+
+def _founded(recommendation: Recommendation, partial: Mapping[WorkloadRef, Workload]) -> Recommendation:
+    workload = partial[recommendation.container.workload]
+    container = workload.container(recommendation.container.container)
+    gaps = (*workload.gaps, *(container.gaps if container else ()))
+    reason = next((gap for gap in gaps if gap is not _DECREASES_ALONE), None)
+    if reason is not None:
+        values = tuple(_without(v, reason) for v in recommendation.values)
+        return replace(recommendation, values=values, heap=None)
+    if _DECREASES_ALONE not in gaps:
+        return recommendation
+    values = tuple(_without(v, _DECREASES_ALONE) if _lowers_memory(v) else v for v in recommendation.values)
+    heap = recommendation.heap
+    return replace(recommendation, values=values, heap=None if heap is not None and heap.change < 0 else heap)
+
+
+def _lowers_memory(value: Value) -> bool:
+    return value.resource is Resource.MEMORY and value.change is not None and value.change < 0
+
+
+def _without(value: Value, reason: Reason) -> Value:
+    if value.action is Action.WITHHELD:
+        return value
+    return withheld(value.resource, value.field, value.now, reason, value.inputs)
