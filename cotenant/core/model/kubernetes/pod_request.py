@@ -69,10 +69,10 @@ def container_total(
     highest: dict[Name, int] = {}
     for amounts, stays in inits:
         beside = added((sidecars, amounts))
-        highest = _larger(highest, beside)
+        highest = larger(highest, beside)
         if stays:
             sidecars = beside
-    return _larger(added((running, sidecars)), highest)
+    return larger(added((running, sidecars)), highest)
 
 
 def pod_total(
@@ -193,5 +193,6 @@ def _sides(holder: Mapping[str, Any], what: str) -> tuple[dict[str, int], dict[s
     return requests, limits
 
 
-def _larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
+def larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
+    """The larger amount by resource name; a name that only one of both has keeps its amount."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
