@@ -68,6 +68,7 @@ class KnobWriter(Protocol):
     """Who writes: `apply.Applier`."""
 
     denied: str
+    unexplained: tuple[str, ...]
 
     @property
     def held(self) -> frozenset[Place]:
@@ -245,7 +246,10 @@ class Agent:
         observation = replace(observation, eviction_refusals=parts.evictions.refusals(observation))
         before = self._memory
         decided, self._memory = decide(observation, inputs.policy, before, parts.strategies, self._ages)
+        known = parts.knob_writer.unexplained
         results = parts.knob_writer.apply([StrategyPlan(wants=decided.wants)], observation)
+        for text in parts.knob_writer.unexplained if parts.knob_writer.unexplained != known else ():
+            self._log.warning("left as it is", value=text)
         with self._lock:
             self._usage.take(observation)
             self._last = _Last(started, observation, decided, inputs)
@@ -296,7 +300,7 @@ class Agent:
             ready=self.not_ready(),
             policy_origin=last.inputs.policy_origin,
             strategies=tuple(strategy.name for strategy in parts.strategies),
-            notes=(*last.inputs.notes, *parts.journal.complaints),
+            notes=(*last.inputs.notes, *parts.journal.complaints, *parts.knob_writer.unexplained),
             actions=tuple(parts.reporter.actions),
             unsupported=self._unsupported(last),
         )
@@ -335,6 +339,10 @@ class Agent:
             resources_known=True,
             containers=api_pod.containers,
             init_containers=api_pod.init_containers,
+            ephemeral_containers=api_pod.ephemeral_containers,
+            own_requests=api_pod.own_requests,
+            own_limits=api_pod.own_limits,
+            resize=api_pod.resize,
             claims=api_pod.claims,
         )
 

@@ -97,6 +97,7 @@ class KubeletTreeReader:
             labels=inputs.node.labels,
             annotations=inputs.node.annotations,
             kubelet_static_cpus=static,
+            kubelet_quotas_off=self._kubelet.quotas_off,
             kubelet_cpus=inputs.kubelet.exclusive,
             offered_cpus=self._offered_cpus,
             uplink=uplink,

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, ResizeState
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.core.model.resource import Amounts
 from enforcer.knob_table import NO_LIMIT, Knob, Value
@@ -52,7 +53,8 @@ class ContainerSpec:
     """A container as the API server knows it; requests and limits by resource name on the wire, as integers.
 
     cpu in millicores, memory in bytes; batch-cpu and mid-cpu whole millicores, batch-memory and mid-memory bytes.
-    id: without the runtime's prefix; empty until the runtime has made it.
+    id: without the runtime's prefix; empty until the runtime has made it. What is asked for is in requests and limits;
+    what the kubelet reports of a resize, as of `ContainerResources`, in the three last.
     """
 
     name: str
@@ -62,6 +64,23 @@ class ContainerSpec:
     running: bool = False
     claims: tuple[str, ...] = ()
     """Requests of ResourceClaims that it has (`enforcer.dra.claim.request_key`); only a runtime shows them."""
+    kind: ContainerKind = ContainerKind.MAIN
+    actual_requests: Mapping[str, int] | None = None
+    actual_limits: Mapping[str, int] | None = None
+    allocated: Mapping[str, int] | None = None
+
+    @property
+    def amounts(self) -> ContainerResources:
+        """Its amounts alone; a request that is not set is the limit."""
+        return ContainerResources(
+            self.name,
+            self.kind,
+            {**self.limits, **self.requests},
+            self.limits,
+            self.actual_requests,
+            self.actual_limits,
+            self.allocated,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,18 @@ class PodSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
+    """Native sidecars among them (`ContainerSpec.kind`)."""
+    ephemeral_containers: tuple[ContainerSpec, ...] = ()
+    """They have no amounts, and live within the pod's."""
+    own_requests: Mapping[str, int] | None = None
+    own_limits: Mapping[str, int] | None = None
+    """Of the pod itself (spec.resources); None = it has none. Likewise what the kubelet reports of them."""
+    own_actual_requests: Mapping[str, int] | None = None
+    own_actual_limits: Mapping[str, int] | None = None
+    own_allocated: Mapping[str, int] | None = None
+    overhead: Mapping[str, int] = field(default_factory=dict)
+    """Of its RuntimeClass."""
+    resize: ResizeState = ResizeState.NONE
     owner: tuple[str, str] = ("", "")
     """(kind, name) of its controller."""
     addresses: tuple[str, ...] = ()
@@ -103,6 +134,25 @@ class PodSpec:
     def key(self) -> str:
         """As people name it."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def every_container(self) -> tuple[ContainerSpec, ...]:
+        """Of every kind, as `PodReading.containers` has them."""
+        return (*self.containers, *self.init_containers, *self.ephemeral_containers)
+
+    @property
+    def resources(self) -> PodResources:
+        """What the pod holds."""
+        return PodResources(
+            tuple(container.amounts for container in self.every_container),
+            self.own_requests,
+            self.own_limits,
+            self.own_actual_requests,
+            self.own_actual_limits,
+            self.own_allocated,
+            self.overhead,
+            self.resize,
+        )
 
     @property
     def best_effort(self) -> bool:
@@ -179,7 +229,7 @@ class ContainerReading:
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """A pod and its cgroups."""
+    """A pod and its cgroups. containers: of every kind, in the order of `PodSpec.every_container`."""
 
     spec: PodSpec
     group: GroupReading | None = None
@@ -241,6 +291,8 @@ class NodeReading:
     """Name or mount point -> "major:minor"."""
     kubelet_static_cpus: bool = False
     """Whether the kubelet's own CPU manager hands out CPUs."""
+    kubelet_quotas_off: bool = False
+    """Whether the kubelet is known to set no CPU quota at all (cpuCFSQuota: false)."""
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Those that it gave to a pod exclusively, by the pod's key."""
     offered_cpus: frozenset[int] = frozenset()
@@ -327,11 +379,15 @@ class Want:
     strategy: str
     why: str
     back_to: Value | None = None
-    """What goes there when nobody wants it any more; None = what stood there before us. A limit that its owner changed
-    meanwhile must not come back as it was."""
+    """What the kubelet says that it has set there; None = it does not say. What stood there before us goes back in the
+    end; but where the kubelet's word has changed since, its new one does: a limit that was changed meanwhile must not
+    come back as it was."""
     made_from: Value | None = None
     """What the kubelet would have set, where a runtime hook sets ours as the container is made: what goes there in the
     end when the value is found in place. None = a value found in place is not ours."""
+    never_looser: bool = False
+    """The value gives way to what stood there before us where that limits more, or protects more: then nothing is
+    written."""
 
 
 class Surface(StrEnum):

@@ -36,7 +36,7 @@ from enforcer.contract import (
 )
 from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
 from enforcer.decide.knobs import same
-from enforcer.decide.kubelet_values import lost_notes
+from enforcer.decide.kubelet_values import lost_notes, unexplained
 from enforcer.decide.settle import Circumstances, settle
 from enforcer.decide.write_order import SETS, ancestors, within
 from enforcer.observe.cgroupfs import Hierarchy, Lack
@@ -45,6 +45,8 @@ TOLD_SECONDS: Final = 60.0
 """The same is told again after this time."""
 CONFLICT_DRIFTS: Final = 3
 """So many changes by somebody else within TOLD_SECONDS are a conflict."""
+OLDEST_SECONDS: Final = 1e9
+"""Age of a list of pods that was never heard of (`agent.with_ages`)."""
 DENIED_SECONDS: Final = 30.0
 """Where writing is denied it is tried again after this time."""
 _GONE: Final = (errno.ENODEV,)
@@ -96,6 +98,8 @@ class Applier:
         self._denied_until = -float("inf")
         self.denied = ""
         """Why nothing can be written at the moment (permission, read-only mount), or ""."""
+        self.unexplained: tuple[str, ...] = ()
+        """Values that were found and left, because nothing noted them and they may be the kubelet's; for people."""
 
     @property
     def held(self) -> frozenset[Place]:
@@ -149,11 +153,13 @@ class Applier:
 
     # --- what is known beforehand ------------------------------------------------------------------------------------
     def _notes_of_journal(self, observation: Observation) -> Notes:
-        """The journal's notes; once, when they were lost, those derived from the present values."""
+        """The journal's notes; when they were lost, with what can only be an agent's, once the pods are known."""
         if self._dry_run or not self._lost or observation.kubepods is None:
             return self._journal.notes
-        self._lost = False
+        self._lost = observation.pods_age_seconds >= OLDEST_SECONDS
         notes = {**lost_notes(observation), **self._journal.notes}
+        held = {path for path, _ in notes}
+        self.unexplained = tuple(text for path, text in unexplained(observation) if path not in held)
         with contextlib.suppress(StoreError):  # told when they are saved before the writes
             self._journal.begin(notes)
         return notes

@@ -26,6 +26,8 @@ class OriginalValue:
     written: tuple[Value, ...] = ()
     strategy: str = ""
     """Who wrote last."""
+    told: Value | None = None
+    """What the kubelet said that it had set (`Want.back_to`) when this was noted, or last changed its word."""
 
     @property
     def place(self) -> Place:

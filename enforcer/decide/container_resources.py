@@ -7,7 +7,8 @@ CRI proxy, so that a container starts as the loop would make it. Koordinator's "
     cpu.quota   = none if limit <= 0 else max(ceil(limit_millicores * 100 us / r), 1000 us)
                   r = the node's CPU normalization ratio where above 1
     memory      = none if limit <= 0 else limit
-    pod         = the same of the sums over its containers; one container without a limit: the pod has none
+    pod         = the same of max(containers + native sidecars, largest init container + sidecars before it);
+                  one of these without a limit: the pod has none
 
 Only pods labelled BE that ask for batch resources. Amounts are the containers' own batch requests and limits, as the
 pod was admitted with them. The annotation `extended-resource-spec` is all that a runtime sees; it can be changed while
@@ -17,8 +18,11 @@ none while best effort as a whole is held by policy cfsQuota: on cgroup v1 a pod
 and the parent's moves every second. CPUs by annotation take the quota away from container and pod: on whole CPUs of its
 own it can only throttle.
 
-Upstream counts neither init containers nor overhead; so a pod's quota may be below an init container's own, which
-cgroup v1 refuses (EINVAL, the container would not start). Here an init container's quota is held at its pod's.
+A pod to which Kubernetes gives another class than BestEffort has limits of the kubelet's own, and containers without
+batch resources beside those with them: there nothing is taken away, and what has no batch amount is left as it is.
+
+Upstream counts neither native sidecars nor init containers, so that they run, and end, within what the others asked
+for. Ephemeral containers have no amounts: they get none, and live within the pod's.
 """
 
 from __future__ import annotations
@@ -39,7 +43,8 @@ from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes
 from cotenant.core.model.resource import Resource
-from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
+from enforcer.decide.granted import counted, total
 from enforcer.observe.cpusets import assigned, overclaims
 
 SHARES_MIN: Final = 2
@@ -97,7 +102,7 @@ class _Extended(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PodDecision:
-    """What a pod's own cgroup and those of its containers (by name, init containers too) shall have."""
+    """What a pod's own cgroup and those of its containers (by name, of every kind) shall have."""
 
     pod: ContainerResources = LEAVE
     containers: Mapping[str, ContainerResources] = field(default_factory=dict)
@@ -107,7 +112,7 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     """The whole pod at once; cpu_ratio: the node's CPU normalization ratio (below 1 counts as 1)."""
     if skipped(pod):
         return PodDecision()
-    inside = (*pod.containers, *pod.init_containers)
+    inside = pod.every_container
     broken = ""
     try:
         amounts = _batch_amounts_of(pod)
@@ -117,29 +122,30 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
             nothing = ContainerResources(broken=broken)
             return PodDecision(nothing, {c.name: nothing for c in inside})
         amounts = _admitted(pod)
-    pod_resources = _whole(amounts, policy, cpu_ratio)
+    pod_resources = _left(_whole(pod, amounts, policy, cpu_ratio), pod)
     cpus = "" if _knowingly_overclaims(pod) else format_cpus(assigned(pod).cpus)
-    containers = {c.name: _with_cpus(_own(c, amounts, pod_resources, policy, cpu_ratio), cpus) for c in inside}
+    own = {c.name: _left(_own(c, amounts, pod_resources, policy, cpu_ratio), pod) for c in inside}
+    containers = {name: _with_cpus(resources, cpus) for name, resources in own.items()}
     return PodDecision(replace(_with_cpus(pod_resources, cpus, of_pod=True), broken=broken), containers)
 
 
 def container_resources(
     pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
 ) -> ContainerResources:
-    """What this container shall have; one that the pod does not name counts as an init container."""
-    listed = any(c.name == container.name for c in (*pod.containers, *pod.init_containers))
-    complete_pod = pod if listed else replace(pod, init_containers=(*pod.init_containers, container))
+    """What this container shall have; one that the pod does not name is not counted with it, as ephemeral ones."""
+    listed = any(c.name == container.name for c in pod.every_container)
+    complete_pod = pod if listed else replace(pod, ephemeral_containers=(*pod.ephemeral_containers, container))
     return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
 
 
 def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerResources:
-    """What the pod's own cgroup shall have: the sums over its containers. Its cpuset is never set."""
+    """What the pod's own cgroup shall have: what its containers need at once. Its cpuset is never set."""
     return decision(pod, policy, cpu_ratio).pod
 
 
 def _knowingly_overclaims(pod: PodSpec) -> bool:
     """Whether a pod with known requests claims more CPUs than it requests; a runtime's message has no requests."""
-    has_requests = any("cpu" in (*c.requests, *c.limits) for c in pod.containers)
+    has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted(pod))
     return has_requests and overclaims(pod)
 
 
@@ -168,7 +174,7 @@ def quota_suspended(policy: NodePolicy) -> bool:
 
 
 def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Batch resources by name of container (no init containers); None when the pod requests none.
+    """Batch resources by name of container, native sidecars and init containers too; None when the pod requests none.
 
     DecodeError or QuantityError when the annotation cannot be read.
     """
@@ -176,15 +182,17 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     if text is None:
         return _admitted(pod)
     sides = msgspec.json.decode(text, type=_Extended).containers or {}
-    annotated = {c.name: _parsed(pod, c.name, sides.get(c.name, _Sides())) for c in pod.containers}
+    named = [c.name for c in counted(pod) if c.name in sides or c in pod.containers]
+    annotated = {name: _parsed(pod, name, sides.get(name, _Sides())) for name in named}
     if not pod.resources_known:
         return annotated
-    return {c.name: _narrowed(_amounts(c.requests, c.limits), annotated[c.name]) for c in pod.containers}
+    admitted = {c.name: _amounts(c.requests, c.limits) for c in counted(pod)}
+    return admitted | {name: _narrowed(admitted[name], amounts) for name, amounts in annotated.items()}
 
 
 def _admitted(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     """Requests of the containers themselves; None when there are none."""
-    amounts = {c.name: _amounts(c.requests, c.limits) for c in pod.containers}
+    amounts = {c.name: _amounts(c.requests, c.limits) for c in counted(pod)}
     return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
 
 
@@ -233,8 +241,8 @@ def _own(
 ) -> ContainerResources:
     """Amounts of one container: the annotation's, else those of its own batch requests and limits.
 
-    Without both it is left alone. A container that the annotation does not name (an init container) has its quota held
-    at its pod's, which cgroup v1 demands.
+    Without both it is left alone. One that is not counted with its pod has its quota held at the pod's, which cgroup v1
+    demands.
     """
     if amounts is None:
         return LEAVE
@@ -247,18 +255,32 @@ def _own(
     return ContainerResources(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
 
 
-def _whole(amounts: Mapping[str, BatchAmounts] | None, policy: NodePolicy, cpu_ratio: float) -> ContainerResources:
+def _whole(
+    pod: PodSpec, amounts: Mapping[str, BatchAmounts] | None, policy: NodePolicy, cpu_ratio: float
+) -> ContainerResources:
     if not amounts:
         return LEAVE
-    each = tuple(amounts.values())
-    cpus = [a.limit_millicores for a in each]
-    memory = [a.limit_bytes for a in each]
-    total = BatchAmounts(
-        sum(max(a.request_millicores, 0) for a in each),
-        sum(cpus) if min(cpus) > 0 else 0,
-        sum(memory) if min(memory) > 0 else 0,
+    unlimited_cpu = any(a.limit_millicores <= 0 for a in amounts.values())
+    unlimited_memory = any(a.limit_bytes <= 0 for a in amounts.values())
+    nothing = BatchAmounts()
+    whole = BatchAmounts(
+        total(pod, lambda c: max(amounts.get(c.name, nothing).request_millicores, 0)),
+        0 if unlimited_cpu else total(pod, lambda c: amounts.get(c.name, nothing).limit_millicores),
+        0 if unlimited_memory else total(pod, lambda c: amounts.get(c.name, nothing).limit_bytes),
     )
-    return _set(total, policy, cpu_ratio)
+    return _set(whole, policy, cpu_ratio)
+
+
+def _left(own: ContainerResources, pod: PodSpec) -> ContainerResources:
+    """Without what would take a value of the kubelet's own away, where it may have set any."""
+    if pod.kube_qos is KubeQos.BEST_EFFORT:
+        return own
+    return replace(
+        own,
+        cpu_shares=None if own.cpu_shares == SHARES_MIN else own.cpu_shares,
+        cpu_quota=None if own.cpu_quota == NO_LIMIT else own.cpu_quota,
+        memory_limit=None if own.memory_limit == NO_LIMIT else own.memory_limit,
+    )
 
 
 def _set(amounts: BatchAmounts, policy: NodePolicy, cpu_ratio: float) -> ContainerResources:

@@ -1,42 +1,69 @@
-"""What the kubelet would have set: the original of a value where our own note of it is lost, or never was. Pure.
+"""Values that can only be a node agent's, and what the kubelet has set instead: originals that nobody noted. Pure.
 
 Another state folder, an agent of another kind before us (koordlet) or a second one beside us leave values that nothing
-is noted of. What the kubelet would never have written is no original: best effort would stay at 2 % of a core for ever.
+is noted of; best effort would stay at 2 % of a core for ever. But most values may as well be the kubelet's own, and
+taking one of those away ends in a pod without a limit. So only what the kubelet can never have written is an agent's:
 
-    kubepods, best effort's tier, pods of Kubernetes' class BestEffort     exactly these values, whatever stands there
-    other pods                                                            only what holds them back more than these
+    kubepods and all below          cpu.burst, group identity other than 0
+    pods, best effort's tier        cpu.idle, where the weight that it hides is known
+    best effort's tier              weight other than the smallest, a CPU quota, CPUs fewer than kubepods has
+    pods of class BestEffort        weight other than the smallest, a CPU quota, a memory limit, memory.high,
+                                    the tier's few CPUs
 
-What protects somebody, and what the kubelet itself moves all the time, stays as it is. CPU lists are the kubelet's or
-the runtime's own choice (static CPU manager, NRI policies) unless the tier itself is narrowed, which neither does.
-Source: kubelet's container manager: shares = millicores * 1024 / 1000, at least 2; quota = millicores * 100 us of a
-period of 100 ms, at least 1000; a pod's are the sums, without limit when one of its containers has none.
+Everything else stays as it stands, whoever set it: the limit of a pod itself, of a resize that is not done, by a
+kubelet's MemoryQoS (memory.high, memory.min), by an operator. What the kubelet sets depends on its flags and on what it
+has allocated; a limit that was made from the spec was looser than its own. `unexplained` names such values where the
+kubelet reports to have granted more, for a person.
+Source: kubelet's container manager of Kubernetes 1.35 (ResourceConfigForPod, qosContainerManagerImpl,
+generateLinuxContainerResources). A tier's memory limit may be the kubelet's (QOSReserved). CPU lists of containers are
+the runtime's or the kubelet's choice (static CPU manager, NRI policies) unless the tier itself is narrowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from enforcer.contract import NO_LIMIT, ContainerSpec, GroupReading, Knob, KubeQos, Observation, PodReading, Value
+from enforcer.contract import (
+    NO_LIMIT,
+    CgroupPath,
+    ContainerSpec,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Observation,
+    PodReading,
+    PodSpec,
+    Value,
+)
 from enforcer.decide.changes import OriginalValue, Place
+from enforcer.decide.granted import CPU, MEMORY, container_limit, container_request, pod_limit, pod_request
 from enforcer.decide.knobs import LEAST_QUOTA, SHARES, weight_of
 from enforcer.decide.settle import AFTER_IDLE
 from enforcer.decide.write_order import wider
+from enforcer.observe.cpusets import may_have_claimed_cores
 
 AUTHOR: Final = "lost-journal"
 Values = dict[Knob, Value]
-_NEVER_WRITTEN: Final = (Knob.CPU_IDLE, Knob.CPU_BURST, Knob.CPU_BVT)
-"""Neither by the kubelet nor, at its request, by a runtime: they are 0."""
+_NEVER_WRITTEN: Final[Values] = {Knob.CPU_IDLE: 0, Knob.CPU_BURST: 0, Knob.CPU_BVT: 0}
+"""Neither by the kubelet nor, at its request, by a runtime."""
+_BEST_EFFORT: Final[Values] = {
+    Knob.CPU_SHARES: SHARES[0],
+    Knob.CPU_QUOTA: NO_LIMIT,
+    Knob.MEMORY_LIMIT: NO_LIMIT,
+    Knob.MEMORY_HIGH: NO_LIMIT,
+}
+"""Of a pod of class BestEffort, which has no amounts of cpu and memory at all, and of its containers."""
+_TOLERANCE: Final = 100
+"""Microseconds per 100 ms by which a quota in a kubelet's other CFS period may be less than its limit: a millicore."""
 
 
 def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
-    """Notes as if what is not the kubelet's own now were ours: giving back then sets the kubelet's values."""
-    return {
-        note.place: note for group, values, exact in _expected(observation) for note in _notes(group, values, exact)
-    }
+    """Notes as if what only an agent can have set were ours: giving back then sets what the kubelet had set."""
+    return {note.place: note for group, values in _expected(observation) for note in _notes(group, values)}
 
 
-def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[OriginalValue]:
+def _notes(group: GroupReading, values: Values) -> Iterator[OriginalValue]:
     """Notes for one cgroup: knobs whose present value is not the kubelet's, with the kubelet's value as the original.
 
     While cpu.idle is 1 the kernel hides the weight that was set before. So cpu.shares is noted unseen, with the values
@@ -47,60 +74,125 @@ def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[Origina
         hidden = knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
         if hidden:
             yield OriginalValue(group.path, knob, group.level, expected, AFTER_IDLE, AUTHOR)
-        elif present is not None and _not_the_kubelets(knob, present, expected, exact):
+        elif present is not None and _not_the_kubelets(knob, present, expected):
             yield OriginalValue(group.path, knob, group.level, expected, (present,), AUTHOR)
 
 
-def _not_the_kubelets(knob: Knob, present: Value, expected: Value, exact: bool) -> bool:
-    """Whether the value cannot be the kubelet's; without `exact` only what allows less than `expected` counts."""
+def _not_the_kubelets(knob: Knob, present: Value, expected: Value) -> bool:
     if knob is Knob.CPUSET_CPUS:
         return bool(present) and bool(expected) and present != expected
-    if knob in _NEVER_WRITTEN:
-        return present != expected
-    if knob is Knob.CPU_SHARES and exact:  # cgroup v2 weighs more coarsely
+    if knob is Knob.CPU_SHARES:  # cgroup v2 weighs more coarsely
         return isinstance(present, int) and weight_of(present) != weight_of(SHARES[0])
-    return wider(expected, present)
+    return present != expected
 
 
-def _expected(observation: Observation) -> Iterator[tuple[GroupReading, Values, bool]]:
-    """Cgroups, what the kubelet writes there, and whether it can be nothing else."""
-    if observation.kubepods is not None:
-        yield observation.kubepods, {Knob.CPU_IDLE: 0, Knob.CPU_QUOTA: NO_LIMIT}, True
+def _expected(observation: Observation) -> Iterator[tuple[GroupReading, Values]]:
+    """Cgroups, and what stands there unless an agent has changed it."""
     all_cpus = observation.kubepods.knobs.get(Knob.CPUSET_CPUS, "") if observation.kubepods else ""
     best_effort = observation.best_effort_root
     narrowed = best_effort is not None and best_effort.knobs.get(Knob.CPUSET_CPUS, "") not in ("", all_cpus)
     cpus: Values = {Knob.CPUSET_CPUS: all_cpus} if narrowed else {}
-    if best_effort is not None:
-        yield best_effort, {**_free(), Knob.CPU_SHARES: SHARES[0], **cpus}, True
+    for tier in observation.tiers.values():
+        if tier is best_effort:
+            yield tier, {**_NEVER_WRITTEN, Knob.CPU_SHARES: SHARES[0], Knob.CPU_QUOTA: NO_LIMIT, **cpus}
+        else:
+            yield tier, _without_idle()
     for pod in observation.pods:
-        exact = pod.spec.kube_qos is KubeQos.BEST_EFFORT
-        yield from ((group, values, exact) for group, values in _of_pod(pod, cpus if exact else {}))
+        yield from _of_pod(pod, observation, cpus)
 
 
-def _of_pod(pod: PodReading, cpus: Values) -> Iterator[tuple[GroupReading, Values]]:
+def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator[tuple[GroupReading, Values]]:
+    """A pod's cgroups. Its class never changes, so that also an old list of pods tells it."""
+    if pod.spec.kube_qos is not KubeQos.BEST_EFFORT:
+        yield from _of_others(pod)
+        return
+    values = {**_NEVER_WRITTEN, **_BEST_EFFORT}
+    placed = observation.node.kubelet_static_cpus or may_have_claimed_cores(pod.spec, observation.node)
     for container in pod.containers:
         if container.group is not None:
-            yield container.group, {**_free(), **_amounts([container.spec]), **cpus}
+            yield container.group, {**values, **({} if placed else cpus)}
     if pod.group is not None:
-        yield pod.group, {**_free(), **_amounts([c.spec for c in pod.containers]), **cpus}
+        yield pod.group, {**values, **cpus}
 
 
-def _free() -> Values:
-    limits = dict.fromkeys((Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH), NO_LIMIT)
-    return {**dict.fromkeys(_NEVER_WRITTEN, 0), **limits}
+def _of_others(pod: PodReading) -> Iterator[tuple[GroupReading, Values]]:
+    """Of a pod that has amounts: of its weight only that which cpu.idle hides, and which would come back as another."""
+    request = pod_request(pod.spec, CPU)
+    requests = [(c.group, _weight(pod.spec, c.spec)) for c in pod.containers]
+    requests.append((pod.group, None if request is None else request + pod.spec.overhead.get(CPU, 0)))
+    for group, millicores in requests:
+        if group is None:
+            continue
+        if group.knobs.get(Knob.CPU_IDLE) != 1:
+            yield group, _NEVER_WRITTEN
+        elif millicores is None:
+            yield group, _without_idle()
+        else:
+            yield group, {**_NEVER_WRITTEN, Knob.CPU_SHARES: _shares(millicores)}
 
 
-def kubelet_amounts(containers: Sequence[ContainerSpec]) -> Values:
-    """Shares, quota and memory limit that the kubelet gives a container, or a pod of these."""
-    return {Knob.CPU_QUOTA: NO_LIMIT, Knob.MEMORY_LIMIT: NO_LIMIT, **_amounts(containers)}
+def _weight(pod: PodSpec, container: ContainerSpec) -> int | None:
+    """Millicores by which the kubelet weighs a container: its request, else its limit or the pod's own."""
+    request = container_request(pod, container, CPU)
+    return container_limit(pod, container, CPU) if request == 0 else request
 
 
-def _amounts(containers: Sequence[ContainerSpec]) -> Values:
-    """Shares of the requests; quota and memory limit where each container has one."""
-    millicores = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in containers)
-    values: Values = {Knob.CPU_SHARES: min(max(millicores * 1024 // 1000, SHARES[0]), SHARES[1])}
-    if all("cpu" in c.limits for c in containers):
-        values[Knob.CPU_QUOTA] = max(sum(c.limits["cpu"] for c in containers) * 100, LEAST_QUOTA)
-    if all("memory" in c.limits for c in containers):
-        values[Knob.MEMORY_LIMIT] = sum(c.limits["memory"] for c in containers)
+def _without_idle() -> Values:
+    return {knob: value for knob, value in _NEVER_WRITTEN.items() if knob is not Knob.CPU_IDLE}
+
+
+def _shares(millicores: int) -> int:
+    return min(max(millicores * 1024 // 1000, SHARES[0]), SHARES[1])
+
+
+# --- values of which nobody knows the origin --------------------------------------------------------------------------
+def unexplained(observation: Observation) -> Iterator[tuple[CgroupPath, str]]:
+    """Limits below what the kubelet reports to have granted, a sentence for each cgroup; not of BestEffort pods."""
+    for pod in (p for p in observation.pods if p.spec.kube_qos is not KubeQos.BEST_EFFORT):
+        for container in pod.containers:
+            limits = {name: container_limit(pod.spec, container.spec, name) for name in (CPU, MEMORY)}
+            yield from _below(container.group, limits, f"{pod.spec.key}/{container.spec.name}")
+        yield from _below(pod.group, {name: pod_limit(pod.spec, name) for name in (CPU, MEMORY)}, pod.spec.key)
+
+
+def _below(group: GroupReading | None, granted: dict[str, int | None], whose: str) -> Iterator[tuple[CgroupPath, str]]:
+    if group is None:
+        return
+    for name, knob, unit in ((CPU, Knob.CPU_QUOTA, "us"), (MEMORY, Knob.MEMORY_LIMIT, "bytes")):
+        limit = granted[name]
+        if limit is None:
+            continue
+        expected = NO_LIMIT if limit <= 0 else limit * 100 if knob is Knob.CPU_QUOTA else limit
+        present = group.knobs.get(knob)
+        slack = _TOLERANCE if knob is Knob.CPU_QUOTA else 1 << 16
+        if isinstance(present, int) and present != NO_LIMIT and wider(expected, present + slack):
+            amount = "no limit" if expected == NO_LIMIT else f"{expected} {unit}"
+            text = f"{whose}: {knob} is {present} {unit} and the kubelet has granted {amount}; nothing is noted of it"
+            yield group.path, f"{text}, so it is left as it is"
+
+
+def _limit_value(knob: Knob, limit: int) -> int:
+    if limit <= 0:
+        return NO_LIMIT
+    return max(limit * 100, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else limit
+
+
+# --- what stood at a container before a runtime hook ------------------------------------------------------------------
+def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool = False) -> Values:
+    """Shares, quota and memory limit that the kubelet asks a runtime for; a knob that is not known is left out.
+
+    Of a BestEffort pod these are the smallest weight and no limits. Of others the kubelet's report, where it says the
+    same as the spec: a hook's values show in the report too. quotas_off: the kubelet sets no CPU quota.
+    """
+    if pod.kube_qos is KubeQos.BEST_EFFORT:
+        return {knob: value for knob, value in _BEST_EFFORT.items() if knob is not Knob.MEMORY_HIGH}
+    values: Values = {}
+    weight = _weight(pod, container)
+    if weight is not None and container_request(pod, container, CPU) == container.amounts.requests.get(CPU, 0):
+        values[Knob.CPU_SHARES] = _shares(weight)
+    for name, knob in ((CPU, Knob.CPU_QUOTA), (MEMORY, Knob.MEMORY_LIMIT)):
+        limit = container_limit(pod, container, name)
+        asked = container.limits.get(name, 0) or (pod.own_limits or {}).get(name, 0)
+        if limit is not None and limit == asked:
+            values[knob] = NO_LIMIT if quotas_off and knob is Knob.CPU_QUOTA else _limit_value(knob, limit)
     return values

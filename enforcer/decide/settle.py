@@ -9,26 +9,27 @@ there; so a quiet tick writes nothing. A value that somebody else put there mean
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
-    ContainerReading,
+    ContainerSpec,
     GroupReading,
     Knob,
     Level,
     MemoryUse,
     Observation,
-    PodReading,
     StrategyPlan,
     Value,
     Want,
 )
 from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
+from enforcer.decide.granted import total
 from enforcer.decide.knobs import PAGE_BYTES, Dialect, objection, rounded, same, shares_of
 from enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
 from enforcer.knob_table import Version
@@ -39,6 +40,8 @@ and on cgroup v2 a limit below use ends one of them at once."""
 WRITTEN_KEPT: Final = 8
 AFTER_IDLE: Final = (1024, shares_of(100))
 """What the kernel sets as shares (v1) and weight (v2) when a cgroup ceases to be idle."""
+_PROTECTING: Final = (Knob.MEMORY_MIN, Knob.MEMORY_LOW)
+"""Knobs of which more is stricter: it is kept from others."""
 Groups = Mapping[CgroupPath, GroupReading]
 
 
@@ -81,7 +84,7 @@ def settle(
     around = more or Circumstances(dialect)
     groups = {**observation.groups(), **around.strays}
     wants, clashes = _merged(plans)
-    refusals = [_refusal(want, groups, observation) for want in wants]
+    refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
     _fit(targets, groups, _requests(observation), around)
@@ -115,6 +118,20 @@ def _refusal(want: Want, groups: Groups, observation: Observation) -> Done | Non
     if want.knob in observation.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
         return None
     return _done(want, WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
+
+
+def _too_loose(want: Want, groups: Groups, notes: Notes, dialect: Dialect) -> Done | None:
+    """A want that gives way to what stood there before us; what somebody else has set since counts as that."""
+    if not want.never_looser:
+        return None
+    group, note = groups[want.path], notes.get((want.path, want.knob))
+    present = group.knobs.get(want.knob)
+    before = note.original if note is not None and _ours(note, group, dialect) else present
+    if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
+        return None
+    if same(want.knob, before, rounded(want.knob, want.value), dialect):
+        return None
+    return _done(want, WriteOutcome.REFUSED, f"{before} stood there before, which is stricter: it stays")
 
 
 def _done(want: Want, outcome: WriteOutcome, message: str) -> Done:
@@ -279,7 +296,7 @@ def _compared(
     """Writes for targets that differ from the present values, the notes as they must be before them, and held values.
 
     A value that is restored and stands there needs no note any more. One that is wanted and stands there is noted when
-    a runtime hook made it so (`_made_so`). A strategy's `back_to` replaces the original of a note.
+    a runtime hook made it so (`_made_so`).
     """
     writes, held_values, dialect = [], {}, around.dialect
     next_notes = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
@@ -296,10 +313,17 @@ def _compared(
             writes.append(write)
             next_notes |= _noted(write, groups[place[0]], next_notes, around.not_kubelets)
         if place in next_notes and target.back_to is not None:
-            next_notes[place] = replace(next_notes[place], original=target.back_to)
+            next_notes[place] = _told(next_notes[place], target.back_to)
         if place in next_notes and not target.restores:
             held_values[place] = target.value
     return writes, next_notes, held_values
+
+
+def _told(note: OriginalValue, told: Value) -> OriginalValue:
+    """The note with the kubelet's word; one that has changed since is the new original."""
+    if note.told is None or note.told == told:
+        return replace(note, told=told)
+    return replace(note, original=told, told=told)
 
 
 def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place, OriginalValue]:
@@ -357,17 +381,20 @@ def _with(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
 
 # --- what pods asked for -----------------------------------------------------------------------------------------
 def _requests(observation: Observation) -> dict[CgroupPath, int]:
-    """Bytes of memory requested, by cgroup of container and pod; of best effort its batch memory."""
+    """Bytes of memory requested, by cgroup of container and pod; of best effort its batch memory.
+
+    The larger of what is asked for and what is in force: while a resize is on its way either may be needed.
+    """
     requested_bytes: dict[CgroupPath, int] = {}
     for pod in observation.pods:
         name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"
-        requests = [container.spec.requests.get(name, 0) for container in pod.containers]
-        requested_bytes |= dict(_by_path(pod, requests))
+        for container in pod.containers:
+            if container.group is not None:
+                requested_bytes[container.group.path] = _requested(container.spec, name)
+        if pod.group is not None:
+            requested_bytes[pod.group.path] = total(pod.spec, partial(_requested, name=name))
     return requested_bytes
 
 
-def _by_path(pod: PodReading, requests: Sequence[int]) -> Iterator[tuple[CgroupPath, int]]:
-    readings: tuple[ContainerReading, ...] = pod.containers
-    yield from ((r.group.path, n) for r, n in zip(readings, requests, strict=True) if r.group is not None)
-    if pod.group is not None:
-        yield pod.group.path, sum(requests)
+def _requested(container: ContainerSpec, name: str) -> int:
+    return max(container.requests.get(name, 0), (container.actual_requests or {}).get(name, 0))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from cotenant.core.model.allocation.cpu_annotations import assignment_of, reserved_cpus, system_cpus
 from cotenant.core.model.allocation.cpu_lists import Cpus
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_resources import counted_requests
 from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import MILLICORES_PER_CORE
@@ -60,12 +61,10 @@ def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
 def overclaims(pod: PodSpec) -> bool:
     """Whether its annotation names more CPUs than it asks for.
 
-    The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out. Init
-    containers count in full: sidecars are among them, and the scheduler counts the pod's largest moment.
+    The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out. What
+    it asks for is what a scheduler counts: nothing of a resize that the kubelet calls infeasible.
     """
-    containers = (*pod.containers, *pod.init_containers)
-    requested_millicores = sum(c.requests.get("cpu", c.limits.get("cpu", 0)) for c in containers)
-    return len(assigned(pod).cpus) * MILLICORES_PER_CORE > requested_millicores
+    return len(assigned(pod).cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
 
 
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:

@@ -19,6 +19,7 @@ from zlib import crc32
 
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import (
     CgroupPath,
@@ -65,6 +66,8 @@ _OFTEN: Final = frozenset(
     {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.CPUSET_CPUS, Knob.MEMORY_LIMIT}
 )
 _NO_PRESSURE: Final = (None, None, None)
+_SHORT_LIVED: Final = (ContainerKind.INIT, ContainerKind.EPHEMERAL)
+"""Kinds of containers that end while their pod goes on; their cgroups are looked for while they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class NodeFacts:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     kubelet_static_cpus: bool = False
+    kubelet_quotas_off: bool = False
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     offered_cpus: frozenset[int] = frozenset()
     uplink: Uplink | None = None
@@ -214,6 +218,7 @@ class Observer:
             annotations=facts.annotations,
             block_devices=machine.block_devices,
             kubelet_static_cpus=facts.kubelet_static_cpus,
+            kubelet_quotas_off=facts.kubelet_quotas_off,
             kubelet_cpus=facts.kubelet_cpus,
             offered_cpus=facts.offered_cpus,
             uplink=facts.uplink,
@@ -245,7 +250,7 @@ class _Look:
         path = self._of._paths.get(key) or self._path(spec.key, lambda: layout.pod(spec.uid, spec.kube_qos))
         group = self.group(path, Level.POD) if path else None
         self._keep(key, path, group)
-        containers = tuple(self._container(spec, container, group is not None) for container in spec.containers)
+        containers = tuple(self._container(spec, container, group is not None) for container in spec.every_container)
         return PodReading(spec, group, containers)
 
     def application(self, spec: HostApplicationSpec) -> HostApplicationReading:
@@ -254,7 +259,7 @@ class _Look:
         return HostApplicationReading(spec.name, spec.qos_class, spec.priority_class, group)
 
     def _container(self, pod: PodSpec, spec: ContainerSpec, pod_exists: bool) -> ContainerReading:
-        if not pod_exists or not spec.id:
+        if not pod_exists or not spec.id or (spec.kind in _SHORT_LIVED and not spec.running):
             return ContainerReading(spec)
         group = self._in(self._of._layout, pod, spec)
         if group is None and spec.running:

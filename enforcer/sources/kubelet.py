@@ -1,6 +1,6 @@
 """The kubelet's configuration of cgroups and CPUs, and its exclusive CPU assignments. Pure.
 
-Four top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
+Five top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
 cost the agent as much memory as everything else here. JSON, and a key that is nested or folded, is not found.
 """
 
@@ -24,6 +24,8 @@ class KubeletConfig:
     static_cpus: bool = False
     reserved_cpus: str = ""
     """reservedSystemCPUs, a list such as "0-1"."""
+    quotas_off: bool = False
+    """Whether cpuCFSQuota is false: the kubelet then sets no CPU quota anywhere."""
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -52,4 +54,5 @@ def kubelet_config(text: str) -> KubeletConfig:
         cgroup_root=scalars.get("cgroupRoot", ""),
         static_cpus=scalars.get("cpuManagerPolicy", "") == "static",
         reserved_cpus=scalars.get("reservedSystemCPUs", ""),
+        quotas_off=scalars.get("cpuCFSQuota", "") == "false",
     )

@@ -9,21 +9,34 @@ that names the object; a NodeSLO that cannot be read is a UsageError that names 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.kube.objects import Meta, Quantities, Resources
+from cotenant.core.adapters.kube.objects import Meta
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_request import named_amounts
+from cotenant.core.model.kubernetes.pod_qos import qos_class_of
+from cotenant.core.model.kubernetes.pod_request import container_total, named_amounts
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources
+from cotenant.core.model.kubernetes.pod_wire import (
+    ContainerStatusWire,
+    PodSpecWire,
+    PodStatusWire,
+    Quantities,
+    pod_resources,
+)
 from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL, own_texts
 from cotenant.core.model.kubernetes.qos import priority_of, qos_of
+from cotenant.core.model.resource import Resource
 from enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
 
 Texts = dict[str, str]
+OwnAmounts = tuple[Mapping[str, int], Mapping[str, int]]
+_EARLY: Final = (ContainerKind.SIDECAR, ContainerKind.INIT)
+"""Kinds that the spec has among its init containers."""
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the API server's image of a pod that the kubelet made from a file."""
 STATIC_SOURCE: Final = ("kubernetes.io/config.source", "file")
@@ -37,14 +50,7 @@ class _ObjectMetaWire(Meta, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _ContainerWire(msgspec.Struct):
-    name: str
-    resources: Resources = msgspec.field(default_factory=Resources)
-
-
-class _PodSpecWire(msgspec.Struct, rename="camel"):
-    containers: list[_ContainerWire] = []
-    init_containers: list[_ContainerWire] | None = None
+class _SpecWire(PodSpecWire, rename="camel"):
     node_name: str = ""
     priority: int | None = None
     host_network: bool = False
@@ -55,9 +61,8 @@ class _ContainerStateWire(msgspec.Struct):
     running: dict[str, Any] | None = None
 
 
-class _ContainerStatus(msgspec.Struct, rename={"id": "containerID"}):
-    name: str
-    id: str = ""
+class _ContainerStatus(ContainerStatusWire, rename="camel"):
+    id: str = msgspec.field(default="", name="containerID")
     state: _ContainerStateWire = msgspec.field(default_factory=_ContainerStateWire)
 
 
@@ -65,20 +70,21 @@ class _Ip(msgspec.Struct, gc=False):
     ip: str = ""
 
 
-class _PodStatusWire(msgspec.Struct, rename="camel"):
+class _StatusWire(PodStatusWire, rename="camel"):
     phase: str = ""
     qos_class: str = ""
     pod_ips: list[_Ip] | None = msgspec.field(default=None, name="podIPs")
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
+    ephemeral_container_statuses: list[_ContainerStatus] | None = None
 
 
 class NodePodWire(msgspec.Struct):
     """A Pod on the wire."""
 
     metadata: _ObjectMetaWire
-    spec: _PodSpecWire = msgspec.field(default_factory=_PodSpecWire)
-    status: _PodStatusWire = msgspec.field(default_factory=_PodStatusWire)
+    spec: _SpecWire = msgspec.field(default_factory=_SpecWire)
+    status: _StatusWire = msgspec.field(default_factory=_StatusWire)
 
 
 class _NodeStatusWire(msgspec.Struct):
@@ -165,13 +171,13 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     owner = next((o for o in meta.owner_references or () if o.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
-    containers = tuple(_containers(spec.containers, status.container_statuses, what))
-    inits = tuple(_containers(spec.init_containers or (), status.init_container_statuses, what))
+    held = pod_resources(spec, status, what)
+    containers = tuple(_containers(held, status))
     return PodSpec(
         namespace=meta.namespace,
         name=meta.name,
         uid=_static_uid(annotations) or meta.uid,
-        kube_qos=kube_qos(status.qos_class, (*containers, *inits)),
+        kube_qos=kube_qos(status.qos_class, containers, _own(held)),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, spec.priority),
         priority=spec.priority or 0,
@@ -182,8 +188,16 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         created_seconds=_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
         labels=own_texts(meta.labels),
         annotations=own_texts(meta.annotations),
-        containers=containers,
-        init_containers=inits,
+        containers=tuple(c for c in containers if c.kind is ContainerKind.MAIN),
+        init_containers=tuple(c for c in containers if c.kind in _EARLY),
+        ephemeral_containers=tuple(c for c in containers if c.kind is ContainerKind.EPHEMERAL),
+        own_requests=held.own_requests,
+        own_limits=held.own_limits,
+        own_actual_requests=held.own_actual_requests,
+        own_actual_limits=held.own_actual_limits,
+        own_allocated=held.own_allocated,
+        overhead=held.overhead,
+        resize=held.resize,
         owner=(owner.kind, owner.name) if owner else ("", ""),
         addresses=tuple(one.ip for one in status.pod_ips or ()),
         host_network=spec.host_network,
@@ -191,19 +205,26 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     )
 
 
-def kube_qos(reported: str, containers: Iterable[ContainerSpec]) -> KubeQos:
-    """status.qosClass, else by Kubernetes' rule over cpu and memory of all containers."""
+def kube_qos(reported: str, containers: Iterable[ContainerSpec], own: OwnAmounts | None = None) -> KubeQos:
+    """status.qosClass, else by Kubernetes' rule over cpu and memory of all containers but ephemeral ones.
+
+    own: requests and limits of the pod itself, which then decide alone; None = it has none.
+    """
     if reported in set(KubeQos):
         return KubeQos(reported)
-    has_resources, guaranteed = False, True
-    for one in containers:
-        for name in ("cpu", "memory"):
-            request, limit = one.requests.get(name, 0), one.limits.get(name, 0)
-            has_resources |= bool(request or limit)
-            guaranteed &= bool(limit) and request in (0, limit)
-    if not has_resources:
-        return KubeQos.BEST_EFFORT
-    return KubeQos.GUARANTEED if guaranteed else KubeQos.BURSTABLE
+    counted = [c for c in containers if c.kind is not ContainerKind.EPHEMERAL]
+    if own is None:
+        return KubeQos(qos_class_of([(_core(c.requests), _core(c.limits)) for c in counted]).value)
+    requests, limits = _core(own[0]), _core(own[1])
+    if limits:  # then the API server completes the pod's own requests by the sum of its containers'
+        early = [(_core(c.requests), c.kind is ContainerKind.SIDECAR) for c in counted if c.kind in _EARLY]
+        total = container_total((_core(c.requests) for c in counted if c.kind not in _EARLY), early)
+        requests = {**total, **requests}
+    return KubeQos(qos_class_of((), (requests, limits)).value)
+
+
+def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
+    return {resource: amounts[resource.value] for resource in Resource if resource.value in amounts}
 
 
 def container_id(text: str) -> str:
@@ -212,19 +233,34 @@ def container_id(text: str) -> str:
     return bare_id if _ID.fullmatch(bare_id) else ""
 
 
-def _containers(
-    specs: Iterable[_ContainerWire], statuses: Iterable[_ContainerStatus] | None, what: str
-) -> Iterable[ContainerSpec]:
-    status_by_name = {status.name: status for status in statuses or ()}
-    for spec in specs:
-        status = status_by_name.get(spec.name)
-        yield ContainerSpec(
-            name=spec.name,
-            id=container_id(status.id) if status else "",
-            requests=named_amounts(spec.resources.requests, f"{what}, container {spec.name}"),
-            limits=named_amounts(spec.resources.limits, f"{what}, container {spec.name}"),
-            running=bool(status and status.state.running is not None),
-        )
+def _containers(held: PodResources, status: _StatusWire) -> Iterator[ContainerSpec]:
+    reported = (
+        *(status.container_statuses or ()),
+        *(status.init_container_statuses or ()),
+        *(status.ephemeral_container_statuses or ()),
+    )
+    status_by_name = {one.name: one for one in reported}
+    return (_container(amounts, status_by_name.get(amounts.name)) for amounts in held.containers)
+
+
+def _container(amounts: ContainerResources, status: _ContainerStatus | None) -> ContainerSpec:
+    return ContainerSpec(
+        name=amounts.name,
+        id=container_id(status.id) if status else "",
+        requests=amounts.requests,
+        limits=amounts.limits,
+        running=bool(status and status.state.running is not None),
+        kind=amounts.kind,
+        actual_requests=amounts.actual_requests,
+        actual_limits=amounts.actual_limits,
+        allocated=amounts.allocated,
+    )
+
+
+def _own(held: PodResources) -> OwnAmounts | None:
+    if held.own_requests is None and held.own_limits is None:
+        return None
+    return held.own_requests or {}, held.own_limits or {}
 
 
 def _static_uid(annotations: Texts) -> str:

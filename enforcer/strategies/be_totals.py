@@ -15,9 +15,21 @@ from typing import Final
 
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import GroupReading, Knob, Observation, PodReading, Stateless, Step, StrategyPlan, Verdict, Want
+from enforcer.contract import (
+    NO_LIMIT,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Observation,
+    PodReading,
+    Stateless,
+    Step,
+    StrategyPlan,
+    Verdict,
+    Want,
+)
 from enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
-from enforcer.decide.kubelet_values import Values, kubelet_amounts
+from enforcer.decide.kubelet_values import Values, values_before_hooks
 from enforcer.decide.overrides import active
 from enforcer.decide.quotas import ratio_of
 from enforcer.strategies.unchanged import Unchanged
@@ -57,20 +69,27 @@ def _pod(pod: PodReading, of: PodDecision) -> tuple[tuple[Want, ...], str]:
 
 
 def _wants_of(pod: PodReading, of: PodDecision) -> Iterator[Want]:
+    strict = pod.spec.kube_qos is not KubeQos.BEST_EFFORT
     if pod.group is not None:
-        yield from _wants(pod.group, of.pod, "sum of its containers'", {})
+        yield from _wants(pod.group, of.pod, "its containers'", {}, strict)
     for container in pod.containers:
         if container.group is not None:
             resources = of.containers.get(container.spec.name, LEAVE)
-            yield from _wants(container.group, resources, "its", kubelet_amounts([container.spec]))
+            yield from _wants(container.group, resources, "its", values_before_hooks(pod.spec, container.spec), strict)
 
 
-def _wants(group: GroupReading, resources: ContainerResources, whose: str, made_from: Values) -> Iterator[Want]:
-    """made_from: the kubelet's values, where a runtime hook may have set ours already."""
+def _wants(
+    group: GroupReading, resources: ContainerResources, whose: str, made_from: Values, strict: bool
+) -> Iterator[Want]:
+    """made_from: the kubelet's values, where a runtime hook may have set ours already.
+
+    strict: the kubelet may have set limits too, and a batch limit is none to them. Only CPUs of its own take a quota.
+    """
     if resources.empty:
         return
     why = f"{whose} batch resources"
     values = ((Knob.CPU_SHARES, resources.cpu_shares), (Knob.CPU_QUOTA, resources.cpu_quota))
     for knob, value in (*values, (Knob.MEMORY_LIMIT, resources.memory_limit)):
         if value is not None:
-            yield Want(group.path, knob, value, group.level, NAME, why, made_from=made_from.get(knob))
+            bound = strict and knob is not Knob.CPU_SHARES and value != NO_LIMIT
+            yield Want(group.path, knob, value, group.level, NAME, why, None, made_from.get(knob), never_looser=bound)

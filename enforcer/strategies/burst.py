@@ -11,8 +11,10 @@ threshold.
     limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings;
               its period is cfsQuotaBurstPeriodSeconds: -1 = no limiter, 0 = nothing can be saved, so no larger quota
 
-A pod's quota moves by what its containers' move. Source: Koordinator's koordlet, `cpuburst`. Pods of LSE, LSR and BE,
-and pods on CPUs of their own, are left alone; so is a quota that the node does not enforce.
+A pod's quota moves by what its containers' move. A limit is what the kubelet has granted (`decide.granted`), native
+sidecars and init containers among them; where it is not known, as during a resize, nothing moves. Source: Koordinator's
+koordlet, `cpuburst`. Pods of LSE, LSR and BE, and pods on CPUs of their own, are left alone; so is a quota that the
+node does not enforce, and an ephemeral container.
 """
 
 from __future__ import annotations
@@ -25,14 +27,13 @@ from hashlib import blake2b
 from typing import Final
 
 from cotenant.core.model.colocation.node_policy import CpuBurst, NodePolicy
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind, counted_requests
 from cotenant.core.model.kubernetes.protocol import CPU_BURST_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
-    NO_LIMIT,
     ContainerReading,
     GroupReading,
     Knob,
-    Level,
     Observation,
     PodReading,
     Step,
@@ -42,6 +43,7 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
+from enforcer.decide.granted import CPU, container_limit, pod_limit
 from enforcer.decide.overrides import active, overridden
 from enforcer.decide.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
 
@@ -84,6 +86,14 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class PodBase:
+    """From where a pod's quota moves, and what the kubelet had granted then; microseconds."""
+
+    base: int
+    granted: int
+
+
+@dataclass(frozen=True, slots=True)
 class BurstState:
     """Limiters by container ("uid/name"), use of the share pool (second, millicores), limits of quotas now moved."""
 
@@ -92,6 +102,8 @@ class BurstState:
     pool_use: tuple[tuple[float, float], ...] = ()
     moved: dict[str, int] = field(default_factory=dict)
     """Microseconds, as the kubelet gave them."""
+    pods: dict[str, PodBase] = field(default_factory=dict)
+    """Of pods whose quota is moved, by uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +165,7 @@ class Burst:
             verdicts += complaint
             quotas = _quotas(pod, strategy, moment, (state, going))
             wants += _buffers(pod, strategy, moment)
-            wants += _quota_wants(pod, quotas, state.moved)
+            wants += _quota_wants(pod, quotas, (strategy, moment.ratio), (state, going))
             going.moved.update({key: quota.given for key, quota in quotas.items() if quota.moved})
         used_tokens = _used(going.tokens, observation.at_seconds)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), replace(going, tokens=used_tokens))
@@ -177,7 +189,7 @@ def pool_samples(observation: Observation, before: tuple[tuple[float, float], ..
 def pool_millicores(observation: Observation) -> int:
     """CPUs that no LSE or LSR pod has asked for."""
     bound = (p.spec for p in observation.pods if active(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
-    return observation.node.cpu_millicores - sum(c.requests.get("cpu", 0) for pod in bound for c in pod.containers)
+    return observation.node.cpu_millicores - sum(counted_requests(pod.resources).get(CPU, 0) for pod in bound)
 
 
 def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
@@ -247,25 +259,26 @@ def _quotas(
     before, going = states
     quotas = {}
     for container in pod.containers:
-        base, now = _limits(container, moment.ratio)
-        if base is None or now is None:
+        limit = _granted(pod, container)
+        now = _limit(container.group) if limit else None
+        if not limit or now is None:
             continue
-        key = f"{pod.spec.uid}/{container.spec.name}"
-        move = _move(container, strategy, _allowed(key, container, strategy, moment, going), moment.load)
+        key, base = f"{pod.spec.uid}/{container.spec.name}", quota_of(limit, moment.ratio)
+        allowed = _allowed(key, (container, limit), strategy, moment, going)
+        move = _move(container, strategy, allowed, moment.load)
         # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
         # and a reading may be of a moment before it was given back.
         start = now if key in before.moved else base
-        kubelet_quota = quota_of(container.spec.limits["cpu"])
-        quotas[key] = replace(next_quota(strategy, base, start, move), now=now, given=kubelet_quota)
+        quotas[key] = replace(next_quota(strategy, base, start, move), now=now, given=quota_of(limit))
     return quotas
 
 
-def _limits(container: ContainerReading, ratio: float) -> tuple[int | None, int | None]:
-    """(quota by its limit, quota that is enforced); None where there is none."""
-    base = quota_of(container.spec.limits.get("cpu", 0), ratio)
-    if base == NO_LIMIT or container.group is None or not container.spec.running:
-        return None, None
-    return base, _limit(container.group)
+def _granted(pod: PodReading, container: ContainerReading) -> int:
+    """Millicores of the limit of a container that runs; 0 = none, not known, or not to be moved."""
+    spec = container.spec
+    if container.group is None or not spec.running or spec.kind is ContainerKind.EPHEMERAL:
+        return 0
+    return container_limit(pod.spec, spec, CPU) or 0
 
 
 def _limit(group: GroupReading | None) -> int | None:
@@ -274,16 +287,20 @@ def _limit(group: GroupReading | None) -> int | None:
 
 
 def _allowed(
-    key: str, container: ContainerReading, strategy: CpuBurst, moment: BurstContext, state: BurstState
+    key: str, use: tuple[ContainerReading, int], strategy: CpuBurst, moment: BurstContext, state: BurstState
 ) -> bool:
-    """Whether the limiter has savings; a period of 0 saves none. Without one, or unmeasured, it does not say no."""
+    """Whether the limiter has savings; a period of 0 saves none. Without one, or unmeasured, it does not say no.
+
+    use: the container, and the millicores of its limit.
+    """
+    container, limit = use
     period_seconds = strategy.cfs_quota_burst_period_seconds
     if period_seconds == 0:
         return False
     used = container.group.cpu.millicores if container.group else None
     if not raises_quota(strategy) or period_seconds < 0 or used is None:
         return True
-    percent = 100 * used / container.spec.limits["cpu"]
+    percent = 100 * used / limit
     start = random_part(state.seed, key)
     state.tokens[key] = limited(strategy, state.tokens.get(key), percent, moment.at_seconds, start)
     return state.tokens[key].amount > 0
@@ -314,27 +331,42 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
     """(pod's quota moved as its containers' move, the same with all of them as the kubelet gave them).
 
-    Never below the sum of the containers' and, lest writes that fail on the way make it grow, never above what the
-    policy can make of them.
+    pod_now: what it is, or would be, while its containers' are `QuotaStep.now`. A pod may have less than their sum.
+    Never above what the policy can make of its containers, lest writes that fail on the way make it grow.
     """
     each = tuple(quotas)
     rest = pod_now - sum(q.now for q in each)
     then, kubelet_quota, ceiling = (sum(getattr(q, name) for q in each) for name in ("then", "given", "ceiling"))
-    return max(then, min(then + rest, max(ceiling, kubelet_quota + rest))), max(kubelet_quota, kubelet_quota + rest)
+    return min(then + rest, max(ceiling, kubelet_quota + rest)), kubelet_quota + rest
 
 
-def _quota_wants(pod: PodReading, quotas: dict[str, QuotaStep], before: dict[str, int]) -> Iterator[Want]:
-    """Wants of what is not as the kubelet gave it; also of one whose limit was changed while its quota was moved."""
-    moved = {key for key, q in quotas.items() if q.moved or before.get(key, q.given) != q.given}
+def _quota_wants(
+    pod: PodReading, quotas: dict[str, QuotaStep], by: tuple[CpuBurst, float], states: tuple[BurstState, BurstState]
+) -> Iterator[Want]:
+    """Wants of what is not as the kubelet gave it; also of one whose limit was changed while its quota was moved.
+
+    by: the policy and the node's CPU normalization ratio; states: before, and the one now being made. What does not go
+    beyond the limit takes no stricter quota away.
+    """
+    (strategy, ratio), (before, going) = by, states
+    moved = {key for key, q in quotas.items() if q.moved or before.moved.get(key, q.given) != q.given}
+    granted = pod_limit(pod.spec, CPU) or 0
     pod_now = _limit(pod.group)
-    if moved and pod.group is not None and pod_now is not None:
-        value, kubelet_quota = pod_quota(pod_now, quotas.values())
-        yield _want(pod.group, Level.POD, Knob.CPU_QUOTA, value, "moves with its containers' quotas", kubelet_quota)
+    if moved and pod.group is not None and pod_now is not None and granted:
+        limit, least = quota_of(granted), quota_of(granted, ratio)
+        known = before.pods.get(pod.spec.uid)
+        base = known.base if known and known.granted == limit else min(pod_now if not known else least, least)
+        going.pods[pod.spec.uid] = PodBase(base, limit)
+        moves, _ = pod_quota(base + sum(q.now - q.base for q in quotas.values()), quotas.values())
+        value = min(moves, base * max(strategy.cfs_quota_burst_percent, 100) // 100)
+        why = "moves with its containers' quotas"
+        yield _want(pod.group, Knob.CPU_QUOTA, value, why, limit, never_looser=value <= least)
     for container in pod.containers:
         key = f"{pod.spec.uid}/{container.spec.name}"
         if key in moved and container.group is not None:
             quota = quotas[key]
-            yield _want(container.group, Level.CONTAINER, Knob.CPU_QUOTA, quota.then, quota.why, quota.given)
+            strict = quota.then <= quota.base
+            yield _want(container.group, Knob.CPU_QUOTA, quota.then, quota.why, quota.given, never_looser=strict)
 
 
 # buffers
@@ -359,19 +391,21 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
         return
     total = 0
     for container in pod.containers:
-        base, now = _limits(container, moment.ratio)
-        if base is None or now is None or container.group is None:
+        limit = _granted(pod, container)
+        if not limit or container.group is None or _limit(container.group) is None:
             continue
-        amount = buffer_microseconds(container.spec.limits["cpu"], strategy, base)
+        amount = buffer_microseconds(limit, strategy, quota_of(limit, moment.ratio))
         total += amount
         if amount:
             why = f"{strategy.cpu_burst_percent} % of its limit may be saved up, at most its quota"
-            yield _want(container.group, Level.CONTAINER, Knob.CPU_BURST, amount, why)
+            yield _want(container.group, Knob.CPU_BURST, amount, why)
     if total and pod.group is not None:
         bound = _limit(pod.group)
         value = total if bound is None else min(total, max(bound, QUOTA_MIN_MICROSECONDS))
-        yield _want(pod.group, Level.POD, Knob.CPU_BURST, value, "sum of its containers'")
+        yield _want(pod.group, Knob.CPU_BURST, value, "sum of its containers'")
 
 
-def _want(group: GroupReading, level: Level, knob: Knob, value: Value, why: str, back_to: int | None = None) -> Want:
-    return Want(group.path, knob, value, level, NAME, why, back_to)
+def _want(
+    group: GroupReading, knob: Knob, value: Value, why: str, back_to: int | None = None, never_looser: bool = False
+) -> Want:
+    return Want(group.path, knob, value, group.level, NAME, why, back_to, never_looser=never_looser)

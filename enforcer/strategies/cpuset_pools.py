@@ -49,7 +49,7 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.container_resources import skipped
-from enforcer.decide.kubelet_values import kubelet_amounts
+from enforcer.decide.kubelet_values import values_before_hooks
 from enforcer.decide.overrides import UNREADABLE, active
 from enforcer.observe.cpusets import (
     Assigned,
@@ -103,7 +103,8 @@ class CpusetPools(Stateless):
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
-        wants = tuple(w for pod, place in places for w in _wants(pod, place, pools))
+        quotas_off = observation.node.kubelet_quotas_off
+        wants = tuple(w for pod, place in places for w in _wants(pod, place, pools, quotas_off))
         return Step(StrategyPlan(wants, verdicts=tuple(_placement_verdicts(places, pools, observation.node))), state)
 
     def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, suppressed_by_cpuset: bool) -> CpusetPlacement:
@@ -163,7 +164,7 @@ def _cpus_on(node: NodeReading, numa_nodes: Iterable[int]) -> Cpus:
     return frozenset(p.id for p in node.processors if p.numa_node in node_ids)
 
 
-def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools) -> Iterator[Want]:
+def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bool) -> Iterator[Want]:
     """A placement on every CPU needs no want: that is the kubelet's default."""
     if not place.cpus or (not place.bound and place.cpus == pools.online):
         return
@@ -176,8 +177,9 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools) -> Iterator[Wa
             every = format_cpus(pools.online) if place.bound else None
             yield Want(path, Knob.CPUSET_CPUS, text, Level.CONTAINER, NAME, place.why, made_from=every)
             if place.bound:
-                quota = kubelet_amounts([container.spec])[Knob.CPU_QUOTA]
+                before = values_before_hooks(pod.spec, container.spec, quotas_off)
                 why = "it has CPUs of its own"
+                quota = before.get(Knob.CPU_QUOTA)
                 yield Want(path, Knob.CPU_QUOTA, NO_LIMIT, Level.CONTAINER, NAME, why, made_from=quota)
 
 

@@ -3,10 +3,12 @@
     min  = request * minLimitPercent // 100                 low = request * lowLimitPercent // 100, at least min
     high = request + (limit - request) * throttlingPercent // 100, whole pages, at least min      (containers only)
 
-request: batch-memory for pods labelled BE, else memory; without a limit the node's allocatable stands in for it. Pods
-get the same of their sums; the QoS tiers the sums of their pods' min and low, because the kernel protects a cgroup no
-more than its parents. A value of 0 percent, or a knob the kernel has not, is not written: what stood there stays, be it
-the kubelet's. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
+request: batch-memory for pods labelled BE, else the memory that the kubelet has granted (`decide.granted`); without a
+limit the node's allocatable stands in for it. Pods get the same of what their containers need at once, native sidecars
+and init containers among them; the QoS tiers the sums of their pods' min and low, because the kernel protects a cgroup
+no more than its parents. A value of 0 percent, or a knob the kernel has not, is not written: what stood there stays, be
+it the kubelet's. So does what protects more, or throttles earlier, than the policy's. An ephemeral container, which has
+no amounts, is left alone. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
 
 Two rules of ours. memory.high never stands below max(request, usage * 1.05): a container that needs more than high
 makes progress by kilobytes a second and can be neither entered nor ended. And where it throttles all the same
@@ -26,6 +28,7 @@ import msgspec
 from cotenant.core.model.colocation.node_policy import MemoryQos, NodePolicy
 from cotenant.core.model.colocation.node_policy_defaults import NONE_CLASS
 from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.resource import Resource
@@ -43,6 +46,7 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
+from enforcer.decide.granted import container_limit, container_request, counted, pod_limit, pod_request, total
 from enforcer.decide.knobs import PAGE_BYTES
 from enforcer.decide.overrides import active, annotated, class_of, replaced, unreadable
 from enforcer.strategies.unchanged import Unchanged
@@ -57,6 +61,7 @@ RELIEF_SECONDS: Final = 60.0
 LIVELOCK: Final = "MemoryThrottled"
 POLICIES: Final = ("default", "none", "auto")
 _OFF: Final = msgspec.convert(NONE_CLASS["memoryQOS"], MemoryQos)
+_STRICT: Final = (Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMORY_HIGH)
 _MEMORY: Final = "memory"
 _BATCH: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
@@ -148,9 +153,10 @@ def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supporte
     wants, throttles = [*_pod(pod, qos, own)], []
     for container in pod.containers:
         amounts = container_amounts(pod.spec, container.spec, qos, allocatable_bytes)
-        wants += _container(container.group, qos, amounts)
+        if container.spec.kind is not ContainerKind.EPHEMERAL:
+            wants += _container(container.group, qos, amounts)
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
-        throttles.append(_Throttle(high, _of(pod.spec, container.spec.requests), qos.throttling_percent))
+        throttles.append(_Throttle(high, _request(pod.spec, container.spec) or 0, qos.throttling_percent))
     return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))
 
 
@@ -188,16 +194,23 @@ def _field_by_field(
 
 
 def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
-    """Protection of a whole pod."""
-    return _protection(sum(_of(pod, c.requests) for c in pod.containers), qos)
+    """Protection of a whole pod; none while its request is not known."""
+    if pod.qos_class is QosClass.BE:
+        return _protection(total(pod, lambda c: c.requests.get(_BATCH, 0)), qos)
+    return _protection(pod_request(pod, _MEMORY) or 0, qos)
 
 
 def container_amounts(
     pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int
 ) -> ProtectionBytes:
-    """Protection and throttling of a container; allocatable_bytes: of the node, for one without a limit."""
-    request = _of(pod, container.requests)
-    limit = _of(pod, container.limits) or allocatable_bytes
+    """Protection and throttling of a container; allocatable_bytes: of the node, for one without a limit.
+
+    None while its request or limit is not known.
+    """
+    request, limit = _request(pod, container), _limit(pod, container)
+    if request is None or limit is None or container.kind is ContainerKind.EPHEMERAL:
+        return ProtectionBytes()
+    limit = limit or allocatable_bytes
     own = _protection(request, qos)
     if qos.throttling_percent == 0 or limit <= 0:
         return own
@@ -211,8 +224,14 @@ def _protection(request: int, qos: MemoryQos) -> ProtectionBytes:
     return ProtectionBytes(minimum, max(low, minimum) if low > 0 else 0)
 
 
-def _of(pod: PodSpec, amounts: Mapping[str, int]) -> int:
-    return amounts.get(_BATCH if pod.qos_class is QosClass.BE else _MEMORY, 0)
+def _request(pod: PodSpec, container: ContainerSpec) -> int | None:
+    batch = pod.qos_class is QosClass.BE
+    return container.requests.get(_BATCH, 0) if batch else container_request(pod, container, _MEMORY)
+
+
+def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:
+    batch = pod.qos_class is QosClass.BE
+    return container.limits.get(_BATCH, 0) if batch else container_limit(pod, container, _MEMORY)
 
 
 def _plus(one: ProtectionBytes, other: ProtectionBytes) -> ProtectionBytes:
@@ -226,8 +245,11 @@ def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
     """
     if qos.page_cache_enable is False:
         return 0
-    limits = [_of(pod, c.limits) for c in pod.containers]
-    limit = sum(limits) if limits and min(limits) > 0 else 0
+    if pod.qos_class is QosClass.BE:
+        unlimited = any(c.limits.get(_BATCH, 0) <= 0 for c in counted(pod))
+        limit = 0 if unlimited else total(pod, lambda c: c.limits[_BATCH])
+    else:
+        limit = pod_limit(pod, _MEMORY) or 0
     if qos.page_cache_limit_bytes:
         return min(qos.page_cache_limit_bytes, limit) if limit else qos.page_cache_limit_bytes
     return limit * (qos.page_cache_limit_percent or 0) // 100
@@ -360,4 +382,4 @@ def _stuck(
 
 
 def _want(group: GroupReading, knob: Knob, value: int, why: str) -> Want:
-    return Want(group.path, knob, value, group.level, NAME, why)
+    return Want(group.path, knob, value, group.level, NAME, why, never_looser=knob in _STRICT)

@@ -2,7 +2,8 @@
 
 The node's annotation `node.koordinator.sh/cpu-normalization-ratio` says how much faster (its allocatable CPU is
 amplified by as much); a pod of the share pool then gets quota = ceil(limit / ratio), so that a limit means the same
-work everywhere. Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own,
+work everywhere; limits are those that the kubelet has granted, native sidecars' and init containers' too (`granted`).
+Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own,
 whose quota is gone, nor best effort, whose quota `decide.container_resources` makes with the same ratio, nor those
 whose quota CPU burst moves: that starts from the same number. Source: Koordinator's koordlet, `cpunormalization`.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     NO_LIMIT,
     GroupReading,
     Knob,
     KubeQos,
-    Level,
     Observation,
     PodReading,
     PodSpec,
@@ -30,6 +31,7 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.container_resources import quota_of
+from enforcer.decide.granted import CPU, container_limit, pod_limit
 from enforcer.decide.overrides import active
 from enforcer.decide.quotas import moved_by_burst, read_ratio
 from enforcer.observe.cpusets import assigned
@@ -57,17 +59,16 @@ def _shares(pod: PodSpec) -> bool:
 
 
 def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:
-    """Of the containers and, when each of them has a limit, of the pod. A quota that is not enforced stays so."""
-    limits = [c.limits.get("cpu", 0) for c in pod.spec.containers]
-    if pod.group is not None and limits and min(limits) > 0:
-        yield from _want(pod.group, Level.POD, sum(limits), ratio)
+    """Of every container and, when the kubelet limits it, of the pod. A quota that is not enforced stays so."""
+    if pod.group is not None:
+        yield from _want(pod.group, pod_limit(pod.spec, CPU), ratio)
     for container in pod.containers:
-        if container.group is not None:
-            yield from _want(container.group, Level.CONTAINER, container.spec.limits.get("cpu", 0), ratio)
+        if container.group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
+            yield from _want(container.group, container_limit(pod.spec, container.spec, CPU), ratio)
 
 
-def _want(group: GroupReading, level: Level, limit_millicores: int, ratio: float) -> Iterator[Want]:
-    if limit_millicores > 0 and group.knobs.get(Knob.CPU_QUOTA, NO_LIMIT) != NO_LIMIT:
+def _want(group: GroupReading, limit_millicores: int | None, ratio: float) -> Iterator[Want]:
+    if limit_millicores and group.knobs.get(Knob.CPU_QUOTA, NO_LIMIT) != NO_LIMIT:
         why = f"limit of {limit_millicores}m on CPUs {ratio:g} times as fast as the cluster's basis"
-        base = quota_of(limit_millicores)
-        yield Want(group.path, Knob.CPU_QUOTA, quota_of(limit_millicores, ratio), level, NAME, why, base)
+        value, base = quota_of(limit_millicores, ratio), quota_of(limit_millicores)
+        yield Want(group.path, Knob.CPU_QUOTA, value, group.level, NAME, why, base, never_looser=True)

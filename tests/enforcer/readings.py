@@ -8,6 +8,7 @@ from typing import Any
 
 from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy, decode
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind
 from cotenant.core.model.kubernetes.qos import QosClass
 from enforcer.contract import (
     ContainerReading,
@@ -50,9 +51,10 @@ def container(
     cpu: CpuUse | None = None,
     memory: MemoryUse | None = None,
     running: bool = True,
+    **others: Any,
 ) -> ContainerReading:
     """A container whose cgroup is placed when it gets into a pod."""
-    spec = ContainerSpec(name, f"id-{name}", requests or {}, limits or {}, running)
+    spec = ContainerSpec(name, f"id-{name}", requests or {}, limits or {}, running, **others)
     group = GroupReading("", Level.CONTAINER, cpu or CpuUse(), memory, knobs=knobs or {})
     return ContainerReading(spec, group)
 
@@ -68,7 +70,7 @@ def pod(
     memory: MemoryUse | None = None,
     **others: Any,
 ) -> PodReading:
-    """A pod with uid "u-NAME" in its tier's cgroup."""
+    """A pod with uid "u-NAME" in its tier's cgroup; containers: of any kind, in the order of the spec's three lists."""
     path = f"{TIERS[kube]}/podu-{name}"
     placed = tuple(replace(c, group=replace(c.group, path=f"{path}/{c.spec.id}")) if c.group else c for c in containers)
     spec = PodSpec(
@@ -78,10 +80,16 @@ def pod(
         kube_qos=kube,
         qos_class=qos,
         annotations=annotations or {},
-        containers=tuple(c.spec for c in containers),
+        containers=_of_kind(containers, ContainerKind.MAIN),
+        init_containers=_of_kind(containers, ContainerKind.SIDECAR, ContainerKind.INIT),
+        ephemeral_containers=_of_kind(containers, ContainerKind.EPHEMERAL),
         **others,
     )
     return PodReading(spec, GroupReading(path, Level.POD, cpu or CpuUse(), memory, knobs=knobs or {}), placed)
+
+
+def _of_kind(containers: tuple[ContainerReading, ...], *kinds: ContainerKind) -> tuple[ContainerSpec, ...]:
+    return tuple(c.spec for c in containers if c.spec.kind in kinds)
 
 
 def node(cpus: int = 4, millicores: float | None = None, **others: Any) -> NodeReading:

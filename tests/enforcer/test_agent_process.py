@@ -78,6 +78,65 @@ def test_it_sets_what_the_policy_says_and_gives_all_back_on_sigterm(node: Kubepo
     assert node.values(KNOBS) == before
 
 
+EAT = "x = bytearray(100 << 20); import time; time.sleep(600)"
+MIB_64 = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
+MIB_192 = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "192Mi"}
+
+
+@pytest.mark.parametrize("kind", ["sidecar", "init"])
+def test_a_batch_pods_early_containers_live_within_limits_of_their_own(
+    node: Kubepods, tmp_path: Path, kind: str
+) -> None:
+    """Main 64 Mi, the other 192 Mi, of which it uses 100: at the main container's limit it would be ended."""
+    pod = node.pod("etl", qos="BE", priority=5500, resources={"requests": MIB_64, "limits": MIB_64})
+    early = node.early_container(pod, "early", kind, {"requests": MIB_192, "limits": MIB_192})
+    debug = node.early_container(pod, "debug", "ephemeral")
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a") as agent:
+        # a sidecar beside it: 64 + 192 = 256 Mi; an init container before it: the larger, 192 Mi
+        whole = (256 if kind == "sidecar" else 192) << 20
+        wait_for("the pod's limit", lambda: int(node.read(pod.path, "memory", "memory.limit_in_bytes")) == whole)
+        assert int(node.read(early, "memory", "memory.limit_in_bytes")) == 192 << 20
+        eating = node.enter(early, [sys.executable, "-c", EAT])
+        wait_for("100 Mi in use", lambda: int(node.read(early, "memory", "memory.usage_in_bytes")) > 100 << 20)
+        agent.ticked(3)
+        assert eating.poll() is None
+        assert "oom_kill 0" in node.read(early, "memory", "memory.oom_control")
+        assert node.read(debug, "cpu", "cpu.cfs_quota_us") == "-1"
+        node.kill()
+        wait_for("its end", lambda: eating.poll() is not None)
+        assert agent.end() == 0
+    assert node.values(KNOBS) == before
+
+
+def test_a_first_start_leaves_what_the_kubelet_set_alone(node: Kubepods, tmp_path: Path) -> None:
+    """A pod with limits of its own, 700 m and 128 Mi, and none on its container; an infeasible resize to 100 CPUs."""
+    own = node.pod("own", qos="LS", kube="Burstable")
+    own.body["spec"]["resources"] = {"limits": {"cpu": "700m", "memory": "128Mi"}, "requests": {"cpu": "100m"}}
+    huge = {key: {"cpu": "100", "memory": "128Mi"} for key in ("requests", "limits")}
+    resized = node.pod("resized", qos="LS", kube="Guaranteed", resources=huge)
+    granted = {key: {"cpu": "200m", "memory": "128Mi"} for key in ("requests", "limits")}
+    resized.body["status"]["containerStatuses"][0]["resources"] = granted
+    infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    resized.body["status"]["conditions"] = [infeasible]
+    for pod, quota in ((own, 70_000), (resized, 20_000)):
+        for path in (pod.path, pod.container):
+            node.write(path, "cpu", "cpu.cfs_quota_us", quota)
+            node.write(path, "cpu", "cpu.shares", 102)
+            node.write(path, "memory", "memory.limit_in_bytes", 128 << 20)
+    before = node.values(KNOBS)
+    off = "resourceUsedThresholdWithBE: {enable: false}\n"
+    state = tmp_path / "a" / "state"
+    state.mkdir(parents=True)
+    (state / "originals.json").write_text('{"version": 2, "boot": "another", "notes": []}')
+    with Running(node, tmp_path / "a", policy=off) as agent:
+        agent.ticked(4)
+        assert node.values(KNOBS) == before
+        assert agent.status()["notes"] == []
+        assert agent.end() == 0
+    assert node.values(KNOBS) == before
+
+
 def test_after_kill_9_the_next_agent_takes_over_and_gives_back_what_the_first_one_changed(
     node: Kubepods, batch: Pod, tmp_path: Path
 ) -> None:

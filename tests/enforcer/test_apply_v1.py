@@ -253,6 +253,32 @@ def test_notes_of_another_boot_are_nothing(node: Node) -> None:
     assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
 
+def test_leftovers_are_cleaned_once_the_pods_are_known(node: Node) -> None:
+    """The API server did not answer in the first tick: a batch pod's leftover is found when it does."""
+    node.hierarchy.write_knob(CONTAINER, Knob.CPU_QUOTA, 2000)
+    with node.agent() as applier:
+        nobody = replace(node.see(applier), pods=(), pods_age_seconds=1e9)
+        applier.apply([StrategyPlan()], nobody)
+        assert node.shows(CONTAINER, Knob.CPU_QUOTA) == 2000
+        node.tick(applier)
+        assert node.shows(CONTAINER, Knob.CPU_QUOTA) == NO_LIMIT
+
+
+def test_limits_of_a_pod_with_amounts_are_left_and_told_of_by_a_new_agent(node: Node) -> None:
+    """Whoever has set 20 ms where the kubelet says 100: nothing is noted of it."""
+    container = ContainerSpec("main", ID, limits={"cpu": 1000}, running=True)
+    spec = replace(POD, kube_qos=KubeQos.GUARANTEED, qos_class=QosClass.LS, containers=(container,))
+    path = LAYOUT.container(UID, KubeQos.GUARANTEED, ID)
+    node.tree.make(path)
+    node.hierarchy.write_knob(path, Knob.CPU_QUOTA, 20_000)
+    with node.agent() as applier:
+        applier.apply([StrategyPlan()], node.observer.read([spec], [], NodeFacts("n"), applier.held))
+        assert node.shows(path, Knob.CPU_QUOTA) == 20_000
+        assert ["cpu.quota is 20000 us" in text for text in applier.unexplained] == [True]
+        applier.give_back()
+    assert node.shows(path, Knob.CPU_QUOTA) == 20_000
+
+
 HOSTILE = '{"boot":"b","notes":[{"path":"../../etc","knob":"cpu.shares"}]}'
 
 

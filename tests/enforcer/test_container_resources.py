@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.colocation.node_policy import NodePolicy, decode
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind
 from cotenant.core.model.kubernetes.protocol import (
     EXTENDED_SPEC_ANNOTATION,
     RESOURCE_STATUS_ANNOTATION,
     SKIP_HOOKS_LABEL,
 )
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
 from enforcer.decide.container_resources import (
     BATCH_CPU,
     BATCH_MEMORY,
@@ -239,3 +240,69 @@ def test_nothing_is_below_what_the_kernel_takes_and_no_child_above_its_parent(
         if whole.cpu_quota not in (None, NO_LIMIT):
             assert NO_LIMIT < own.cpu_quota <= whole.cpu_quota or container.name == "init"  # type: ignore[operator]
             assert own.cpu_quota <= whole.cpu_quota  # type: ignore[operator]
+
+
+def sidecar(cpu: int | None, memory: int | None, name: str = "proxy") -> ContainerSpec:
+    return replace(batch(cpu, memory, name), kind=ContainerKind.SIDECAR)
+
+
+def before(cpu: int | None, memory: int | None, name: str = "setup") -> ContainerSpec:
+    return replace(batch(cpu, memory, name), kind=ContainerKind.INIT)
+
+
+@pytest.mark.parametrize("annotated", [False, True])
+@pytest.mark.parametrize(
+    ("early", "shares", "quota", "memory"),
+    [
+        # 500 m and 64 Mi beside 1000 m and 192 Mi: 1500 * 1024 // 1000 shares, 1500 * 100 us, 256 Mi
+        ((sidecar(1000, 192 * MIB),), 1536, 150_000, 256 * MIB),
+        # the larger of 500 and 4000 m, of 64 and 4096 Mi
+        ((before(4000, 4096 * MIB),), 4096, 400_000, 4096 * MIB),
+        # the larger of 1500 and 5000 m, of 256 and 292 Mi
+        ((sidecar(1000, 192 * MIB), before(4000, 100 * MIB)), 5120, 500_000, 292 * MIB),
+        # the init container is done when the sidecar starts
+        ((before(600, 100 * MIB), sidecar(1000, 192 * MIB)), 1536, 150_000, 256 * MIB),
+        # one without limits
+        ((sidecar(None, None),), 512, NO_LIMIT, NO_LIMIT),
+        ((before(None, None),), 512, NO_LIMIT, NO_LIMIT),
+    ],
+)
+def test_a_pod_has_what_its_containers_need_at_once(
+    early: tuple[ContainerSpec, ...], shares: int, quota: int, memory: int, annotated: bool
+) -> None:
+    """The annotation names the containers alone, as the protocol has it."""
+    sides = {"requests": {BATCH_CPU: 500, BATCH_MEMORY: 64 * MIB}, "limits": {BATCH_CPU: 500, BATCH_MEMORY: 64 * MIB}}
+    note = {"containers": {"main": sides}} if annotated else None
+    spec = pod(batch(500, 64 * MIB), init_containers=early, annotation=note)
+    found = decision(spec, PLAIN)
+    assert found.pod == ContainerResources(shares, quota, memory)
+    assert found.containers["main"] == ContainerResources(512, 50_000, 64 * MIB)
+    for container in early:
+        millicores = container.limits.get(BATCH_CPU, 0)
+        limit = container.limits.get(BATCH_MEMORY, NO_LIMIT)
+        assert found.containers[container.name] == ContainerResources(
+            shares_of(millicores), quota_of(millicores), limit
+        )
+
+
+def test_an_ephemeral_container_is_left_alone_and_takes_no_limit_from_its_pod() -> None:
+    debug = ContainerSpec("debug", kind=ContainerKind.EPHEMERAL)
+    known = pod(batch(500, 64 * MIB), ephemeral_containers=(debug,))
+    for spec in (known, pod(batch(500, 64 * MIB))):  # the API server has it, or has not yet
+        assert container_resources(spec, debug, PLAIN) == LEAVE
+        assert pod_resources(spec, PLAIN) == ContainerResources(512, 50_000, 64 * MIB)
+
+
+def test_a_pod_whose_only_batch_container_is_a_sidecar_is_one_too() -> None:
+    spec = pod(ContainerSpec("main"), init_containers=(sidecar(1000, 192 * MIB),))
+    assert decision(spec, PLAIN).containers["proxy"] == ContainerResources(1024, 100_000, 192 * MIB)
+
+
+def test_limits_of_the_kubelets_own_beside_batch_resources_stay() -> None:
+    """A sidecar that was injected after the translation: Kubernetes' class is Burstable then, with its own limits."""
+    injected = ContainerSpec("proxy", requests={"cpu": 100}, limits={"cpu": 200, "memory": 64 * MIB})
+    spec = pod(batch(500, 64 * MIB), injected, kube_qos=KubeQos.BURSTABLE)
+    found = decision(spec, PLAIN)
+    assert found.containers["main"] == ContainerResources(512, 50_000, 64 * MIB)
+    assert found.containers["proxy"].empty
+    assert (found.pod.cpu_quota, found.pod.memory_limit) == (None, None)

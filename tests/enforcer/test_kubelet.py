@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,3 +40,8 @@ def test_it_reads_what_a_yaml_library_writes(root: str, driver: str, quote: str 
     plain = text.replace('"cgroupRoot":', "cgroupRoot:").replace('"cgroupDriver":', "cgroupDriver:")
     plain = plain.replace("'cgroupRoot':", "cgroupRoot:").replace("'cgroupDriver':", "cgroupDriver:")
     assert kubelet_config(plain) == KubeletConfig(driver, root)
+
+
+@pytest.mark.parametrize(("text", "off"), [("", False), ("cpuCFSQuota: true\n", False), ("cpuCFSQuota: false\n", True)])
+def test_a_kubelet_that_sets_no_quotas_is_known(text: str, off: bool) -> None:
+    assert kubelet_config(text).quotas_off is off

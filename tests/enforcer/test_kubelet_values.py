@@ -1,4 +1,4 @@
-"""With the journal lost, only what holds somebody back is named, and only the kubelet's own value is given."""
+"""With the journal lost, only what no kubelet can have set is named, and only the kubelet's own value is given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cotenant.core.model.kubernetes.pod_resources import ResizeState
 from enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
@@ -21,7 +22,7 @@ from enforcer.contract import (
     Value,
 )
 from enforcer.decide.changes import OriginalValue
-from enforcer.decide.kubelet_values import lost_notes
+from enforcer.decide.kubelet_values import lost_notes, unexplained, values_before_hooks
 from enforcer.decide.settle import AFTER_IDLE
 
 MIB = 1 << 20
@@ -60,20 +61,46 @@ def test_an_idle_tier_gets_its_shares_back_which_the_kernel_hides() -> None:
     }
 
 
-def test_a_container_gets_what_it_asked_for_and_nothing_is_taken_from_it() -> None:
-    # 500 m are 512 shares, 1000 m are 100 ms a period
+def test_what_the_kubelet_may_have_set_on_a_pod_with_amounts_stays_as_it_is() -> None:
+    """Less than the spec asks for: of a resize that is not done, by MemoryQoS, by an operator, by who knows whom."""
     squeezed: dict[Knob, Value] = {
         Knob.CPU_SHARES: 2, Knob.CPU_QUOTA: 20_000, Knob.MEMORY_LIMIT: 32 * MIB, Knob.MEMORY_HIGH: 16 * MIB,
-        Knob.CPUSET_CPUS: "3",
+        Knob.MEMORY_MIN: MIB, Knob.CPUSET_CPUS: "3",
     }  # fmt: skip
-    assert named(lost_notes(seen(container=squeezed))) == {
-        (CONTAINER, Knob.CPU_SHARES): (512, (2,)),
-        (CONTAINER, Knob.CPU_QUOTA): (100_000, (20_000,)),
-        (CONTAINER, Knob.MEMORY_LIMIT): (128 * MIB, (32 * MIB,)),
-        (CONTAINER, Knob.MEMORY_HIGH): (NO_LIMIT, (16 * MIB,)),
-    }
-    rich: dict[Knob, Value] = {Knob.CPU_SHARES: 4096, Knob.CPU_QUOTA: NO_LIMIT, Knob.MEMORY_LIMIT: NO_LIMIT}
-    assert lost_notes(seen(container=rich)) == {}
+    assert lost_notes(seen(container=squeezed)) == {}
+    assert lost_notes(seen({Knob.CPU_SHARES: 2, Knob.MEMORY_LIMIT: 64 * MIB, Knob.MEMORY_HIGH: MIB})) == {}
+
+
+def test_a_person_is_told_of_limits_below_what_the_kubelet_has_granted() -> None:
+    # 1000 m are 100 ms a period; 128 Mi is the limit
+    squeezed: dict[Knob, Value] = {Knob.CPU_QUOTA: 20_000, Knob.MEMORY_LIMIT: 32 * MIB}
+    left = "nothing is noted of it, so it is left as it is"
+    assert list(unexplained(seen(container=squeezed))) == [
+        (CONTAINER, f"ns/p/c: cpu.quota is 20000 us and the kubelet has granted 100000 us; {left}"),
+        (CONTAINER, f"ns/p/c: memory.limit is {32 * MIB} bytes and the kubelet has granted {128 * MIB} bytes; {left}"),
+    ]
+    granted: dict[Knob, Value] = {Knob.CPU_QUOTA: 100_000, Knob.MEMORY_LIMIT: 128 * MIB}
+    assert list(unexplained(seen(container=granted))) == []
+
+
+def test_nobody_is_told_of_a_limit_that_a_resize_has_not_reached() -> None:
+    squeezed: dict[Knob, Value] = {Knob.CPU_QUOTA: 20_000}
+    found = seen(container=squeezed)
+    (pod,) = found.pods
+    waiting = replace(pod, spec=replace(pod.spec, resize=ResizeState.DEFERRED))
+    assert list(unexplained(replace(found, pods=(waiting,)))) == []
+
+
+@pytest.mark.parametrize(("resize", "known"), [(ResizeState.NONE, True), (ResizeState.IN_PROGRESS, False)])
+def test_an_idle_pod_is_woken_only_where_the_weight_is_known_that_the_kernel_hides(
+    resize: ResizeState, known: bool
+) -> None:
+    """Idle off, the kernel sets 1024: more than a request of 500 m, which is 512."""
+    found = seen(container={Knob.CPU_IDLE: 1})
+    (pod,) = found.pods
+    found = replace(found, pods=(replace(pod, spec=replace(pod.spec, resize=resize)),))
+    woken = {(CONTAINER, Knob.CPU_IDLE): (0, (1,)), (CONTAINER, Knob.CPU_SHARES): (512, AFTER_IDLE)}
+    assert named(lost_notes(found)) == (woken if known else {})
 
 
 def test_pods_of_class_best_effort_have_the_smallest_weight_whatever_stands_there() -> None:
@@ -95,3 +122,57 @@ def test_cpus_of_a_container_are_the_runtimes_choice_unless_the_tier_is_narrowed
     batch = PodReading(PodSpec("ns", "b", "b"), GroupReading(path, Level.POD, knobs={Knob.CPUSET_CPUS: "0"}))
     found = lost_notes(replace(seen({Knob.CPUSET_CPUS: tier_cpus}), pods=(batch,)))
     assert ((path, Knob.CPUSET_CPUS) in found) == (tier_cpus == "0-1")
+
+
+def test_under_the_kubelets_static_manager_a_containers_cpus_are_the_kubelets() -> None:
+    path, inner = "kubepods/besteffort/podb", "kubepods/besteffort/podb/c"
+    spec = ContainerSpec("c", "c", running=True)
+    container = ContainerReading(spec, GroupReading(inner, Level.CONTAINER, knobs={Knob.CPUSET_CPUS: "0"}))
+    batch = PodReading(PodSpec("ns", "b", "b", containers=(spec,)), GroupReading(path, Level.POD), (container,))
+    for static in (False, True):
+        machine = NodeReading("n", (), 1, 1, kubelet_static_cpus=static)
+        found = lost_notes(replace(seen({Knob.CPUSET_CPUS: "0-1"}), pods=(batch,), node=machine))
+        assert ((inner, Knob.CPUSET_CPUS) in found) is not static
+
+
+@pytest.mark.parametrize("limit", [333, 700, 5])
+@pytest.mark.parametrize("period", [1_000, 10_000, 99_999, 1_000_000])
+def test_a_quota_in_another_period_is_not_told_of(limit: int, period: int) -> None:
+    """What the kubelet writes, max(limit * period / 1000, 1000 us), and the agent reads per 100 ms, rounded up."""
+    written = max(limit * period // 1000, 1000)
+    spec = ContainerSpec("c", "c", limits={"cpu": limit}, running=True)
+    read: dict[Knob, Value] = {Knob.CPU_QUOTA: -(-written * 100_000 // period)}
+    pod = PodReading(
+        PodSpec("ns", "p", "u", KubeQos.BURSTABLE, containers=(spec,)),
+        GroupReading(POD, Level.POD, knobs=read),
+        (ContainerReading(spec, GroupReading(CONTAINER, Level.CONTAINER, knobs=read)),),
+    )
+    assert list(unexplained(replace(seen(), pods=(pod,)))) == []
+
+
+@pytest.mark.parametrize(
+    ("actual", "off", "quota"),
+    [
+        (None, False, 50_000),  # no report, no resize: the spec is what the kubelet has set
+        ({"cpu": 500}, False, 50_000),
+        ({"cpu": 200}, False, None),  # the runtime says another: whose it is nobody knows
+        (None, True, NO_LIMIT),  # cpuCFSQuota: false
+    ],
+)
+def test_before_a_hook_a_container_had_what_kubelet_and_spec_agree_on(
+    actual: dict[str, int] | None, off: bool, quota: int | None
+) -> None:
+    container = ContainerSpec("c", limits={"cpu": 500}, actual_limits=actual)
+    pod = PodSpec("ns", "p", "u", KubeQos.BURSTABLE, containers=(container,))
+    assert values_before_hooks(pod, container, off).get(Knob.CPU_QUOTA) == quota
+
+
+def test_before_a_hook_a_batch_container_had_nothing_whatever_its_runtime_says() -> None:
+    """The report shows what the hook has set: 500 m of batch-cpu as a limit of cpu."""
+    container = ContainerSpec("c", limits={"kubernetes.io/batch-cpu": 500}, actual_limits={"cpu": 500})
+    pod = PodSpec("ns", "p", "u", containers=(container,))
+    assert values_before_hooks(pod, container) == {
+        Knob.CPU_SHARES: 2,
+        Knob.CPU_QUOTA: NO_LIMIT,
+        Knob.MEMORY_LIMIT: NO_LIMIT,
+    }

@@ -138,6 +138,48 @@ def test_a_strategy_may_say_where_a_value_goes_back_to() -> None:
     assert kernel.knobs[C1][Knob.CPU_QUOTA] == 60_000
 
 
+def test_the_kubelets_word_alone_is_no_original() -> None:
+    """An operator has set 50 ms where the kubelet says 100: that comes back, unless the kubelet's word changes."""
+    kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 50_000}})
+    wants = plan(want(C1, Knob.CPU_QUOTA, 20_000, back_to=100_000))
+    notes = settle([wants], kernel.seen(), {}, V1).notes
+    kernel.carry_out(settle([wants], kernel.seen(), {}, V1).writes)
+    notes = settle([wants], kernel.seen(), notes, V1).notes
+    tick(kernel, {}, notes)
+    assert kernel.knobs[C1][Knob.CPU_QUOTA] == 50_000
+
+
+@pytest.mark.parametrize(
+    ("knob", "before", "wanted", "stands"),
+    [
+        (Knob.CPU_QUOTA, 50_000, 66_700, 50_000),  # stricter than ours: it stays
+        (Knob.CPU_QUOTA, NO_LIMIT, 66_700, 66_700),
+        (Knob.CPU_QUOTA, 100_000, 66_700, 66_700),
+        (Knob.MEMORY_HIGH, 1 << 20, 2 << 20, 1 << 20),
+        (Knob.MEMORY_HIGH, NO_LIMIT, 2 << 20, 2 << 20),
+        (Knob.MEMORY_MIN, 2 << 20, 1 << 20, 2 << 20),  # protects more
+        (Knob.MEMORY_MIN, 0, 1 << 20, 1 << 20),
+    ],
+)
+def test_a_want_may_give_way_to_what_stood_there_before(knob: Knob, before: int, wanted: int, stands: int) -> None:
+    """Tick by tick, also while ours stands there, and after somebody else has set a stricter one."""
+    kernel = V1Kernel({C1: {Knob.MEMORY_MIN: 0, knob: before}})
+    notes: dict[tuple[str, Knob], OriginalValue] = {}
+    wants = plan(replace(want(C1, knob, wanted), never_looser=True))
+    for _ in range(3):
+        seen = kernel.seen()
+        seen = replace(seen, supported=seen.supported | {Knob.MEMORY_MIN})
+        settled = settle([wants], seen, notes, V1)
+        kernel.carry_out(settled.writes)
+        notes = dict(settled.notes)
+        assert kernel.knobs[C1][knob] == stands
+        assert [done.outcome for done in settled.refused] == [WriteOutcome.REFUSED] * (before == stands)
+    stricter = 4 << 20 if knob is Knob.MEMORY_MIN else 20_480
+    kernel.write(C1, knob, stricter)
+    settled = settle([wants], replace(seen, pods=kernel.seen().pods), notes, V1)
+    assert settled.writes == ()
+
+
 def test_what_a_runtime_hook_set_at_the_containers_creation_is_given_back_too() -> None:
     """Without the hook the kubelet would have set 60,000; the tick finds our 20,000 in place and writes nothing."""
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 20_000}})

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.model.errors import QuantityError, UsageError
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeState
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from enforcer.contract import ContainerSpec, KubeQos
 from enforcer.sources.wire import (
@@ -150,3 +151,74 @@ def test_a_forecast_is_read_with_unix_times() -> None:
     found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=UsageForecastWire))
     assert (found.start_seconds, found.valid_until_seconds, found.step_seconds) == (1800.0, 86_400.0, 1800)
     assert (found.q95_cpu_millicores, found.q95_memory_bytes) == ((1, 2), (3,))
+
+
+SHAPED = {
+    "metadata": {"name": "web", "namespace": "shop", "uid": "0a-1c"},
+    "spec": {
+        "resources": {"limits": {"cpu": "700m"}, "requests": {"cpu": "100m"}},
+        "overhead": {"cpu": "50m"},
+        "containers": [{"name": "main", "resources": {"limits": {"cpu": "100"}, "requests": {"cpu": "100"}}}],
+        "initContainers": [
+            {"name": "setup", "resources": {"limits": {"memory": "4Gi"}}},
+            {"name": "proxy", "restartPolicy": "Always"},
+        ],
+        "ephemeralContainers": [{"name": "debug"}],
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+        "resources": {"limits": {"cpu": "750m"}},
+        "containerStatuses": [
+            {
+                "name": "main",
+                "containerID": "containerd://aa",
+                "state": {"running": {}},
+                "resources": {"limits": {"cpu": "200m"}, "requests": {"cpu": "150m"}},
+                "allocatedResources": {"cpu": "150m"},
+            }
+        ],
+        "initContainerStatuses": [
+            {"name": "setup", "containerID": "containerd://bb", "state": {"terminated": {}}},
+            {"name": "proxy", "containerID": "containerd://cc", "state": {"running": {}}},
+        ],
+        "ephemeralContainerStatuses": [{"name": "debug", "containerID": "containerd://dd", "state": {"running": {}}}],
+    },
+}
+
+
+def test_every_kind_of_container_and_what_the_kubelet_granted_is_read() -> None:
+    pod = pod_of(read(SHAPED))
+    assert [(c.name, c.kind, c.id, c.running) for c in pod.every_container] == [
+        ("main", ContainerKind.MAIN, "aa", True),
+        ("setup", ContainerKind.INIT, "bb", False),
+        ("proxy", ContainerKind.SIDECAR, "cc", True),
+        ("debug", ContainerKind.EPHEMERAL, "dd", True),
+    ]
+    (main,) = pod.containers
+    assert (main.limits, main.actual_limits, main.actual_requests, main.allocated) == (
+        {"cpu": 100_000},
+        {"cpu": 200},
+        {"cpu": 150},
+        {"cpu": 150},
+    )
+    assert (pod.own_limits, pod.own_requests, pod.own_actual_limits) == ({"cpu": 700}, {"cpu": 100}, {"cpu": 750})
+    assert (pod.overhead, pod.resize, pod.init_containers[1].actual_limits) == (
+        {"cpu": 50},
+        ResizeState.INFEASIBLE,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "qos"),
+    [
+        (None, KubeQos.BEST_EFFORT),
+        ({"limits": {"cpu": "700m", "memory": "128Mi"}}, KubeQos.GUARANTEED),
+        ({"requests": {"cpu": "100m"}}, KubeQos.BURSTABLE),
+    ],
+)
+def test_without_a_told_class_the_pods_own_amounts_decide(own: dict[str, object] | None, qos: KubeQos) -> None:
+    """A pod whose containers have none is no best-effort pod then, and its cgroup is elsewhere."""
+    spec = {"containers": [{"name": "main"}], **({"resources": own} if own else {})}
+    assert pod_of(read({"metadata": SHAPED["metadata"], "spec": spec})).kube_qos is qos

@@ -145,6 +145,21 @@ class Kubepods:
         self._make(f"{pod.path}/{container_id}")
         return f"{pod.path}/{container_id}"
 
+    def early_container(self, pod: Pod, name: str, kind: str, resources: Mapping[str, Any] | None = None) -> str:
+        """One more running container: "sidecar", "init" or "ephemeral"; its path."""
+        container_id = secrets.token_hex(32)
+        body: dict[str, Any] = {"name": name, "resources": dict(resources or {})}
+        if kind == "sidecar":
+            body["restartPolicy"] = "Always"
+        group = "ephemeral" if kind == "ephemeral" else "init"
+        status = {"name": name, "containerID": f"containerd://{container_id}", "state": {"running": {}}}
+        pod.body["spec"].setdefault(f"{group}Containers", []).append(body)
+        pod.body["status"].setdefault(f"{group}ContainerStatuses", []).append(status)
+        self._make(f"{pod.path}/{container_id}")
+        if pod.body["status"]["qosClass"] == "BestEffort":
+            self.write(f"{pod.path}/{container_id}", "cpu", "cpu.shares", 2)
+        return f"{pod.path}/{container_id}"
+
     def remove(self, pod: Pod) -> None:
         """The pod and its processes go."""
         del self.pods[pod.uid]

@@ -31,6 +31,7 @@ from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
 from enforcer.contract import Evict, Observation, PodReading, PodSpec
+from enforcer.decide.granted import total
 
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"
@@ -130,15 +131,16 @@ def candidate(pod: PodReading) -> Candidate:
 
 
 def requested(pod: PodSpec, resource: Resource) -> int:
-    """Sum over containers of the pod's batch-* or mid-* request, by its class; 0 for a pod of another class.
+    """The pod's batch-* or mid-* request, by its class, as a scheduler counts it; 0 for a pod of another class.
 
-    A container without the request counts its limit, as Kubernetes defaults extended resources.
+    Native sidecars count beside the containers, init containers where one needs more than these. A container without
+    the request counts its limit, as Kubernetes defaults extended resources.
     """
     band = BANDS.get(pod.effective_priority)
     if band is None:
         return 0
     name = EXTENDED_RESOURCES[band, resource]
-    return sum(max(c.requests.get(name, c.limits.get(name, 0)), 0) for c in pod.containers)
+    return total(pod, lambda c: max(c.requests.get(name, c.limits.get(name, 0)), 0))
 
 
 def evictable(pod: PodSpec) -> bool:

@@ -1,0 +1,99 @@
+"""What the kubelet has granted: limits and requests that hold now, by its own report. Pure; the base of strategies.
+
+A resize in place may be refused, put off or under way: then the spec asks for what nobody has granted, and a value made
+from it would carry the resize out against the kubelet's decision. So the report counts (status.containerStatuses[]
+.resources), and the spec where the kubelet reports nothing and no resize is pending or in progress. None = unknown: the
+strategy leaves what stands there. 0 = there is none.
+
+A pod's amounts are the kubelet's (`ResourceConfigForPod`, `getCPULimit` of Kubernetes 1.35): its own where it names the
+resource, else max(containers + native sidecars, largest init container + sidecars before it); one that has no limit
+takes the limit from the whole pod. Ephemeral containers have no amounts, and no part in it.
+Overhead is added to a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from cotenant.core.model.kubernetes.pod_request import container_total
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeState
+from enforcer.contract import ContainerSpec, PodSpec
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+
+def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
+    """Limit of a container, millicores or bytes: its own, else that of the pod itself."""
+    limits = _told(pod, container.limits, container.actual_limits)
+    if limits is None:
+        return None
+    own = limits.get(name, 0)
+    return own if own > 0 else own_limit(pod, name)
+
+
+def container_request(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
+    """Request of a container, millicores or bytes."""
+    requests = _told(pod, container.amounts.requests, container.actual_requests)
+    return None if requests is None else max(requests.get(name, 0), 0)
+
+
+def pod_limit(pod: PodSpec, name: str) -> int | None:
+    """Limit of the pod's own cgroup, overhead included."""
+    own = own_limit(pod, name)
+    if own is None or own > 0:
+        return None if own is None else own + pod.overhead.get(name, 0)
+    limits = {c.name: _told(pod, c.limits, c.actual_limits) for c in counted(pod)}
+    amounts = {key: limit.get(name, 0) for key, limit in limits.items() if limit is not None}
+    if len(amounts) < len(limits):
+        return None
+    if not _all_limited(pod, amounts):
+        return 0
+    return total(pod, lambda container: amounts[container.name]) + pod.overhead.get(name, 0)
+
+
+def _all_limited(pod: PodSpec, limits: Mapping[str, int]) -> bool:
+    """Whether the kubelet limits the whole; of an init container it asks the sum with the sidecars before it."""
+    sidecars = 0
+    for container in pod.init_containers:
+        beside = sidecars + limits[container.name]
+        if beside <= 0:
+            return False
+        if container.kind is not ContainerKind.INIT:
+            sidecars = beside
+    return all(limits[container.name] > 0 for container in pod.containers)
+
+
+def pod_request(pod: PodSpec, name: str) -> int | None:
+    """Request of the pod without overhead: its own, else its containers'."""
+    own = (pod.own_requests or {}).get(name, 0)
+    if own > 0:
+        return own if pod.resize is ResizeState.NONE else None
+    amounts = {c.name: container_request(pod, c, name) for c in counted(pod)}
+    if None in amounts.values():
+        return None
+    return total(pod, lambda container: amounts[container.name] or 0)
+
+
+def own_limit(pod: PodSpec, name: str) -> int | None:
+    """Limit of the pod itself (spec.resources); what it will be while a resize is on its way is not what it is."""
+    limit = (pod.own_limits or {}).get(name, 0)
+    return limit if limit <= 0 or pod.resize is ResizeState.NONE else None
+
+
+def counted(pod: PodSpec) -> Iterable[ContainerSpec]:
+    """Containers of which a pod's amounts are made."""
+    return (*pod.containers, *pod.init_containers)
+
+
+def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
+    """What the pod's containers need at once: native sidecars beside the others, init containers before them."""
+    inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)
+    return container_total(({"": amount(c)} for c in pod.containers), inits).get("", 0)
+
+
+def _told(pod: PodSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    if actual is not None:
+        return actual
+    return asked if pod.resize is ResizeState.NONE else None

@@ -1,0 +1,308 @@
+"""Pods of every shape under every strategy: nothing looser than the kubelet's, and the kubelet's values in the end.
+
+The decision as the agent takes it, over cgroups in memory that first have what a kubelet sets (`pod_matrix`); the same
+pods on a real kubelet are in tests/node/test_matrix_on_kubelet.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.core.model.allocation.cpu_topology import Processor
+from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
+from enforcer.contract import (
+    NO_LIMIT,
+    ContainerReading,
+    CpuUse,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Level,
+    MemoryUse,
+    NodeReading,
+    Observation,
+    PodReading,
+    StrategyPlan,
+    Value,
+)
+from enforcer.decide.changes import Notes
+from enforcer.decide.kubelet_values import lost_notes
+from enforcer.decide.loop import Ages, Memory, decide
+from enforcer.decide.registry import strategies
+from enforcer.decide.settle import Circumstances, settle
+from enforcer.decide.write_order import wider
+from enforcer.observe.layout import Layout
+from enforcer.sources.wire import NodePodWire, pod_of
+from tests.enforcer.pod_matrix import MIB, PodPlan, kubelet_values, largest_moment, plans
+from tests.enforcer.readings import policy
+from tests.enforcer.v1_kernel import V2
+
+MEMORY_QOS = {"enable": True, "minLimitPercent": 60, "lowLimitPercent": 70, "throttlingPercent": 80, "oomKillGroup": 1}
+CLASS = {"memoryQOS": MEMORY_QOS, "cpuQOS": {"enable": True}}
+EVERYTHING: dict[str, Any] = {
+    "resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cpuset"},
+    "cpuBurstStrategy": {"policy": "auto", "cfsQuotaBurstPercent": 300, "sharePoolThresholdPercent": 90},
+    "resourceQOSStrategy": {f"{name}Class": CLASS for name in ("lsr", "ls", "be", "system")},
+}
+NORMALISING = {**EVERYTHING, "cpuBurstStrategy": {"policy": "none"}}
+RATIO = {"node.koordinator.sh/cpu-normalization-ratio": "1.5"}
+LAYOUT = Layout()
+TIERS = {qos: LAYOUT.tier(qos) for qos in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
+LIMITS = (Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH)
+FRESH: dict[Knob, Value] = {
+    Knob.CPU_SHARES: 1024, Knob.CPU_QUOTA: NO_LIMIT, Knob.CPU_BURST: 0, Knob.CPU_IDLE: 0, Knob.CPUSET_CPUS: "0-7",
+    Knob.MEMORY_LIMIT: NO_LIMIT, Knob.MEMORY_HIGH: NO_LIMIT, Knob.MEMORY_MIN: 0, Knob.MEMORY_LOW: 0,
+    Knob.MEMORY_OOM_GROUP: 0,
+}  # fmt: skip
+"""Of a new cgroup on cgroup v2, whose kernel has all of them."""
+
+
+@cache
+def matrix() -> tuple[PodPlan, ...]:
+    return tuple(plans(seed=45, count=200))
+
+
+@dataclass
+class Node:
+    """Cgroups in memory with one kubelet's pods; `throttled`: every container is, in each tick."""
+
+    pods: list[PodPlan]
+    annotations: dict[str, str] = field(default_factory=dict)
+    throttled: bool = False
+    memory_qos: bool = False
+    """Whether the kubelet sets memory.high and memory.min itself (its feature MemoryQoS)."""
+    knobs: dict[str, dict[Knob, Value]] = field(default_factory=dict)
+    at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.settle_kubelet()
+
+    def settle_kubelet(self) -> None:
+        """The kubelet makes what runs now, as it does at a start, and leaves what is there."""
+        wanted = {LAYOUT.kubepods(): FRESH, **{path: dict(FRESH) for path in TIERS.values()}}
+        wanted[TIERS[KubeQos.BEST_EFFORT]] = {**FRESH, Knob.CPU_SHARES: 2}
+        for plan in self.pods:
+            values = kubelet_values(plan)
+            for name, path in self.paths(plan).items():
+                mine = values[name]
+                amounts = {Knob.CPU_SHARES: mine.shares, Knob.CPU_QUOTA: mine.quota, Knob.MEMORY_LIMIT: mine.memory}
+                wanted[path] = {**FRESH, **amounts}
+                if self.memory_qos and plan.kube_qos == "Burstable":
+                    wanted[path] |= {Knob.MEMORY_MIN: 20 * MIB, Knob.MEMORY_HIGH: 21 * MIB}
+        self.knobs = {path: self.knobs.get(path, dict(knobs)) for path, knobs in wanted.items()}
+        self.kubelets = {path: dict(knobs) for path, knobs in wanted.items()}
+
+    def paths(self, plan: PodPlan) -> dict[str, str]:
+        """Of the pod ("") and the containers that run, by name."""
+        pod = LAYOUT.pod(plan.uid, KubeQos(plan.kube_qos))
+        return {"": pod} | {n: f"{pod}/{LAYOUT.container_name(plan.container_id(n))}" for n in plan.running}
+
+    def seen(self) -> Observation:
+        self.at += 1.0
+        node = NodeReading(
+            "n1", tuple(Processor(i, i) for i in range(8)), 1 << 34, 1 << 33, CpuUse(500.0),
+            allocatable={"cpu": 8000, "memory": 1 << 34}, capacity={"cpu": 8000, "memory": 1 << 34},
+            annotations=self.annotations,
+        )  # fmt: skip
+        tiers = {qos: self._group(path, Level.QOS) for qos, path in TIERS.items()}
+        root = self._group(LAYOUT.kubepods(), Level.KUBEPODS)
+        return Observation(
+            self.at, 1.7e9 + self.at, node, root, {KubeQos.GUARANTEED: root, **tiers},
+            tuple(map(self._pod, self.pods)), supported=frozenset(FRESH),
+        )  # fmt: skip
+
+    def _pod(self, plan: PodPlan) -> PodReading:
+        spec, paths = pod_of(msgspec.convert(plan.shown(), NodePodWire)), self.paths(plan)
+        readings = tuple(
+            ContainerReading(c, self._group(paths[c.name], Level.CONTAINER) if c.name in paths else None)
+            for c in spec.every_container
+        )
+        return PodReading(spec, self._group(paths[""], Level.POD), readings)
+
+    def _group(self, path: str, level: Level) -> GroupReading:
+        knobs = dict(self.knobs[path])
+        if knobs[Knob.CPU_IDLE] == 1:
+            del knobs[Knob.CPU_SHARES]
+        cpu = CpuUse(10.0, 10, 9 if self.throttled and knobs[Knob.CPU_QUOTA] != NO_LIMIT else 0)
+        return GroupReading(path, level, cpu, MemoryUse(4 * MIB, 4 * MIB), processes=1, knobs=knobs)
+
+    def take(self, path: str, knob: Knob, value: Value) -> None:
+        """As the kernel does."""
+        if knob is Knob.CPU_IDLE and self.knobs[path][knob] == 1 and value == 0:
+            self.knobs[path][Knob.CPU_SHARES] = 1024
+        self.knobs[path][knob] = value
+
+
+@dataclass
+class Agent:
+    """The agent's decisions; `notes` is what its journal holds."""
+
+    node: Node
+    spec: dict[str, Any]
+    notes: Notes = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+
+    def tick(self, on: bool = True) -> None:
+        seen = self.node.seen()
+        ideas = strategies(EnforcerSettings())
+        decided, self.memory = decide(seen, policy(self.spec) if on else None, self.memory, ideas, Ages())
+        assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
+        around = Circumstances(V2, not_kubelets=lost_notes(seen))
+        settled = settle([StrategyPlan(wants=decided.wants)], seen, self.notes, V2, around)
+        for write in settled.writes:
+            self.node.take(write.path, write.knob, write.value)
+        self.notes = settled.notes
+
+    def killed(self) -> Agent:
+        """The next one, with its journal."""
+        return Agent(self.node, self.spec, self.notes)
+
+
+def looser(node: Node, knobs: Iterable[Knob] = LIMITS) -> list[str]:
+    """Values that allow more, or protect less, than the kubelet's."""
+    found = []
+    for path, kubelets in node.kubelets.items():
+        mine = node.knobs[path]
+        found += [f"{path} {k} {mine[k]} > {kubelets[k]}" for k in knobs if wider(mine[k], kubelets[k])]
+        for knob in (Knob.MEMORY_MIN, Knob.MEMORY_LOW):
+            found += [f"{path} {knob} {mine[knob]} < {kubelets[knob]}"] if wider(kubelets[knob], mine[knob]) else []
+    return found
+
+
+def changed(node: Node) -> list[str]:
+    """Values that are not the kubelet's."""
+    return [
+        f"{path} {knob} {value} for {node.kubelets[path][knob]}"
+        for path, knobs in node.knobs.items()
+        for knob, value in knobs.items()
+        if value != node.kubelets[path][knob]
+    ]
+
+
+@pytest.mark.parametrize("memory_qos", [False, True], ids=["plain", "memory-qos"])
+@pytest.mark.parametrize("phase", ["init", "running"])
+def test_a_new_agent_with_nothing_on_changes_no_value(phase: str, memory_qos: bool) -> None:
+    """An empty journal, or one of another boot: what the kubelet has set is no leftover of an agent."""
+    node = Node([plan.phase(phase) for plan in matrix()], memory_qos=memory_qos)
+    assert lost_notes(node.seen()) == {}
+    agent = Agent(node, {}, lost_notes(node.seen()))
+    for on in (True, True, False):
+        agent.tick(on)
+    assert changed(node) == []
+
+
+@pytest.mark.parametrize("memory_qos", [False, True], ids=["plain", "memory-qos"])
+@pytest.mark.parametrize("spec", [EVERYTHING, NORMALISING], ids=["burst", "normalisation"])
+def test_with_every_strategy_on_nothing_is_looser_and_all_comes_back(spec: dict[str, Any], memory_qos: bool) -> None:
+    """Through the pods' phases, with a kill of the agent between them."""
+    node = Node([p.phase("init") for p in matrix()], dict(RATIO), memory_qos=memory_qos)
+    agent = Agent(node, spec, lost_notes(node.seen()))
+    for phase in ("init", "running", "running"):
+        node.pods = [plan.phase(phase) for plan in matrix()]
+        node.settle_kubelet()
+        for _ in range(3):
+            agent.tick()
+            assert looser(node) == []
+        agent = agent.killed()
+    assert len(changed(node)) > len(matrix())  # it did act
+    agent.tick(on=False)
+    assert changed(node) == []
+
+
+def test_a_burst_stays_within_what_the_policy_makes_of_the_granted_limit_and_comes_back() -> None:
+    """cfsQuotaBurstPercent 300: at most three times what the kubelet set, on containers and on their pod."""
+    sharing = [plan.phase("running") for plan in matrix() if plan.qos not in ("LSE", "LSR")]  # those leave no CPU
+    node = Node(sharing, throttled=True)
+    agent = Agent(node, EVERYTHING)
+    for _ in range(12):
+        agent.tick()
+        for path, kubelets in node.kubelets.items():
+            quota, given = node.knobs[path][Knob.CPU_QUOTA], kubelets[Knob.CPU_QUOTA]
+            assert isinstance(quota, int) and isinstance(given, int)
+            assert not wider(quota, NO_LIMIT if given == NO_LIMIT else 3 * given), path
+    assert len([text for text in looser(node) if "cpu.quota" in text]) > 50
+    agent = agent.killed()
+    agent.tick()
+    agent.tick(on=False)
+    assert changed(node) == []
+
+
+def test_a_best_effort_pod_is_never_held_below_what_its_containers_may_use_at_once() -> None:
+    """Memory limit and quota of each batch pod: the largest moment of its batch limits, or none."""
+    node = Node([p.phase("running") for p in matrix()])
+    agent = Agent(node, EVERYTHING)
+    agent.tick()
+    held = 0
+    batch = (p for p in matrix() if p.qos == "BE" and any(c.granted.batch[0] for c in p.containers))
+    for plan in (p for p in batch if p.kube_qos == "BestEffort"):
+        path, each = node.paths(plan)[""], plan.of("main", "sidecar", "init")
+        limited = all(c.granted.batch[0] for c in each)
+        # millicores * 100 us; one container without a batch limit leaves the pod without
+        quota = largest_moment(plan, lambda a: a.batch[0]) * 100 if limited else NO_LIMIT
+        memory = largest_moment(plan, lambda a: a.batch[1]) if limited else NO_LIMIT
+        assert (node.knobs[path][Knob.CPU_QUOTA], node.knobs[path][Knob.MEMORY_LIMIT]) == (quota, memory), plan
+        held += limited
+    assert held >= 5
+
+
+def test_normalisation_divides_what_the_kubelet_has_granted() -> None:
+    node = Node([p.phase("running") for p in matrix()], dict(RATIO))
+    Agent(node, NORMALISING).tick()
+    divided = 0
+    for plan in (p for p in matrix() if p.qos in ("LS", "") and p.kube_qos != "BestEffort"):
+        values = kubelet_values(plan)
+        for name, path in node.paths(plan).items():
+            ephemeral = any(c.name == name and c.kind == "ephemeral" for c in plan.containers)
+            given = values[name].quota
+            # ceil(limit / 1.5), whole thousandths of a core, at least 1 ms
+            value = max(-(-given * 2 // 3) // 100 * 100, 1000)
+            expected = given if given == NO_LIMIT or ephemeral else value
+            assert node.knobs[path][Knob.CPU_QUOTA] == expected, (plan, name)
+            divided += expected != given
+    assert divided > 30
+
+
+@pytest.mark.parametrize("knob", [Knob.CPU_QUOTA, Knob.MEMORY_LIMIT])
+def test_a_stricter_value_of_somebody_else_is_not_loosened(knob: Knob) -> None:
+    """A quarter of what the kubelet had granted, by an operator's hand: no strategy takes it away."""
+    node = Node([p.phase("running") for p in matrix() if p.qos != "BE"], dict(RATIO))
+    for path, knobs in node.knobs.items():
+        value = knobs[knob]
+        if isinstance(value, int) and value > 8000 and path.count("pod") > 1:
+            knobs[knob] = node.kubelets[path][knob] = value // 4 // 4096 * 4096
+    agent = Agent(node, NORMALISING, lost_notes(node.seen()))
+    for _ in range(3):
+        agent.tick()
+        assert looser(node, (knob,)) == []
+    agent.tick(on=False)
+    assert changed(node) == []
+
+
+def test_what_a_journal_that_was_lost_had_noted_is_given_back_where_only_an_agent_can_have_set_it() -> None:
+    node = Node([p.phase("running") for p in matrix()])
+    agent = Agent(node, EVERYTHING)
+    agent.tick()
+    other = Agent(node, EVERYTHING, lost_notes(node.seen()))
+    other.tick(on=False)
+    assert looser(node) == []
+    best_effort = [p for p in matrix() if p.kube_qos == "BestEffort"]
+    paths = {path for plan in best_effort for path in node.paths(plan).values()} | {TIERS[KubeQos.BEST_EFFORT]}
+    of_cpu_and_limit = [text for text in changed(node) if not text.split()[1].startswith(("memory.min", "memory.low"))]
+    left = [text for text in of_cpu_and_limit if text.split()[0] in paths and "oom.group" not in text]
+    assert left == []
+
+
+def test_the_matrix_has_every_kind() -> None:
+    pods = matrix()
+    assert {p.qos for p in pods} == {"LSE", "LSR", "LS", "SYSTEM", "BE", ""}
+    assert {p.kube_qos for p in pods} == {"Guaranteed", "Burstable", "BestEffort"}
+    assert {p.resize for p in pods} == {"", "Infeasible", "Deferred", "InProgress"}
+    assert {c.kind for p in pods for c in p.containers} == {"main", "sidecar", "init", "ephemeral"}
+    assert {bool(p.own) for p in pods} == {True, False} and {any(p.overhead) for p in pods} == {True, False}
+    assert replace(pods[0]) == next(plans(seed=45, count=1))
