@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotenant.core.adapters.store.store import Store
 from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.quality import Defect, QualityRecord
 from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from profiler.prometheus.decode import Labels, Samples, usages
 from profiler.prometheus.parts import Rates, device_parts
@@ -135,7 +135,7 @@ def test_without_dcgm_a_scan_asks_no_more_and_says_what_is_missing(tmp_path: Pat
     asks = requests(TRAIN, "koordinator_sh_gpu_core", 50)
     _, complete = scanned([asks, *gauges(device(0, TRAIN, honoured=True), 90, 12_288)], tmp_path / "with")
     store, record = scanned([asks], tmp_path / "without")
-    assert record.defects.keys() <= {"unknown_owner"}
+    assert record.defects.keys() <= {Defect.UNKNOWN_OWNER}
     # GPU metrics ride along with the queries that are asked anyway
     assert record.queries == complete.queries
     assert [note for note in record.notes if "no GPU metrics" in note]

@@ -55,6 +55,7 @@ FAMILIES: Final = frozenset(
         "kube_job_owner",
         "kube_pod_info",
         "kube_pod_created",
+        "kube_pod_status_phase",
         "kube_pod_container_resource_requests",
         "kube_pod_container_resource_limits",
         "kube_pod_init_container_info",

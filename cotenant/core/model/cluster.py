@@ -13,6 +13,7 @@ from enum import StrEnum
 from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.kubernetes.pod_request import container_total
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
+from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.runtimes.heap import ManagedHeap
 
@@ -29,12 +30,28 @@ class ContainerRole(StrEnum):
     """Seen in live pods but not in the workload's template: a webhook adds it, so a patch of the template is no use."""
 
 
+class PodPhase(StrEnum):
+    """A pod's phase in Kubernetes' words; UNKNOWN also where no source says it."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the pod will never run again: it occupies its node no more."""
+        return self in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
 
     `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
-    `heap`: of the runtime inside, where its metrics are scraped.
+    `heap`: of the runtime inside, where its metrics are scraped. `pods`: in how many of the workload's running pods it
+    is, where the pods differ; None = in all of them. `gaps`: as of `Workload`, of this container alone.
     """
 
     name: str
@@ -43,6 +60,8 @@ class Container:
     role: ContainerRole = ContainerRole.MAIN
     restarts_on: tuple[Resource, ...] = ()
     heap: ManagedHeap | None = None
+    pods: int | None = None
+    gaps: tuple[Reason, ...] = ()
 
 
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
@@ -88,15 +107,35 @@ class Workload:
     """Only those whose key begins with `cotenant.dev/`."""
     described: bool = True
     """Whether the source tells of its containers; not where usage alone shows them: what they ask for is unknown."""
+    gaps: tuple[Reason, ...] = ()
+    """Why what is known of it is only a part, so that nothing is proposed; empty where all is known."""
 
     @property
     def staying(self) -> tuple[Container, ...]:
         """The containers that run as long as the pod: all but init containers, which end before the others start."""
         return tuple(c for c in self.containers if c.role is not ContainerRole.INIT)
 
+    @property
+    def one_template(self) -> bool:
+        """Whether all its pods have all its containers."""
+        return all(c.pods is None for c in self.containers)
+
     def container(self, name: str) -> Container | None:
         """The template's container of that name."""
         return next((c for c in self.containers if c.name == name), None)
+
+    def pods_with(self, container: Container) -> int:
+        """How many of its running pods have the container."""
+        return self.replicas if container.pods is None else container.pods
+
+    def total(self, resource: Resource, side: str = "requests") -> int:
+        """What all its running pods ask for, in the resource's unit; side: "requests" or "limits".
+
+        Where pods differ, each container counts as often as it is there; init containers then count for nothing.
+        """
+        if self.one_template:
+            return self.replicas * pod_amount(self.containers, resource, side)
+        return sum(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +168,14 @@ class Pod:
     placeholder: bool = False
     """It only holds reserved capacity for pods of its workload: it uses nothing, and it does not count as running."""
 
+    phase: PodPhase = PodPhase.RUNNING
+
+    owner_known: bool = True
+    """Whether the whole chain of its owners is known; where it is not, `workload` is the last that is."""
+
+    role: str = ""
+    """What it is for among pods of its workload that differ, such as a cluster's head; "" where all are alike."""
+
     @property
     def effective_priority(self) -> PriorityClass:
         """For calculations: raw, else what its QoS class implies."""
@@ -136,8 +183,13 @@ class Pod:
 
     @property
     def running(self) -> bool:
-        """Whether the pod was there when the snapshot was taken."""
+        """Whether the pod was there when the snapshot was taken, and had not ended: it may occupy its node."""
         return self.end_seconds is None
+
+    @property
+    def serving(self) -> bool:
+        """Whether it counts as one of its workload's replicas: it runs, and somebody says so."""
+        return self.running and self.phase is PodPhase.RUNNING and not self.placeholder
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +254,16 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class UnnamedPod:
+    """A pod that only its usage shows, beside an inventory of others; first and last slot with usage, Unix seconds."""
+
+    namespace: str
+    name: str
+    first_seconds: int
+    last_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """Everything known about one cluster at `time_seconds`."""
 
@@ -222,6 +284,8 @@ class Inventory:
     """Every controller there is, with pods or without, of the kinds that the source lists."""
     created_seconds: int | None = None
     """When the cluster's namespace kube-system was created, which tells clusters apart; None where nobody says."""
+    unnamed: tuple[UnnamedPod, ...] = ()
+    """Pods of the window that used something and that no source names: a part of some workload."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """(namespace, pod) -> workload, gone pods included."""

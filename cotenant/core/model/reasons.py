@@ -17,6 +17,12 @@ class Reason(StrEnum):
     NOT_ENOUGH_HISTORY = "not-enough-history"
     LOW_COVERAGE = "low-coverage"
     HISTORY_INCOMPLETE = "history-incomplete"
+    OWNER_UNKNOWN = "owner-unknown"
+    PODS_UNNAMED = "pods-unnamed"
+    AMOUNTS_UNKNOWN = "amounts-unknown"
+    KILLS_UNKNOWN = "kills-unknown"
+    AUTOSCALER_UNKNOWN = "autoscaler-unknown"
+    SEVERAL_TEMPLATES = "several-templates"
     HPA_ON_RESOURCE = "hpa-on-resource"
     HPA_UNSOLVED = "hpa-unsolved"
     EXCLUDED = "excluded"
@@ -147,6 +153,12 @@ SENTENCES: dict[Reason, str] = {
     Reason.NO_DATA: "No usage sample was found for this container in the window.",
     Reason.NOT_ENOUGH_HISTORY: "The history is shorter than the strategy asks for.",
     Reason.LOW_COVERAGE: "Too many samples are missing in the window to trust a value.",
+    Reason.OWNER_UNKNOWN: "The source does not say who owns these pods, or who owns their owner: they may be a part of a larger workload.",
+    Reason.PODS_UNNAMED: "Pods that nothing names or assigns used something here: what is known of this workload may be a part of it.",
+    Reason.AMOUNTS_UNKNOWN: "The source does not tell what the containers request or what limits them, so a change cannot be weighed.",
+    Reason.KILLS_UNKNOWN: "The source does not tell whether containers were killed for lack of memory, so memory is not lowered.",
+    Reason.AUTOSCALER_UNKNOWN: "An autoscaler may scale this workload, and the source does not tell which or on what.",
+    Reason.SEVERAL_TEMPLATES: "Pods of one owner differ in what they are for or ask for, and this container is in several kinds of them.",
     Reason.HISTORY_INCOMPLETE: "Part of the history could not be read from its source; nothing is lowered until a scan reads it.",
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
     Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request.",
