@@ -233,9 +233,8 @@ PAUSE_SECONDS: Final = 1800.0
 class RebalanceArgs:
     """What a configuration says; warnings: keys that are not read, each with its path.
 
-    Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the churn's share;
-    resting: workloads (NAMESPACE/KIND/NAME) that were moved a short time ago. churn: what a look goes by, of which
-    earlier moves leave it most_moves.
+    Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the share of churn;
+    resting: workloads (NAMESPACE/KIND/NAME) that were moved, failed: uids of pods whose move failed a short time ago.
     """
 
     low_node_load: LowNodeLoadArgs
@@ -244,6 +243,7 @@ class RebalanceArgs:
     pause_seconds: float = PAUSE_SECONDS
     most_moves: int | None = None
     resting: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
     churn: Churn = DEFAULT_CHURN
 
     @property

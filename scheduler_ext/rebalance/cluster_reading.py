@@ -45,6 +45,8 @@ from scheduler_ext.rebalance.published_outlooks import outlooks_address, outlook
 
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
+ALWAYS_ALLOW: Final = "AlwaysAllow"
+"""Value of a budget's unhealthyPodEvictionPolicy; unset and IfHealthyBudget are the same."""
 
 
 class _ReadMeta(msgspec.Struct):
@@ -56,12 +58,15 @@ class _NamedRaw(msgspec.Struct):
     metadata: _ReadMeta = msgspec.field(default_factory=_ReadMeta)
 
 
-class _BudgetSpec(msgspec.Struct):
+class _BudgetSpec(msgspec.Struct, rename="camel"):
     selector: dict[str, Any] | None = None
+    unhealthy_pod_eviction_policy: str | None = None
 
 
 class _BudgetStatus(msgspec.Struct, rename="camel"):
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
 
 
 class BudgetWire(msgspec.Struct):
@@ -206,12 +211,20 @@ def _budgets(client: KubeClient, gaps: list[str]) -> tuple[DisruptionBudget, ...
 
 
 def budget_of(wire: BudgetWire) -> DisruptionBudget:
-    """One budget; one whose selector cannot be read lets nothing in its namespace go."""
+    """One budget; one whose selector cannot be read lets nothing in its namespace go.
+
+    A pod that is not ready leaves beyond the budget with AlwaysAllow, and otherwise while enough others are healthy:
+    the rule of the API server (`pkg/registry/core/pod/storage/eviction.go`).
+    """
     try:
-        selector, allowed = LabelSelector.parse(wire.spec.selector), wire.status.disruptions_allowed
+        selector = LabelSelector.parse(wire.spec.selector)
     except UsageError:
-        selector, allowed = LabelSelector(), 0
-    return DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed)
+        return DisruptionBudget(wire.metadata.namespace, wire.metadata.name, LabelSelector(), 0)
+    status = wire.status
+    healthy = status.current_healthy >= status.desired_healthy > 0
+    unready_may_leave = healthy or wire.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW
+    allowed = status.disruptions_allowed
+    return DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed, unready_may_leave)
 
 
 def _name(raw: msgspec.Raw) -> str:

@@ -80,7 +80,12 @@ def decide(
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
     eligibility = Eligibility.of(
-        load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds, arguments.resting
+        load_args,
+        arguments.migration,
+        inputs.now_seconds,
+        arguments.pause_seconds,
+        arguments.resting,
+        arguments.failed,
     )
     marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
     work = RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks, day)

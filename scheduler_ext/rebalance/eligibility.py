@@ -58,10 +58,12 @@ class Eligibility:
         now_seconds: float,
         pause_seconds: float = PAUSE_SECONDS,
         resting: frozenset[str] = frozenset(),
+        failed: frozenset[str] = frozenset(),
     ) -> Eligibility:
         """Rules of a plugin's choice of pods and of the MigrationController, at a moment.
 
-        resting: workloads (NAMESPACE/KIND/NAME) of which no further pod may leave now.
+        resting: workloads (NAMESPACE/KIND/NAME) of which no further pod may leave now. failed: uids of pods that rest
+        after a failed move.
         """
         selectors = [LabelSelector.parse(one.selector, "podSelectors") for one in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
@@ -95,6 +97,7 @@ class Eligibility:
             rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
         rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < pause_seconds))
         rules.append((Reason.WORKLOAD_MOVED_LATELY, lambda pod: pod.owner in resting))
+        rules.append((Reason.MOVE_FAILED, lambda pod: pod.facts.identity.uid in failed))
         return cls(tuple(rules))
 
     def refusal(self, pod: RebalancePod) -> Reason:

@@ -1,4 +1,8 @@
-"""How many pods one round may move: Koordinator's limits, disruption budgets, and 1 % of all pods. Pure."""
+"""How many pods one round may move: Koordinator's limits, disruption budgets, and 1 % of all pods. Pure.
+
+Disruption budgets are applied as the Eviction API applies them: none to a pod that has not started, a budget that says
+so does not count pods that are not ready, and a pod under two of them can never be evicted.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +53,22 @@ class MoveLimits:
         most = self.arguments.max_migrating_per_namespace
         if most is not None and self.namespaces[pod.facts.identity.namespace] >= most:
             return Reason.NAMESPACE_MOVE_LIMIT
-        if pod.owner and self._workload_is_at_limit(pod.owner):
+        if pod.owner and self._workload_is_at_limit(pod):
             return Reason.WORKLOAD_MOVE_LIMIT
-        if any(self.allowed[number] <= 0 for number in self._over(pod)):
+        if self.is_under_two_budgets(pod):
+            return Reason.TWO_BUDGETS
+        if any(self.allowed[number] <= 0 for number in self._counting(pod)):
             return Reason.DISRUPTION_BUDGET
         return Reason.OK
+
+    def is_under_two_budgets(self, pod: RebalancePod) -> bool:
+        """Whether the Eviction API refuses the pod always; a soft eviction does not ask it."""
+        return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._over(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:
         """Record a move."""
         self.count_one(pod.owner, node, pod.facts.identity.namespace)
-        for number in self._over(pod):
+        for number in self._counting(pod):
             self.allowed[number] -= 1
 
     def count_one(self, owner: str, node: str, namespace: str) -> None:
@@ -68,17 +78,29 @@ class MoveLimits:
         self.namespaces[namespace] += 1
         self.workloads[owner] += 1
 
-    def _workload_is_at_limit(self, owner: str) -> bool:
-        """Whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave."""
+    def _workload_is_at_limit(self, pod: RebalancePod) -> bool:
+        """Whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave.
+
+        A pod that is not ready is away already: its own move makes nothing worse, and it does not count against it.
+        """
+        owner, own = pod.owner, int(pod.ready_seconds is None)
         replicas, moving = self.inputs.replicas.get(owner, 1), self.workloads[owner]
         migrating = limit_of(self.arguments.max_migrating_per_workload, replicas) or 0
         unavailable = limit_of(self.arguments.max_unavailable_per_workload, replicas) or 0
         if not self.arguments.skip_check_expected_replicas and replicas in (migrating, unavailable):
             return True
-        return moving >= migrating or moving + self.inputs.unready.get(owner, 0) >= unavailable
+        others_unready = max(self.inputs.unready.get(owner, 0) - own, 0)
+        return moving >= migrating or moving + others_unready >= unavailable
 
     def _over(self, pod: RebalancePod) -> Sequence[int]:
         """Numbers of the budgets that the pod is under."""
         identity = pod.facts.identity
         under = self.budgets.get(identity.namespace, ())
         return [number for number, budget in under if budget.selector.matches(identity.labels)]
+
+    def _counting(self, pod: RebalancePod) -> Sequence[int]:
+        """Those of them that count the pod when it leaves."""
+        if pod.pending:
+            return ()
+        unready = pod.ready_seconds is None
+        return [number for number in self._over(pod) if not (unready and self.inputs.budgets[number].unready_may_leave)]

@@ -62,8 +62,8 @@ class RebalancePodWire(msgspec.Struct):
 class RebalancePod:
     """A pod on a node. Times are Unix seconds, None = not known.
 
-    ready_seconds: when it became ready. placement: node selector, affinity, tolerations and spread as JSON, b"" without
-    any. eviction_cost, deletion_cost: what its annotations say, 0 without.
+    ready_seconds: when it became ready. pending: its phase. placement: node selector, affinity, tolerations and spread
+    as JSON, b"" without any. eviction_cost, deletion_cost: what its annotations say, 0 without.
     """
 
     facts: PodFacts
@@ -73,6 +73,7 @@ class RebalancePod:
     ready_seconds: float | None = None
     leaving: bool = False
     failed: bool = False
+    pending: bool = False
     static: bool = False
     local_storage: bool = False
     volume_claim: bool = False
@@ -136,6 +137,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         ready_seconds=more.status.true_since("Ready"),
         leaving=more.metadata.deletion_timestamp is not None,
         failed=more.status.phase == "Failed",
+        pending=more.status.phase == "Pending",
         static=MIRROR_ANNOTATION in annotations or any(one.kind == "Node" for one in owners),
         local_storage=any(bytes(v.empty_dir) or bytes(v.host_path) for v in volumes),
         volume_claim=any(bytes(v.persistent_volume_claim) for v in volumes),
@@ -162,12 +164,16 @@ def _placement(spec: _RebalanceSpec) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget: which pods, and how many of them may leave now."""
+    """A PodDisruptionBudget: which pods, and how many of them may leave now.
+
+    unready_may_leave: whether pods that are not ready may leave beyond that number, by its unhealthyPodEvictionPolicy.
+    """
 
     namespace: str
     name: str
     selector: LabelSelector
     allowed: int
+    unready_may_leave: bool = False
 
 
 @dataclass(frozen=True, slots=True)

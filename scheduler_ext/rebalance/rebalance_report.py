@@ -16,7 +16,8 @@ from scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from scheduler_ext.rebalance.decide import decide
 from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
 from scheduler_ext.rebalance.emptying.decide import decide_emptying
-from scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes, failed_pods
+from scheduler_ext.rebalance.migration.failed_moves import sentences
+from scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes
 from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 MOST_NAMES: Final = 3
@@ -28,9 +29,10 @@ def report_of(
 ) -> RebalanceReport:
     """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
-    arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting)
+    failed = frozenset(caps.failed)
+    arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting, failed=failed)
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
-    notes = _notes(plan, reading, arguments, configured=configured)
+    notes = (*_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
 
 
@@ -71,6 +73,15 @@ def _notes(
     yield "a node above its threshold at this moment counts as overloaded: one look has no anomaly detector"
 
 
+def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps) -> Iterator[str]:
+    """Why the last moves of pods failed that stay because of it, in the words that their jobs got."""
+    staying = {one.pod for one in plan.refusals if one.reason is Reason.MOVE_FAILED}
+    texts = sentences([one for one in caps.failed.values() if one.pod in staying], reading.inputs.now_seconds)
+    yield from texts[:MOST_NAMES]
+    if len(texts) > MOST_NAMES:
+        yield f"{len(texts) - MOST_NAMES} further pods stay because their last move failed"
+
+
 def _looked_at(plan: RebalancePlan, reading: RebalanceReading) -> str:
     """Whose forecasts the round went by; empty when by none."""
     if not plan.with_forecast:
@@ -85,10 +96,10 @@ def emptying_report_of(
 ) -> RebalanceReport:
     """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
-    busy, failed = busy_nodes(reading.jobs), failed_pods(reading.jobs)
+    busy, failed = busy_nodes(reading.jobs), frozenset(caps.failed)
     arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting, busy=busy, failed=failed)
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
-    notes = _emptying_notes(plan, reading, arguments, configured=configured)
+    notes = (*_emptying_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
 
 

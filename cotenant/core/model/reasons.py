@@ -126,6 +126,7 @@ class Reason(StrEnum):
     EMPTYING_OFF = "emptying-off"
     UNDER_USED = "under-used"
     MOVE_FAILED = "move-failed"
+    TWO_BUDGETS = "two-disruption-budgets"
     FORECAST_MISSING = "forecast-missing"
     # workloads that the autopilot leaves as they are
     AUTOPILOT_PAUSED = "autopilot-paused"
@@ -254,7 +255,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.EMPTYING_LIMIT: "maxEmptyingNodes nodes are being emptied already.",
     Reason.EMPTYING_OFF: "The manager's rounds of HighNodeLoad are off or a dry run; marks that it set before are taken away.",
     Reason.UNDER_USED: "The node is under-used, all its pods fit elsewhere, and it pays to empty it.",
-    Reason.MOVE_FAILED: "A move of the pod has failed; its PodMigrationJob says why.",
+    Reason.MOVE_FAILED: "A move of the pod has failed, as its PodMigrationJob says; it is tried again after a pause.",
+    Reason.TWO_BUDGETS: (
+        "The pod has more than one PodDisruptionBudget, which the Eviction API does not support: let one select it."
+    ),
     Reason.FORECAST_MISSING: "The node has no forecast, so that nothing says what it will use.",
     Reason.AUTOPILOT_PAUSED: "The autopilot is paused; `cotenant autopilot resume` ends that.",
     Reason.AUTOPILOT_STOPPED: "Too many of the last changes did harm, so that the autopilot does nothing until a person resumes it.",

@@ -62,8 +62,8 @@ class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
 class EmptyingArgs:
     """What a configuration says; warnings: what of it is not used here.
 
-    Ours: pause_seconds, most_moves, resting and churn as in RebalanceArgs; busy: nodes that pods are moved from or to
-    at present, which are not begun; failed: uids of pods whose move failed.
+    Ours: pause_seconds, most_moves, resting, failed and churn as in RebalanceArgs; busy: nodes that
+    pods are moved from or to at present, which are not begun.
     """
 
     high_node_load: HighNodeLoadArgs

@@ -143,7 +143,14 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
         arguments,
         table,
         with_forecast,
-        Eligibility.of(load_args, arguments.migration, inputs.now_seconds, arguments.pause_seconds, arguments.resting),
+        Eligibility.of(
+            load_args,
+            arguments.migration,
+            inputs.now_seconds,
+            arguments.pause_seconds,
+            arguments.resting,
+            arguments.failed,
+        ),
         MoveLimits.of(arguments.migration, inputs, arguments.most_moves),
         MoveLimits.of(arguments.migration, inputs),
         table.capacity * load_args.low_thresholds.pair(100.0) / 100,
@@ -311,8 +318,6 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
     pods: how many must leave the row's node; each is charged its part of the time for which a free node counts.
     """
     reason = work.eligibility.refusal(pod)
-    if reason is Reason.OK and pod.facts.identity.uid in work.arguments.failed:
-        reason = Reason.MOVE_FAILED
     usage = usage_of(pod, work.inputs.loads[row].metric)
     if reason is Reason.OK and usage is None:
         reason = Reason.POD_UNMEASURED

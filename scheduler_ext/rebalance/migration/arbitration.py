@@ -39,8 +39,8 @@ def arbitrate(view: MigrationView, jobs: Sequence[MigrationJob]) -> Arbitration:
     candidates = [(job, pod) for job in jobs if (pod := view.pod_of(job)) is not None]
     if not candidates:
         return Arbitration()
-    verdicts = {job.name: eligibility.refusal(pod) for job, pod in candidates}
     limits = _JobLimits.of(view)
+    verdicts = {job.name: limits.never(pod, eligibility) for job, pod in candidates}
     passed: set[str] = set()
     waiting: dict[str, Reason] = {}
     for job, pod in _in_order(candidates, limits.under_way):
@@ -111,6 +111,12 @@ class _JobLimits:
     def under_way(self) -> Mapping[str, int]:
         """Moves under way by workload."""
         return self.moves.workloads
+
+    def never(self, pod: RebalancePod, eligibility: Eligibility) -> Reason:
+        """Why the pod can never be moved as things are; OK when it can."""
+        reason = eligibility.refusal(pod)
+        is_evictable = reason is not Reason.OK or not self.moves.is_under_two_budgets(pod)
+        return reason if is_evictable else Reason.TWO_BUDGETS
 
     def refusal(self, pod: RebalancePod) -> Reason:
         """What holds a move of the pod back now; OK when it may begin."""

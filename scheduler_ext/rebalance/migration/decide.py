@@ -43,9 +43,7 @@ def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
     """One round. keep_ended_seconds: how long jobs of ours are kept that have ended."""
     advances = [*_arbitrated(view), *((job, advanced(view, job)) for job in _running(view.jobs))]
     statuses = [intent for job, advance in advances if (intent := status_intent(job, advance.status))]
-    evictions = [
-        advance.eviction for job, advance in advances if advance.eviction is not None and not _refused(view, job)
-    ]
+    evictions = [advance.eviction for _, advance in advances if advance.eviction is not None]
     ended = [(job, a.status) for job, a in advances if a.status.phase.ended]
     intents = chain(
         released(view.reservations.values(), view.jobs),
@@ -99,8 +97,3 @@ def _collected(view: MigrationView, keep_ended_seconds: float) -> Iterator[Delet
         moments = [moment_of(one.since, "condition") or 0.0 for one in job.status.conditions]
         if view.now_seconds - max(moments, default=job.created_seconds) >= keep_ended_seconds:
             yield Delete(address_of(job.name), job.uid, "it ended long ago")
-
-
-def _refused(view: MigrationView, job: MigrationJob) -> bool:
-    """Whether the last eviction of the job's pod was refused a moment ago."""
-    return view.evictions_refused.get(job.pod_key, 0.0) > view.now_seconds

@@ -106,9 +106,11 @@ class JobStatus:
 
     @property
     def evicted_seconds(self) -> float | None:
-        """Unix time from which the pod was evicted; None: not yet."""
+        """Unix time from which the pod was evicted; None: not yet, or never, because the eviction was refused."""
         one = self.condition(EVICTION)
-        return None if one is None else moment_of(one.since, EVICTION)
+        if one is None or (self.phase.ended and one.status != "True" and one.reason == JobReason.FAILED_EVICT):
+            return None
+        return moment_of(one.since, EVICTION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Create, Delete
-from cotenant.core.model.kubernetes.moments import moment_of
+from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
 from scheduler_ext.rebalance.arguments import MigrationArgs
 from scheduler_ext.rebalance.load import RebalanceInputs
 from scheduler_ext.rebalance.migration.arbitration import resting_workloads
 from scheduler_ext.rebalance.migration.churn import Churn
+from scheduler_ext.rebalance.migration.failed_moves import FailedMove, free_name, resting_pods
 from scheduler_ext.rebalance.migration.job import (
     EVICTION,
     KIND,
     SOURCE_ANNOTATION,
     TARGET_ANNOTATION,
-    JobPhase,
     MigrationJob,
     address_of,
 )
@@ -75,10 +75,14 @@ class JobsUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RoundCaps:
-    """What earlier moves leave to a round: how many pods it may move, workloads (NAMESPACE/KIND/NAME) that rest."""
+    """What earlier moves leave to a round: how many pods it may move, workloads (NAMESPACE/KIND/NAME) that rest.
+
+    failed: moves that failed, by the uid of their pod, which rests for a time.
+    """
 
     most_moves: int
     resting: frozenset[str]
+    failed: Mapping[str, FailedMove]
 
     @classmethod
     def of(
@@ -88,23 +92,23 @@ class RoundCaps:
         pods = {(p.facts.identity.namespace, p.facts.identity.name): p for load in inputs.loads for p in load.pods}
         view = MigrationView(jobs, pods, arguments=arguments, now_seconds=inputs.now_seconds)
         hour = JobsUnderWay.of(jobs, inputs.now_seconds).hour
-        return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view))
+        failed = resting_pods(jobs, inputs.now_seconds, view.default_ttl_seconds)
+        return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view), failed)
 
 
 def jobs_of(
     plan: RebalancePlan, inputs: RebalanceInputs, arguments: MigrationArgs, jobs: Sequence[MigrationJob]
 ) -> Iterator[Create]:
-    """A job for each move of the plan whose pod has none yet."""
+    """A job for each move of the plan whose pod has none under way, and does not rest after one that failed."""
     uids = {pod.key: pod.facts.identity.uid for load in inputs.loads for pod in load.pods}
     names = {job.name for job in jobs}
     busy = {f"{job.pod.namespace}/{job.pod.name}" for job in jobs if not job.status.phase.ended}
+    resting = resting_pods(jobs, inputs.now_seconds, seconds_of(arguments.default_job_ttl, "defaultJobTTL"))
     for move in plan.moves:
-        if move.pod in uids and move.pod not in busy:
+        if move.pod in uids and move.pod not in busy and uids[move.pod] not in resting:
             why = _why(move, emptying=plan.emptying)
             job_move = JobMove(move.pod, uids[move.pod], move.source, move.target, why)
-            job = job_of(job_move, arguments, {"labels": DESCHEDULER_LABEL})
-            if job.address.name not in names:
-                yield job
+            yield job_of(job_move, arguments, {"labels": DESCHEDULER_LABEL}, names)
 
 
 def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iterator[Delete]:
@@ -123,21 +127,21 @@ def busy_nodes(jobs: Sequence[MigrationJob]) -> frozenset[str]:
     return frozenset(name for job in under_way for name in (job.source_node, job.target, job.status.node) if name)
 
 
-def failed_pods(jobs: Sequence[MigrationJob]) -> frozenset[str]:
-    """Uids of the pods whose jobs failed, as long as these are kept."""
-    return frozenset(job.pod.uid for job in jobs if job.status.phase is JobPhase.FAILED)
-
-
 def name_of(namespace: str, name: str, uid: str) -> str:
-    """The one name for this very pod, so that a second write makes no second job."""
+    """The one name for this very pod, so that a second write makes no second job; further tries: `free_name`."""
     digest = hashlib.sha256(uid.encode()).hexdigest()[:12]
     return f"{namespace}-{name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 
 
-def job_of(move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[str, str]]) -> Create:
+def job_of(
+    move: JobMove,
+    arguments: MigrationArgs,
+    marks: Mapping[str, Mapping[str, str]],
+    taken: Collection[str] = (),
+) -> Create:
     """The job of a move, of this very pod, in the configured mode: capacity first unless it says otherwise.
 
-    marks: further "labels" and "annotations" that say whose job it is.
+    marks: further "labels" and "annotations" that say whose job it is. taken: names of the jobs that there are.
     """
     namespace, _, name = move.pod.partition("/")
     annotations = {
@@ -153,7 +157,7 @@ def job_of(move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[
         "podRef": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": move.uid},
     }
     metadata = {"labels": {**MANAGED, **marks.get("labels", {})}, "annotations": annotations}
-    address = address_of(name_of(namespace, name, move.uid))
+    address = address_of(free_name(name_of(namespace, name, move.uid), taken))
     return Create(
         address, address.manifest(KIND, metadata, spec=spec), why=f"from {move.source} to {move.target}: {move.reason}"
     )

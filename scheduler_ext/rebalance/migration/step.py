@@ -7,7 +7,7 @@ no reservation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.intent import Create, Intent, Patch
@@ -29,10 +29,14 @@ from scheduler_ext.rebalance.migration.job import (
     changed,
 )
 from scheduler_ext.rebalance.migration.view import MigrationView
+from scheduler_ext.reservations.status import merged
 
 LAG_SECONDS: Final = 10.0
 """A job this young may be seen before its pod is."""
 COMPLETE: Final = "Complete"
+MOST_CHARACTERS: Final = 1024
+"""Of a message."""
+_EVICTING: Final = Condition(EVICTION, "False", JobReason.EVICTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def failed(view: MigrationView, job: MigrationJob, reason: JobReason, message: s
 def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The job's time is over; the message says what it waited for."""
     waited = job.status.message or job.status.step or "arbitration"
-    return failed(view, job, JobReason.TIMEOUT, f"its time is over; last: {waited}"[:1024])
+    return failed(view, job, JobReason.TIMEOUT, f"its time is over; last: {waited}"[:MOST_CHARACTERS])
 
 
 def missing_pod(view: MigrationView, job: MigrationJob) -> JobAdvance:
@@ -103,10 +107,9 @@ def _before_eviction(
             _says(view, job, RESERVATION_CREATED, "capacity on another node is asked for", reservation_created)
         )
     scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"capacity on {reservation.status.node}")
-    evicting = Condition(EVICTION, "False", JobReason.EVICTING)
     text = f"capacity is reserved on {reservation.status.node}"
     status = _says(
-        view, job, JobReason.EVICTING, text, reservation_created, scheduled, evicting, node=reservation.status.node
+        view, job, JobReason.EVICTING, text, reservation_created, scheduled, _EVICTING, node=reservation.status.node
     )
     return JobAdvance(status)
 
@@ -147,9 +150,9 @@ def _after_eviction(
         # Not standing: taken by somebody else, or by the successor of a pod that is just going. Not served: nobody
         # would hand the capacity over, or hold a successor back for it.
         ready = room.stands(reservation) and view.now_seconds < view.served_until_seconds
-        return JobAdvance(job.status, eviction=eviction(view, job, pod) if ready else None)
+        return _evicted(view, job, pod) if ready else JobAdvance(job.status)
     if pod is not None:
-        return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending"))
+        return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending", _EVICTING))
     evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
     if not reservation.status.owners:
         text = f"the pod is gone; its successor has not taken the capacity on {reservation.status.node} yet"
@@ -177,9 +180,22 @@ def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
     if job.status.condition(EVICTION) is None:
         if pod is None:
             return missing_pod(view, job)
-        evicting = Condition(EVICTION, "False", JobReason.EVICTING)
-        return JobAdvance(_says(view, job, JobReason.EVICTING, "no capacity was asked for", evicting))
+        return JobAdvance(_says(view, job, JobReason.EVICTING, "no capacity was asked for", _EVICTING))
     if pod is None:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
-    return JobAdvance(job.status, eviction=None if pod.leaving else eviction(view, job, pod))
+    return JobAdvance(job.status) if pod.leaving else _evicted(view, job, pod)
+
+
+def _evicted(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
+    """Ask for the eviction, unless it was refused a moment ago: the job then says so in the server's own words."""
+    refusal = view.refusal_of(job)
+    if refusal is None:
+        return JobAdvance(job.status, eviction=eviction(view, job, pod))
+    condition = Condition(EVICTION, "False", JobReason.FAILED_EVICT, refusal.why)
+    if refusal.final:
+        ended = failed(view, job, JobReason.FAILED_EVICT, refusal.why)
+        conditions = merged(ended.status.conditions, (condition,), view.now_seconds)
+        return JobAdvance(replace(ended.status, conditions=conditions))
+    text = f"the eviction was refused and is tried again: {refusal.why}"[:MOST_CHARACTERS]
+    return JobAdvance(_says(view, job, JobReason.FAILED_EVICT, text, condition))

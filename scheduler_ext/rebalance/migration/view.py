@@ -17,12 +17,24 @@ from scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
 Key = tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class EvictionRefusal:
+    """An eviction that was not done: until when (Unix time) it is not tried again, why, and whether it never will be.
+
+    why: the API server's own words. final: trying again cannot help (a right, a rule or an object is in the way).
+    """
+
+    until_seconds: float
+    why: str
+    final: bool = False
+
+
 @dataclass(frozen=True)
 class MigrationView:
     """All inputs of a decision.
 
-    pods: by (namespace, name), those that have not ended. evictions_refused: until when (Unix time) an eviction that a
-    budget refused is not tried again, by its pod. evictions_now: how many the rate permits at this moment.
+    pods: by (namespace, name), those that have not ended. evictions_refused: by pod, evictions that were refused and
+    are not tried again yet. evictions_now: how many the rate permits at this moment.
     served_until_seconds: until when capacity is handed over, as far as is promised.
     most_per_hour: evictions of any hour. pause_seconds: for how long a pod stays on a node that it came to.
     """
@@ -32,7 +44,7 @@ class MigrationView:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     budgets: Sequence[DisruptionBudget] = ()
     arguments: MigrationArgs = field(default_factory=MigrationArgs)
-    evictions_refused: Mapping[Key, float] = field(default_factory=dict)
+    evictions_refused: Mapping[Key, EvictionRefusal] = field(default_factory=dict)
     evictions_now: int = 1
     served_until_seconds: float = float("inf")
     most_per_hour: int = DEFAULT_CHURN.least
@@ -53,6 +65,11 @@ class MigrationView:
     def default_ttl_seconds(self) -> float:
         """How long a job may take that does not say it."""
         return seconds_of(self.arguments.default_job_ttl, "defaultJobTTL")
+
+    def refusal_of(self, job: MigrationJob) -> EvictionRefusal | None:
+        """The refusal of the job's eviction, while it is not tried again."""
+        one = self.evictions_refused.get(job.pod_key)
+        return one if one is not None and one.until_seconds > self.now_seconds else None
 
     def mode_of(self, job: MigrationJob) -> JobMode:
         """How a job moves its pod."""

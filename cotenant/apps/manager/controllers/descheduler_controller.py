@@ -43,7 +43,6 @@ from scheduler_ext.rebalance.migration.planned_jobs import (
     JobsUnderWay,
     RoundCaps,
     busy_nodes,
-    failed_pods,
     jobs_of,
     withdrawn_from,
 )
@@ -168,6 +167,7 @@ class DeschedulerController:
             pause_seconds=self._settings.pause_seconds,
             most_moves=caps.most_moves,
             resting=caps.resting,
+            failed=frozenset(caps.failed),
         )
         detectors = self.plan.detectors if self.plan else AnomalyDetectors()
         with_forecast = self._settings.mode == "forecast" and reading.has_forecasts
@@ -181,7 +181,7 @@ class DeschedulerController:
             most_moves=caps.most_moves,
             resting=caps.resting,
             busy=busy_nodes(jobs),
-            failed=failed_pods(jobs),
+            failed=frozenset(caps.failed),
         )
         with_forecast = self._settings.mode == "forecast" and reading.forecasts > 0
         return decide_emptying(reading.inputs, arguments, with_forecast=with_forecast)

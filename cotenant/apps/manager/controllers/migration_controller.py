@@ -16,6 +16,7 @@ from cotenant.apps.manager.controllers.reservation_controller import guard_of
 from cotenant.apps.manager.loop import Changes
 from cotenant.apps.manager.metrics.migration import MigrationMetrics
 from cotenant.core.adapters.kube import Mirror
+from cotenant.core.model.errors import ClusterError, NotLeader
 from cotenant.core.model.kubernetes.intent import Outcome
 from cotenant.core.settings.sections.descheduler import DeschedulerSettings
 from scheduler_ext.rebalance.arguments import MigrationArgs
@@ -23,10 +24,16 @@ from scheduler_ext.rebalance.migration.churn import Churn
 from scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
 from scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
 from scheduler_ext.rebalance.migration.job import JobPhase
-from scheduler_ext.rebalance.migration.view import MigrationView
+from scheduler_ext.rebalance.migration.step import MOST_CHARACTERS
+from scheduler_ext.rebalance.migration.view import EvictionRefusal, MigrationView
 
 EVICTION_PAUSE_SECONDS: Final = 10.0
-"""Before an eviction that a disruption budget refused is tried again."""
+"""Before an eviction that a disruption budget refused is tried again, unless the server asks for more."""
+LONGEST_PAUSE_SECONDS: Final = 120.0
+FINAL_STATUSES: Final = frozenset({400, 401, 403, 405, 413, 422})
+"""Answers that the same eviction gets again: for a missing right, a rule of the cluster, an unusable request."""
+TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+"""In the answer of 500 that a pod under several budgets always gets; other failures of the server pass."""
 SHORTEST_SECONDS: Final = 0.05
 
 
@@ -48,7 +55,7 @@ class MigrationController:
         self.interval_seconds = LONGEST_SECONDS
         self._mirrors, self._settings, self._arguments = mirrors, settings, arguments
         self._rate = EvictionRate(arguments.evictions_per_second, arguments.evict_burst, float(arguments.evict_burst))
-        self._evictions_refused: dict[tuple[str, str], float] = {}
+        self._evictions_refused: dict[tuple[str, str], EvictionRefusal] = {}
         self._now_seconds = 0.0
         self._metrics = MigrationMetrics(registry) if registry else None
 
@@ -70,13 +77,16 @@ class MigrationController:
         for outcome in evictions:
             if self._metrics:
                 self._metrics.evicted(outcome.ok)
-            if not outcome.ok:
+            refusal = refusal_of(outcome.error, self._now_seconds)
+            if refusal is not None:
                 place = outcome.intent.address.namespace, outcome.intent.address.name
-                self._evictions_refused[place] = self._now_seconds + EVICTION_PAUSE_SECONDS
+                self._evictions_refused[place] = refusal
 
     def _view(self, now_seconds: float) -> MigrationView:
         self._now_seconds, self._rate = now_seconds, self._rate.at(now_seconds)
-        self._evictions_refused = {place: at for place, at in self._evictions_refused.items() if at > now_seconds}
+        self._evictions_refused = {
+            place: one for place, one in self._evictions_refused.items() if one.until_seconds > now_seconds
+        }
         pods = self._mirrors["migration-pods"].snapshot()
         return MigrationView(
             jobs=tuple(job for _, job in sorted(self._mirrors["migration-jobs"].snapshot().items())),
@@ -104,3 +114,20 @@ class MigrationController:
             for job, status in writes.ended
             if status.phase is not JobPhase.SUCCEEDED
         ]
+
+
+def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal | None:
+    """What an answer to an eviction means for its job; None for one that was done, or that was not sent at all.
+
+    A budget (429), a conflict, a failing or silent server: tried again after a pause. Two budgets over the pod, a
+    missing right, a rule of the cluster: final. That the pod is gone (404) the mirror of pods will show.
+    """
+    if error is None or isinstance(error, NotLeader):
+        return None
+    status, pause, said = None, EVICTION_PAUSE_SECONDS, ""
+    if isinstance(error, ClusterError):
+        status, said = error.status, error.answer
+        pause = min(max(pause, error.retry_after_seconds), LONGEST_PAUSE_SECONDS)
+    why = f"the API server answered {status}: {said}" if status is not None else str(error)
+    is_final = status in FINAL_STATUSES or (status == 500 and TWO_BUDGETS in said)
+    return EvictionRefusal(now_seconds + pause, why[:MOST_CHARACTERS], is_final)

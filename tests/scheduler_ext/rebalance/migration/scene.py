@@ -113,12 +113,12 @@ class MigrationScene(Scene):
         conditions = [(pod, pod["status"].get("conditions") or ()) for pod in self.pods_of(app)]
         return [p for p, all_ in conditions if any(c["type"] == "Ready" and c["status"] == "True" for c in all_)]
 
-    def budget(self, app: str, **spec: Any) -> None:
-        """A PodDisruptionBudget of a workload, once the control plane has counted it."""
+    def budget(self, app: str, name: str = "", **spec: Any) -> None:
+        """A PodDisruptionBudget of a workload, once the control plane has counted it; name: as the workload's."""
         path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
-        body = {"metadata": {"name": app}, "spec": {"selector": {"matchLabels": {"app": app}}, **spec}}
+        body = {"metadata": {"name": name or app}, "spec": {"selector": {"matchLabels": {"app": app}}, **spec}}
         self.api.create(path, body)
-        wait_for("it is counted", lambda: self.api.get(f"{path}/{app}").get("status", {}).get("expectedPods"))
+        wait_for("it is counted", lambda: self.api.get(f"{path}/{name or app}").get("status", {}).get("expectedPods"))
 
     def job(self, pod: Json, **spec: Any) -> str:
         """A job that a person writes, by the name of its pod; returns its own name, unique in the cluster."""
@@ -143,8 +143,15 @@ class MigrationScene(Scene):
 
     def event_reasons(self, job: str) -> set[str]:
         """Reasons of the Events about a job."""
+        return {one["reason"] for one in self._events(job)}
+
+    def event_notes(self, job: str) -> set[str]:
+        """What they say."""
+        return {str(one.get("note")) for one in self._events(job)}
+
+    def _events(self, job: str) -> list[Json]:
         events = self.api.items("/apis/events.k8s.io/v1/events")
-        return {one["reason"] for one in events if (one.get("regarding") or {}).get("name") == job}
+        return [one for one in events if (one.get("regarding") or {}).get("name") == job]
 
     def rooms(self) -> list[Json]:
         """Reservations of moves that have not ended."""

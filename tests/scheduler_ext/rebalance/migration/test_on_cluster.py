@@ -5,12 +5,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cotenant.apps.manager.controllers.migration_controller import refusal_of
+from cotenant.core.adapters.kube import KubeClient, Writer
+from cotenant.core.adapters.kube.client import Pause
 from cotenant.core.adapters.kube.writes import send_all
-from cotenant.core.model.kubernetes.intent import Address, Create
+from cotenant.core.model.errors import ClusterError
+from cotenant.core.model.kubernetes.intent import Address, Create, eviction_of
+from scheduler_ext.rebalance.migration.view import EvictionRefusal
 from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
@@ -133,6 +140,99 @@ def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nod
         _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
         assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)
     assert not moves.rooms()
+
+
+def test_pods_whose_evictions_are_refused_do_not_keep_a_hot_node_hot(moves: MigrationScene, fake_nodes: Nodes) -> None:
+    """A rule of the cluster keeps pods of one workload, two budgets those of another; the others relieve the node."""
+    label = {"moves": moves.namespace[-60:]}
+    nodes = fake_nodes(3, cpu="10", labels=label)
+    apps = dict.fromkeys("abcd", 2)
+    moves.features = (*MIGRATIONS, "descheduler")
+    thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 70, "memory": 80}}
+    load = {**thresholds, "nodeSelector": {"matchLabels": label}, "anomalyCondition": {"consecutiveAbnormalities": 1}}
+    moves.descheduler = {"interval_seconds": 1, "dry_run": False, "configuration": configuration(load)}
+    moves.workloads_on(nodes[0], nodes, apps, **pinned(moves))
+    for pod in moves.ready_pods("a"):  # those of the lowest deletion cost are moved first
+        cost = {"controller.kubernetes.io/pod-deletion-cost": "-1"}
+        moves.api.patch(f"{moves.pods_path}/{pod['metadata']['name']}", {"metadata": {"annotations": cost}})
+    for name in ("b-one", "b-two"):
+        moves.budget("b", name, minAvailable=1)
+    agents = FakeAgents(moves.plane, moves.namespace, nodes, dict.fromkeys(apps, 1.0))
+    with kept_by_a_rule(moves, "a-"), agents.reporting(), running(moves.plane), moves.manager():
+        # 8.5 of 10 cores: two pods of one core each bring it under 7, and only c and d may leave
+        wait_for("it is relieved", lambda: agents.loads[nodes[0]] <= 7, 240)
+        wait_for("the moves have ended", lambda: all(map(is_over, moves.api.items(JOBS))))
+        jobs = moves.api.items(JOBS)
+        failed = [job for job in jobs if job["status"]["phase"] == "Failed"]
+        assert failed and {job["spec"]["podRef"]["name"][0] for job in failed} == {"a"}
+        assert {job["spec"]["podRef"]["name"][0] for job in jobs} <= set("acd")
+        for job in failed:
+            status = job["status"]
+            (evicting,) = [one for one in status["conditions"] if one["type"] == "Eviction"]
+            assert (status["reason"], evicting["status"], evicting["reason"]) == ("FailedEvict", "False", "FailedEvict")
+            assert KEPT in status["message"] and KEPT in evicting["message"]
+            name = job["metadata"]["name"]
+            wait_for("an Event says so", lambda name=name: any(KEPT in note for note in moves.event_notes(name)))
+    assert len(moves.ready_pods("a")) == len(moves.ready_pods("b")) == 2
+
+
+def test_what_the_eviction_api_answers_is_understood(moves: MigrationScene, nodes: list[str]) -> None:
+    """A budget (429), two of them (500), another pod of the name (409), no pod (404), a rule (422): real answers."""
+    client = moves.plane.client(moves.account)
+
+    def answer(name: str, uid: str) -> EvictionRefusal:
+        address = Address("v1", "pods", name, moves.namespace)
+        (outcome,) = send_all(client, [eviction_of(address, uid, "test")], "cotenant-manager")
+        found = refusal_of(outcome.error, 0.0)
+        assert found is not None
+        return found
+
+    (one,) = moves.workload("one", 1, **pinned(moves))
+    name, uid = one["metadata"]["name"], one["metadata"]["uid"]
+    moves.budget("one", minAvailable=1)
+    pause = Pause()
+    patient = KubeClient(client.access, msgspec.structs.replace(client.settings, retries=5), pause=pause)
+    with pytest.raises(ClusterError, match="disruption budget"):
+        Writer(patient, "t").send(eviction_of(Address("v1", "pods", name, moves.namespace), uid, "test"))
+    # a budget's 429 is an answer and not a busy server: nobody else's writes wait for it
+    assert pause.until_seconds == 0.0
+    budget = answer(name, uid)
+    assert not budget.final and "disruption budget" in budget.why
+    moves.budget("one", "other", minAvailable=1)
+    two = answer(name, uid)
+    assert two.final and "more than one PodDisruptionBudget" in two.why
+    (ruled,) = moves.workload("ruled", 1, **pinned(moves))
+    assert not answer("nobody", uid).final and not answer(ruled["metadata"]["name"], "another").final
+    with kept_by_a_rule(moves, "ruled-"):
+        by_rule = answer(ruled["metadata"]["name"], ruled["metadata"]["uid"])
+    assert by_rule.final and KEPT in by_rule.why
+
+
+KEPT = "this pod is kept by the test's rule"
+
+
+@contextmanager
+def kept_by_a_rule(scene: MigrationScene, prefix: str) -> Iterator[None]:
+    """A rule of the cluster, in force, that refuses evictions of the namespace's pods whose names begin so."""
+    path = "/apis/admissionregistration.k8s.io/v1"
+    name = f"keep-{scene.namespace}"[:60]
+    expression = f"request.namespace != '{scene.namespace}' || !request.name.startsWith('{prefix}')"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression, "message": KEPT}],
+    }
+    scene.api.create(f"{path}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": spec})
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    scene.api.create(f"{path}/validatingadmissionpolicybindings", binding)
+    try:
+        probe = eviction_of(Address("v1", "pods", f"{prefix}probe", scene.namespace), "none", "test")
+        client = scene.plane.client(scene.account)
+        wait_for("the rule", lambda: KEPT in str(send_all(client, [probe], "t")[0].error))
+        yield
+    finally:
+        scene.api.delete(f"{path}/validatingadmissionpolicybindings/{name}")
+        scene.api.delete(f"{path}/validatingadmissionpolicies/{name}")
 
 
 FEW_KILLS = 2

@@ -13,6 +13,7 @@ from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration.decide import decide
 from scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob
 from scheduler_ext.rebalance.migration.step import JobAdvance, advanced
+from scheduler_ext.rebalance.migration.view import EvictionRefusal
 from tests.scheduler_ext.rebalance.migration.moves import (
     EVICTING,
     ROOM_HELD,
@@ -243,5 +244,8 @@ def test_evictions_come_last_and_keep_their_rate() -> None:
     rooms = [room(of=f"move-{n}") for n in range(3)]
     writes = decide(view(jobs, pods, *rooms, evictions_now=2), 3600)
     assert [i.address.name for i in writes.intents] == ["web-0", "web-1"] and writes.evictions_due == 1
-    refused = view(jobs, pods, *rooms, evictions_now=2, evictions_refused={("shop", "web-0"): NOW + 1})
-    assert [i.address.name for i in decide(refused, 3600).intents] == ["web-1", "web-2"]
+    refused = view(
+        jobs, pods, *rooms, evictions_now=2, evictions_refused={("shop", "web-0"): EvictionRefusal(NOW + 1, "no")}
+    )
+    # the job of the refused one says so; its eviction is not tried
+    assert [i.address.name for i in decide(refused, 3600).intents] == ["move-0", "web-1", "web-2"]

@@ -1,0 +1,70 @@
+"""Pods whose moves failed: for how long each is left alone, so that others of its node are moved in its place. Pure.
+
+A pod rests FIRST_REST_SECONDS after its first failed move, twice as long after each further one. What failed is read
+from the jobs, whoever made them, as long as they are kept; without jobs nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.core.model.kubernetes.moments import moment_of
+from scheduler_ext.rebalance.migration.job import JobPhase, JobReason, MigrationJob
+
+FIRST_REST_SECONDS: Final = 600.0
+LONGEST_REST_SECONDS: Final = 6 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMove:
+    """The last failed move of a pod (NAMESPACE/NAME): how many failed, until when (Unix time) it rests, and why."""
+
+    pod: str
+    times: int
+    until_seconds: float
+    why: str
+
+
+def resting_pods(
+    jobs: Iterable[MigrationJob], now_seconds: float, default_ttl_seconds: float
+) -> Mapping[str, FailedMove]:
+    """Pods, by uid, that are not moved now because moves of them failed."""
+    failed: dict[str, list[tuple[float, MigrationJob]]] = defaultdict(list)
+    for job in jobs:
+        if job.status.phase is JobPhase.FAILED and job.pod.uid:
+            failed[job.pod.uid].append((failed_seconds(job, default_ttl_seconds), job))
+    found = {uid: _last(those) for uid, those in failed.items()}
+    return {uid: one for uid, one in found.items() if now_seconds < one.until_seconds}
+
+
+def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
+    """When a failed job ended, Unix time: at its deadline, or else with the last of its conditions."""
+    if job.status.reason == JobReason.TIMEOUT:
+        return job.deadline_seconds(default_ttl_seconds)
+    moments = [moment_of(one.since, "condition") or 0.0 for one in job.status.conditions]
+    return max(job.created_seconds, *moments) if moments else job.created_seconds
+
+
+def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:
+    """A sentence for each: why its last move failed, and when it is tried again; the next ones first."""
+    return [
+        f"{one.pod} stays: its last move failed ({one.why}); it is tried again in "
+        f"{max(one.until_seconds - now_seconds, 0.0) / 60:.0f} min"
+        for one in sorted(failed, key=lambda one: (one.until_seconds, one.pod))
+    ]
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """`name`, or the first of name-2, name-3 ... that no job has: the next try of the same pod."""
+    names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
+    return next(one for one in names if one not in taken)
+
+
+def _last(failed: Sequence[tuple[float, MigrationJob]]) -> FailedMove:
+    at_seconds, job = max(failed, key=lambda one: (one[0], one[1].name))
+    rest = min(FIRST_REST_SECONDS * 2 ** min(len(failed) - 1, 10), LONGEST_REST_SECONDS)
+    why = ": ".join(part for part in (job.status.reason, job.status.message) if part)
+    return FailedMove("/".join(job.pod_key), len(failed), at_seconds + rest, why)
