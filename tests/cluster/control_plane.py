@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from cotenant.core.adapters.kube import KubeClient, connect
 from cotenant.core.settings.sections.kube import KubeSettings
@@ -196,6 +197,13 @@ class ControlPlane:
         path = self.kubectl("get", "--raw", "/metrics")
         lines = [x for x in path.splitlines() if x.startswith("apiserver_request_total{")]
         return sum(float(x.rsplit(" ", 1)[1]) for x in lines if f'verb="{verb}"' in x and f'resource="{resource}"' in x)
+
+    def scheduler_samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Samples of the scheduler's own metrics by name and labels."""
+        text = self.kubectl("--server", f"https://127.0.0.1:{self._ports[SCHEDULER]}", "--insecure-skip-tls-verify",
+                            "get", "--raw", "/metrics")  # fmt: skip
+        families = text_string_to_metric_families(text)
+        return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
     # --- the processes ------------------------------------------------------------------------------------------------
     def _clients(self) -> dict[str, tuple[Callable[[], list[str]], Callable[[], bool]]]:

@@ -15,6 +15,8 @@ from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
 from cotenant.core.settings.sections.extender import ExtenderSettings
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
+BIND_SECONDS = 1.0
+"""A bind is waited for at least so long: it writes to the API server before it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
     """Two entries of `extenders`: one with the rules, which the scheduler may ignore, one that binds, which it may not.
 
     They are apart because `ignorable` holds for a whole entry: without the rules scheduling goes on, but a bind that
-    got no answer has failed.
+    got no answer has failed. So have their times to answer: a process that is frozen, or behind a slow network, costs
+    every pod the whole time of the rules, and a bind that is cut off has to be done again.
     """
     rules = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
     if settings.weight:
@@ -56,14 +59,15 @@ def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
         "managedResources": [{"name": name, "ignoredByScheduler": True} for name in managed],
         "ignorable": False,
     }
-    return [_common(reach, settings) | verbs for verbs in (rules, binding)]
+    seconds = settings.http_timeout_seconds
+    return [_common(reach, seconds) | rules, _common(reach, max(seconds, BIND_SECONDS)) | binding]
 
 
-def _common(reach: Reach, settings: ExtenderSettings) -> dict[str, Any]:
+def _common(reach: Reach, timeout_seconds: float) -> dict[str, Any]:
     return {
         "urlPrefix": reach.url.rstrip("/"),
         "nodeCacheCapable": True,
-        "httpTimeout": f"{round(settings.http_timeout_seconds * 1000)}ms",
+        "httpTimeout": f"{round(timeout_seconds * 1000)}ms",
         **_tls(reach),
     }
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.http_connection import Application, Request, Response
 from cotenant.core.adapters.telemetry import Metrics
@@ -50,8 +52,8 @@ def service(plane: ControlPlane, settings: ExtenderSettings) -> Iterator[Extende
 
 
 def configured(url: str, settings: ExtenderSettings, **more: Any) -> dict[str, Any]:
-    """Fields of a KubeSchedulerConfiguration for `Options.scheduler`."""
-    return {"extenders": extenders(Reach(url), settings), **more}
+    """Fields of a KubeSchedulerConfiguration for `Options.scheduler`; a machine full of tests gets more time."""
+    return {"extenders": extenders(Reach(url), msgspec.structs.replace(settings, http_timeout_seconds=1.0)), **more}
 
 
 class Recorder:

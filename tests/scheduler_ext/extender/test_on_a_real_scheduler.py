@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -38,6 +39,7 @@ from tests.cluster.topologies import PATH, install_topologies
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.extender.live import EXTENDER, Recorder, install_crds, service
 from tests.scheduler_ext.extender.worlds import metric_json
+from tests.support.shipped_rules import alerts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 NODEMETRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -74,7 +76,9 @@ def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]
     issue(folder / "pki", url)
     certificates = str(folder / "pki" / "server")
     gpus = DeviceAllocationSettings(on=True)
-    settings = ExtenderSettings(port=port, certificate_folder=certificates, weight=1, cpus=ON, devices=gpus)
+    settings = ExtenderSettings(
+        port=port, certificate_folder=certificates, weight=1, cpus=ON, devices=gpus, http_timeout_seconds=1.0
+    )
     scheduler = {"extenders": extenders(_reach(folder / "pki" / "scheduler", url), settings)}
     with ControlPlane(folder / "cluster", Options(scheduler=scheduler)) as plane:
         install_crds(plane)
@@ -221,6 +225,40 @@ def test_an_ignorable_extender_that_answers_wrongly_is_stepped_over(
 def test_an_answer_after_the_schedulers_patience_is_stepped_over(scheduling: Scheduling, place: str) -> None:
     scheduling.recorder.delay["/filter"] = 2 * scheduling.settings.http_timeout_seconds
     assert bound(scheduling.api, create(scheduling.api, place, "patient")) in NODES
+
+
+ALERT: Final = "CotenantExtenderDelaysScheduling"
+SELECTOR: Final = re.compile(r"rate\((\w+)({[^}]*})?\[")
+
+
+def test_the_schedulers_own_metrics_show_what_a_frozen_extender_costs(scheduling: Scheduling, place: str) -> None:
+    """The alert's sums over what a real kube-scheduler publishes, while the extender answers and while it does not."""
+    (rule,) = [rule for rule in alerts() if rule["alert"] == ALERT]
+    names = [name for name, _ in SELECTOR.findall(rule["expr"])]
+    whole, points, count = names  # in the order of the expression: (whole - points) / count > threshold
+    threshold = float(rule["expr"].partition("> ")[2].split()[0])
+
+    def waited(prefix: str) -> float:
+        before = scheduling.plane.scheduler_samples()
+        for number in range(3):
+            bound(scheduling.api, create(scheduling.api, place, f"{prefix}-{number}"))
+        after = scheduling.plane.scheduler_samples()
+
+        def grown(name: str, **labels: str) -> float:
+            return sum(
+                value - before.get(key, 0.0)
+                for key, value in after.items()
+                if key[0] == name
+                and all(re.fullmatch(text, dict(key[1]).get(label, "")) for label, text in labels.items())
+            )
+
+        assert grown(count) == 3
+        return (grown(whole) - grown(points, extension_point="PreFilter|Filter|PostFilter|PreScore|Score")) / 3
+
+    assert waited("answered") < threshold
+    scheduling.recorder.delay["/filter"] = 2 * scheduling.settings.http_timeout_seconds
+    # each pod waits for the whole second of this configuration
+    assert waited("frozen") > 0.9 * scheduling.settings.http_timeout_seconds > threshold
 
 
 def test_a_score_above_ten_would_be_multiplied_on(scheduling: Scheduling, place: str) -> None:

@@ -39,11 +39,21 @@ def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> 
     )
     rules, binding = yaml.safe_load(done.stdout)["extenders"]
     tls = {"caFile": "/etc/x/ca.crt", "certFile": "/etc/x/tls.crt", "keyFile": "/etc/x/tls.key"}
-    common = {"urlPrefix": "https://10.0.0.5:9445", "nodeCacheCapable": True, "httpTimeout": "1000ms",
-              "enableHTTPS": True, "tlsConfig": tls}  # fmt: skip
-    assert rules == {**common, "filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
+    common = {"urlPrefix": "https://10.0.0.5:9445", "nodeCacheCapable": True, "enableHTTPS": True, "tlsConfig": tls}
+    verbs = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
+    # what every pod waits for, while the extender is frozen, is short; a bind writes to the API server first
+    assert rules == {**common, **verbs, "httpTimeout": "300ms"}
     managed = [{"name": "cotenant.dev/bind", "ignoredByScheduler": True}]
-    assert binding == {**common, "bindVerb": "bind", "managedResources": managed, "ignorable": False}
+    bind = {"bindVerb": "bind", "managedResources": managed, "ignorable": False}
+    assert binding == {**common, **bind, "httpTimeout": "1000ms"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times"), [(0.05, ["50ms", "1000ms"]), (1.0, ["1000ms"] * 2), (5.0, ["5000ms"] * 2)]
+)
+def test_a_bind_is_waited_for_at_least_a_second(seconds: float, times: list[str]) -> None:
+    found = configuration(Reach("http://127.0.0.1:1"), ExtenderSettings(http_timeout_seconds=seconds))
+    assert [entry["httpTimeout"] for entry in found["extenders"]] == times
 
 
 def test_with_a_weight_the_scheduler_is_told_to_ask_for_points() -> None:

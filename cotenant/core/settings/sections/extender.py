@@ -156,8 +156,14 @@ class ExtenderSettings(Section, frozen=True):
         float, setting("A caller that takes longer to send its request is cut off.", unit="seconds", gt=0, le=60)
     ] = 5.0
     http_timeout_seconds: Annotated[
-        float, setting("How long the scheduler waits for an answer (printed configuration).", unit="seconds", gt=0)
-    ] = 1.0
+        float,
+        setting(
+            "How long the scheduler waits for the rules' answer to a pod, and goes on without (printed configuration)."
+            " A bind, which writes to the API server, is waited for at least a second.",
+            unit="seconds",
+            gt=0,
+        ),
+    ] = 0.3
     weight: Annotated[
         int,
         setting(
