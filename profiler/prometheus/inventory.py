@@ -7,7 +7,8 @@ the values of one moment.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -60,8 +61,28 @@ _OF_NODES: Final = tuple(metric for metric in STATE if metric.startswith("kube_n
 ANCHORS: Final[Mapping[str, tuple[str, ...]]] = {
     "kube_pod_info": tuple(metric for metric in STATE if metric not in _OF_NODES),
     "kube_node_status_allocatable": _OF_NODES,
+    "kube_node_status_capacity": ("kube_node_status_capacity",),
+    phases.CREATED: (phases.CREATED,),
+    RESTARTS: (RESTARTS,),
+    REQUESTS: (REQUESTS, INIT_REQUESTS),
+    LIMITS: (LIMITS, INIT_LIMITS),
 }
-"""Metric -> those that are read at its newest sample where the moment of the snapshot has none of it."""
+"""Metric -> those that are read at its newest sample where the moment of the snapshot has none of it, in this order.
+
+Phases are not: what a pod was says nothing of what it is.
+"""
+
+OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUESTS, LIMITS)
+"""Metrics each of which shows that a pod is there."""
+
+
+def lacks(anchor: str, found: AbstractSet[str]) -> bool:
+    """Whether an anchor's metrics are to be read at an earlier moment. found: the metrics of the snapshot's moment.
+
+    Where other series show which pods there are, what kube_pod_info says of them stands in the series index.
+    """
+    return anchor not in found and (anchor != "kube_pod_info" or found.isdisjoint(OF_PODS))
+
 
 _EXPORTED: Final = "exported_"
 
@@ -128,12 +149,20 @@ class InventoryBuild:
     """Address -> node."""
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Metrics that the server has in the window, and when those were read that the snapshot's moment has not."""
+
+    names: Collection[str]
+    read_at: Mapping[str, int] = field(default_factory=dict)
+
+
 def build(
-    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, names: Collection[str] | None = None
+    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: Coverage | None = None
 ) -> InventoryBuild:
     """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better.
 
-    names: the metrics that the server has in the window; None = those of which there are rows.
+    coverage: None = the server has the metrics of which there are rows, all of this moment.
     """
     listed = declared.controllers(rows.state)
     present = _present(rows.state)
@@ -144,9 +173,13 @@ def build(
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
     pods = tuple(_pods(now_seconds, rows, _KnownOfPods(present, owned, amounts, classes, labels)))
-    told = names if names is not None else {metric for metric, some in rows.state.items() if some}
+    told = coverage or Coverage({metric for metric, some in rows.state.items() if some})
     scalers = autoscalers.autoscalers(rows.state)
-    notes = (*(() if marks is not None else _unknown(bool(classes), rows.state)), *owned.notes())
+    notes = (
+        *(() if marks is not None else _unknown(bool(classes), rows.state)),
+        *owned.notes(),
+        *_phase_notes(pods, told),
+    )
     annotations = declared.own_annotations(rows.state)
     workloads = tuple(
         replace(w, annotations=annotations.get(w.ref, {}))
@@ -160,32 +193,52 @@ def build(
     return InventoryBuild(inventory, len(owned.unowned), _addresses(rows.state))
 
 
-OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUESTS, LIMITS)
-"""Metrics each of which shows that a pod is there."""
-
-
 def _present(state: declared.State) -> frozenset[Key]:
     """The pods that there are at the moment: any series of one shows it."""
     return frozenset(_pod_of(x) for metric in OF_PODS for x, _ in state[metric])
 
 
-def _gaps(state: declared.State, names: Collection[str]) -> Gaps:
+def _gaps(state: declared.State, coverage: Coverage) -> Gaps:
     """What no workload can be weighed without, and what makes one with restarts unclear."""
+    names, read_at = coverage.names, coverage.read_at
+    since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
     unknown = [metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]]
     everybody = (Reason.AMOUNTS_UNKNOWN,) if unknown else ()
     if RESTARTS not in names and OOM not in names:
-        return Gaps((*everybody, Reason.KILLS_UNKNOWN), frozenset())
+        return Gaps((*everybody, Reason.KILLS_UNKNOWN), frozenset(), since)
     if TERMINATED in names or OOM in names:
-        return Gaps(everybody, frozenset())
-    return Gaps(everybody, frozenset(_pod_of(x) for x, count in state[RESTARTS] if count))
+        return Gaps(everybody, frozenset(), since)
+    return Gaps(everybody, frozenset(_pod_of(x) for x, count in state[RESTARTS] if count), since)
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Gaps that every workload has; `restarted`: pods that restarted where nothing tells why."""
+    """Gaps that every workload has; `restarted`: pods that restarted where nothing tells why.
+
+    amounts_until: what pods ask for was told up to then; None = up to now.
+    """
 
     everybody: tuple[Reason, ...]
     restarted: frozenset[Key]
+    amounts_until: int | None = None
+
+    def of(self, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
+        """Those of a workload."""
+        yield from self.everybody
+        if self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until:
+            yield Reason.AMOUNTS_UNKNOWN
+        if not self.restarted.isdisjoint((p.namespace, p.name) for p in members):
+            yield Reason.KILLS_UNKNOWN
+
+
+def _phase_notes(pods: Iterable[Pod], coverage: Coverage) -> Iterable[str]:
+    """A note where kube-state-metrics tells of phases, but not of all pods'."""
+    unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
+    if unclear and phases.PHASE in coverage.names:
+        yield (
+            f"the phases of {unclear} pods are unknown now ({phases.PHASE}): those that used something of late count as "
+            "running"
+        )
 
 
 def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
@@ -340,15 +393,31 @@ def _workloads(
     refs = frozenset(own)
     for ref, members in sorted(own.items()):
         youngest = max(members, key=lambda p: (p.running, (p.namespace, p.name) in amounts, p.start_seconds, p.name))
-        reasons = [*gaps.everybody]
-        if not gaps.restarted.isdisjoint((p.namespace, p.name) for p in members):
-            reasons.append(Reason.KILLS_UNKNOWN)
+        reasons = [*gaps.of(youngest, members)]
         if scalers.half_told(ref, refs):
             reasons.append(Reason.AUTOSCALER_UNKNOWN)
         yield Workload(
-            ref, sum(p.serving for p in members), template(members, containers), youngest.qos, youngest.priority,
-            autoscaler=scalers.of.get(ref), gaps=tuple(reasons),
+            ref, sum(p.serving for p in members), tuple(_unsure(template(members, containers), members, amounts)),
+            youngest.qos, youngest.priority, autoscaler=scalers.of.get(ref), gaps=tuple(dict.fromkeys(reasons)),
         )  # fmt: skip
+
+
+def _unsure(
+    containers: Iterable[Container], pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]]
+) -> Iterator[Container]:
+    """The containers, with those marked that are half told.
+
+    Such as one that asks for fewer things than the same one of another pod, and one with a limit and no request: the
+    API server makes a limit the request where none is set.
+    """
+    alive = [amounts.get((pod.namespace, pod.name), {}) for pod in pods if pod.running]
+    for container in containers:
+        others = [one[container.name] for one in alive if container.name in one]
+        asked = {(side, r) for one in others for side, own in enumerate((one.requests, one.limits)) for r in own}
+        own = {(side, r) for side, mine in enumerate((container.requests, container.limits)) for r in mine}
+        undemanded = container.limits.keys() - container.requests.keys()
+        unsure = (asked - own or undemanded) and Reason.SEVERAL_TEMPLATES not in container.gaps
+        yield replace(container, gaps=(*container.gaps, Reason.AMOUNTS_UNKNOWN)) if unsure else container
 
 
 def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[Node]:

@@ -136,12 +136,19 @@ class PrometheusSource:
         surveyed = self.survey(window)
         whole = everywhere(surveyed.population.containers)
         owners = self._owners(inventory.OWNERS, window, whole)
-        moment, state = self._newest_state(now_seconds, window, whole)
-        built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks, surveyed.names)
+        moment, state, read_at = self._newest_state(now_seconds, window, whole)
+        coverage = inventory.Coverage(surveyed.names, read_at)
+        built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks, coverage)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
         return heaps.with_heaps(described, self._heaps(moment, window, whole))
+
+    def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
+        """(namespace, pod) of every pod of which a container's CPU is known at the moment."""
+        text = f"count by (namespace, pod) ({survey.containers(self._settings.labels)})"
+        answer = self._described(text, range(seconds, seconds + 1))
+        return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
@@ -220,14 +227,18 @@ class PrometheusSource:
 
     def _newest_state(
         self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
-    ) -> tuple[int, list[tuple[dict[str, str], float]]]:
-        """Series of the snapshot at the newest moment that has them, and the moment of those that tell of pods."""
+    ) -> tuple[int, list[tuple[dict[str, str], float]], dict[str, int]]:
+        """Series of the snapshot at the newest moment that has them; the moment of those that tell of pods.
+
+        And when those metrics were read that this moment has not.
+        """
         surveyed = self.survey(window)
         late = surveyed.newest_seconds is not None and surveyed.late(now_seconds)
         moment = latest = surveyed.newest_seconds if late and surveyed.newest_seconds else now_seconds
         rows = self._state(inventory.STATE, moment, shard)
+        read_at: dict[str, int] = {}
         for anchor, metrics in inventory.ANCHORS.items():
-            if anchor not in surveyed.names or any(labels.get("__name__") == anchor for labels, _ in rows):
+            if anchor not in surveyed.names or not inventory.lacks(anchor, {x.get("__name__", "") for x, _ in rows}):
                 continue
             text = selector((named(anchor), *of_labels(self._settings.labels)))
             newest = self._newest(text, (window[0], now_seconds))
@@ -236,8 +247,9 @@ class PrometheusSource:
                 rows += self._state(metrics, newest, shard)
                 latest = min(latest, newest)
                 moment = newest if anchor == survey.POD_INFO else moment
+                read_at |= {} if newest >= moment else {anchor: newest}
         self._lateness = survey.lateness(now_seconds, surveyed, latest)
-        return moment, rows
+        return moment, rows, read_at
 
     def _state(
         self, metrics: Sequence[str], now_seconds: int, shard: NamespaceShard

@@ -55,6 +55,7 @@ NEEDED: Final[Mapping[str, str]] = {
     LIMITS: "limits are unknown: kube-state-metrics is not scraped",
     RESTARTS: "restarts and OOM kills are unknown: kube-state-metrics is not scraped",
     "kube_pod_owner": "owners are unknown, every pod counts as a bare pod: kube-state-metrics is not scraped",
+    "kube_pod_status_phase": "phases of pods are unknown: those that used something of late count as running",
     "kube_node_status_allocatable": "nodes' capacity is unknown: kube-state-metrics is not scraped",
 }
 """Metrics that the numbers rest on, and what is lost without each."""
@@ -174,7 +175,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     }
     counts = values_by_mark.get("samples", np.empty(0))
     rates = Rates(interval_seconds or _interval(counts))
-    notes = [sentence for metric, sentence in NEEDED.items() if metric not in names]
+    notes = [sentence for metric, sentence in NEEDED.items() if metric not in names and not _stood_in(metric, names)]
     if values_by_mark.get("old-labels", np.zeros(1)).max() > 0:
         notes.append(f"some {OLD_LABELS} and are left out. {RELABEL}")
     if values_by_mark.get("exported", np.zeros(1)).max() > 0:
@@ -190,6 +191,11 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     created = clusters.created_seconds(_marked(answer, "birth"))
     return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")), created)
+
+
+def _stood_in(metric: str, names: frozenset[str]) -> bool:
+    """Whether another metric tells the same; the inventory says of which pods it does not."""
+    return metric == "kube_pod_owner" and POD_INFO in names
 
 
 def lateness(now_seconds: int, survey: Survey, state_seconds: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,10 @@ from msgspec.structs import replace
 
 from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.core.adapters.clock import Clock
+from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.core.model.partial_inventory import SETTLE_SECONDS
 from cotenant.core.model.progress import Silent
+from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
 from cotenant.core.settings.sections.profiler import ProfilerSettings
 
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 SLOW_SCRAPE_SECONDS: Final = 120
 """From here on a five-minute slot has few samples and short peaks are not seen."""
+_SHOWN: Final = 10
+"""Namespaces that a finding names."""
 _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SECONDS: 2 * HOUR_SECONDS}
 """How much usage is asked for on trial, by a signal's step: at least one whole slot."""
 
@@ -63,6 +69,9 @@ def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_second
         return
     yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
         lambda: freshness(source, window)
+    )
+    yield Probe("prometheus inventory", "whether kube-state-metrics tells of every pod that uses something").run(
+        lambda: coverage(source, window)
     )
     yield Probe("prometheus usage", "a scan's questions for 15 minutes up to the newest sample", required=True).run(
         lambda: usage(source, window)
@@ -128,6 +137,40 @@ def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome
         fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods by their usage alone."
         return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
     return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
+
+
+def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """How many of the pods that use something are named, with their owners, amounts and phases.
+
+    A pod that started less than half an hour ago may not have been listed yet: it is looked for as of then.
+    """
+    end = _newest(source, window)
+    inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
+    settled = used & source.pods_in_use(max(window[0], end - SETTLE_SECONDS))
+    named = {(pod.namespace, pod.name) for pod in inventory.pods}
+    lost = sorted(key for key in settled if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
+    gaps = Counter(
+        reason for w in inventory.workloads for reason in {*w.gaps, *(g for c in w.containers for g in c.gaps)}
+    )
+    unowned = sum(not pod.owner_known for pod in inventory.pods)
+    troubles = []
+    if lost:
+        where = Counter(namespace for namespace, _ in lost).most_common(_SHOWN)
+        names = ", ".join(f"{namespace} {count}" for namespace, count in where)
+        troubles.append(
+            f"{len(lost)} of {len(settled)} pods that use something are not told of (by namespace: {names})"
+        )
+    if unowned:
+        troubles.append(f"the owners of {unowned} pods are not known to the top")
+    troubles += [f"{SENTENCES[reason]} ({count} workloads)" for reason, count in sorted(gaps.items())]
+    troubles += [note for note in inventory.notes if "has no series of" in note]
+    if troubles:
+        fix = (
+            "Let Prometheus scrape every shard of kube-state-metrics, for all namespaces and with the resources pods, "
+            "replicasets, replicationcontrollers, jobs and horizontalpodautoscalers; keep the labels as they are."
+        )
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
+    return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
 
 
 def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:

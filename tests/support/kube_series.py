@@ -1,0 +1,233 @@
+"""A small cluster written line by line, as cAdvisor and kube-state-metrics export it, and what a scan of it proposes.
+
+    with served(folder, {"whole": lines, "no phases": missing(lines, "kube_pod_status_phase")}) as url:
+        found = scanned(url, "whole", folder / "store")
+
+Every variant's series carry the label `variant`, which the scan selects: one process serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cotenant.apps.pipeline.analysis import History
+from cotenant.apps.pipeline.containers import ContainerResults, assess
+from cotenant.apps.pipeline.stored_history import load
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store.store import Store
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.resource import MIB
+from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from profiler.history import pull
+from profiler.prometheus import PrometheusSource
+from tests.support.prometheus import Server, blocks_from
+
+START: Final = 1_795_046_400
+HOURS: Final = 8
+END: Final = START + 3600 * HOURS
+STEP: Final = 300
+LABEL: Final = "variant"
+NODE: Final = "node-1"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series: the value at each scrape, by seconds since START; a counter rises by `value` a second."""
+
+    metric: str
+    labels: Mapping[str, str]
+    value: float = 1.0
+    since: int = START
+    until: int = END
+    counter: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The object that it speaks of."""
+        names = ("pod", "replicaset", "replicationcontroller", "job_name", "horizontalpodautoscaler", "node")
+        return next((self.labels[name] for name in names if name in self.labels), "")
+
+
+@dataclass(frozen=True)
+class PodSpec:
+    """A pod. owner: kind and name of its controller; uses, asks: millicores and MiB; asks None = nothing set."""
+
+    name: str
+    owner: tuple[str, str]
+    containers: Sequence[str] = ("main",)
+    uses: tuple[float, float] = (200, 300)
+    asks: tuple[float, float] | None = (1000, 1024)
+    since: int = START
+    until: int = END
+    phase: str = "Running"
+    reason: str = ""
+    namespace: str = "shop"
+    node: str = NODE
+    labels: Mapping[str, str] = field(default_factory=dict)
+    measured: bool = True
+
+    def lines(self) -> Iterator[Line]:
+        """Everything that both exporters say of it."""
+        own = {"namespace": self.namespace, "pod": self.name, "uid": f"uid-{self.name}"}
+        span = {"since": self.since, "until": self.until}
+        kind, name = self.owner
+        yield Line("kube_pod_owner", own | _owner(kind, name), **span)
+        created_by = {"created_by_kind": kind, "created_by_name": name} if kind else {}
+        yield Line("kube_pod_info", own | {"node": self.node} | created_by, **span)
+        yield Line("kube_pod_created", own, float(self.since), **span)
+        yield Line("kube_pod_labels", own | {f"label_{k}": v for k, v in self.labels.items()}, **span)
+        for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown"):
+            yield Line("kube_pod_status_phase", own | {"phase": phase}, float(phase == self.phase), **span)
+        for reason in ("Evicted", "NodeAffinity", "NodeLost", "Shutdown", "UnexpectedAdmissionError"):
+            yield Line("kube_pod_status_reason", own | {"reason": reason}, float(reason == self.reason), **span)
+        for container in self.containers:
+            yield from self._of_container(own | {"container": container}, span)
+
+    def _of_container(self, own: Mapping[str, str], span: Mapping[str, int]) -> Iterator[Line]:
+        yield Line("kube_pod_container_status_restarts_total", own, 0.0, **span)
+        for metric in ("requests", "limits") if self.asks else ():
+            amounts = (("cpu", self.asks[0] / 1000), ("memory", self.asks[1] * MIB))
+            for resource, amount in amounts if metric == "requests" else amounts[1:]:
+                labels = {**own, "node": self.node, "resource": resource}
+                yield Line(f"kube_pod_container_resource_{metric}", labels, amount, **span)
+        if self.measured:
+            plain = {key: value for key, value in own.items() if key != "uid"}
+            cpu, memory = self.uses
+            yield Line("container_cpu_usage_seconds_total", plain, cpu / 1000, counter=True, **span)
+            yield Line("container_memory_working_set_bytes", plain, memory * MIB, **span)
+
+
+def _owner(kind: str, name: str) -> dict[str, str]:
+    return {"owner_kind": kind, "owner_name": name, "owner_is_controller": "true" if kind else ""}
+
+
+def link(kind: str, name: str, owner: tuple[str, str], namespace: str = "shop") -> Line:
+    """What tells the owner of a ReplicaSet, a ReplicationController or a Job."""
+    label = "job_name" if kind == "Job" else kind.lower()
+    return Line(f"kube_{kind.lower()}_owner", {"namespace": namespace, label: name} | _owner(*owner))
+
+
+def node(name: str = NODE, cores: float = 16, gib: float = 64) -> Iterator[Line]:
+    """A node."""
+    for side in ("capacity", "allocatable"):
+        for resource, amount in (("cpu", cores), ("memory", gib * 1024 * MIB)):
+            yield Line(f"kube_node_status_{side}", {"node": name, "resource": resource}, amount)
+    for metric, value, counter in (
+        ("container_cpu_usage_seconds_total", 2.0, True),
+        ("container_memory_working_set_bytes", 4096.0 * MIB, False),
+    ):
+        yield Line(metric, {"id": "/", "node": name, "instance": name}, value, counter=counter)
+
+
+def autoscaler(name: str, target: tuple[str, str], percent: float = 60) -> Iterator[Line]:
+    """An autoscaler on CPU."""
+    own = {"namespace": "shop", "horizontalpodautoscaler": name}
+    prefix = "kube_horizontalpodautoscaler_"
+    yield Line(f"{prefix}info", own | {"scaletargetref_kind": target[0], "scaletargetref_name": target[1]})
+    yield Line(f"{prefix}spec_min_replicas", own, 1)
+    yield Line(f"{prefix}spec_max_replicas", own, 9)
+    metric = {"metric_name": "cpu", "metric_target_type": "utilization"}
+    yield Line(f"{prefix}spec_target_metric", own | metric, percent)
+
+
+def changed(lines: Sequence[Line], metric: str, change: Callable[[Line], Sequence[Line]]) -> list[Line]:
+    """The lines with each one of the metric replaced by what `change` makes of it."""
+    return [new for line in lines for new in (change(line) if line.metric == metric else (line,))]
+
+
+def missing(lines: Sequence[Line], metric: str) -> list[Line]:
+    """Without the metric."""
+    return changed(lines, metric, lambda _: ())
+
+
+def partial(lines: Sequence[Line], metric: str) -> list[Line]:
+    """With the metric of every second object alone."""
+    subjects = sorted({line.subject for line in lines if line.metric == metric})
+    kept = set(subjects[::2])
+    return changed(lines, metric, lambda line: (line,) if line.subject in kept else ())
+
+
+def doubled(lines: Sequence[Line], metric: str) -> list[Line]:
+    """With the metric of two replicas of the exporter."""
+    return changed(lines, metric, lambda x: [replace(x, labels={**x.labels, "instance": i}) for i in ("a:80", "b:80")])
+
+
+def stale(lines: Sequence[Line], metric: str) -> list[Line]:
+    """Without the last three hours of the metric."""
+    last = END - 3 * 3600
+    return changed(lines, metric, lambda x: [replace(x, until=min(x.until, last))] if x.since < last else [])
+
+
+@contextmanager
+def served(folder: Path, variants: Mapping[str, Sequence[Line]]) -> Iterator[str]:
+    """The address of a Prometheus that holds all variants."""
+    by_metric: dict[str, list[str]] = {}
+    for name, lines in variants.items():
+        for line in lines:
+            by_metric.setdefault(line.metric, []).extend(_samples(line, name))
+    with (folder / "m.om").open("w") as text:
+        for metric, rows in sorted(by_metric.items()):
+            family = metric.removesuffix("_total")
+            text.write(f"# TYPE {family} {'counter' if metric != family else 'gauge'}\n")
+            text.writelines(rows)
+        text.write("# EOF\n")
+    blocks_from(folder / "m.om", folder / "data")
+    with Server(folder / "data") as server:
+        yield server.url
+
+
+def _samples(line: Line, variant: str) -> Iterator[str]:
+    labels = ",".join(f'{k}="{v}"' for k, v in {**line.labels, LABEL: variant}.items() if v)
+    for at in range(line.since, line.until + 1, STEP):
+        value = line.value * (at - line.since) if line.counter else line.value
+        yield f"{line.metric}{{{labels}}} {value!r} {at}\n"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a scan of a variant gave."""
+
+    history: History
+    record: QualityRecord
+    results: ContainerResults
+
+    @property
+    def notes(self) -> str:
+        """All notes."""
+        return "\n".join((*self.record.notes, *self.history.inventory.notes))
+
+    @property
+    def recommendations(self) -> dict[str, Recommendation]:
+        """By namespace/Kind/name/container."""
+        return {str(one.container): one for one in self.results.recommendations}
+
+
+def settings() -> Settings:
+    """The usual ones, for hours of history in the place of days."""
+    usual = Settings()
+    own = usual.recommender.cotenant
+    return msgspec.structs.replace(
+        usual,
+        recommender=msgspec.structs.replace(usual.recommender, cotenant=msgspec.structs.replace(own, minimum_days=0.1)),
+    )
+
+
+def scanned(url: str, variant: str, folder: Path) -> Found:
+    """A scan of the variant into an empty store, and what is proposed from it."""
+    own = PrometheusSettings(url=url, labels={LABEL: variant}, backoff_seconds=0.01, outage_seconds=0.0)
+    store, source = Store(f"file://{folder}", "c"), PrometheusSource(own, "c")
+    try:
+        record = pull(source, store, ProfilerSettings(window_days=1), FixedClock(END), Silent())
+    finally:
+        source.close()
+    history = load(store, settings())
+    return Found(history, record, assess(history, settings()))
