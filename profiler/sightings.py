@@ -24,8 +24,8 @@ from cotenant.core.model.cluster import (
     Workload,
 )
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
+from cotenant.core.model.inventory.partial_inventory import unnamed_pods, with_parts_marked
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.partial_inventory import unnamed_pods, with_parts_marked
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import Signal, Usage
@@ -241,9 +241,13 @@ def _aged(pod: Pod, old: Pod | None) -> Pod:
 def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events."""
     lives = _lives_of_pods(sightings)
-    pods = tuple(_lived(pod, lives.get((pod.namespace, pod.name))) for pod in inventory.pods)
+    requested = _requested(sightings)
+    pods = tuple(
+        _lived(pod, lives.get((pod.namespace, pod.name)), requested.get((pod.namespace, pod.name), {}))
+        for pod in inventory.pods
+    )
     templates = _templates(inventory, pods, sightings)
-    silent_about = _amounts_not_told(inventory, sightings)
+    silent_about = _amounts_not_told(inventory, pods, sightings)
     serving = _serving_by_usage(pods, lives)
     workloads = tuple(
         replace(
@@ -303,17 +307,39 @@ def _serving_by_usage(pods: Sequence[Pod], lives: Mapping[tuple[str, str], tuple
     return {ref: counts[ref] for ref in unclear}
 
 
-def _amounts_not_told(inventory: Inventory, sightings: Sightings) -> dict[WorkloadRef, tuple[Reason, ...]]:
-    """Workloads of which a container asks for nothing by the snapshot, and did by the history of a pod that runs."""
+def _amounts_not_told(
+    inventory: Inventory, pods: Sequence[Pod], sightings: Sightings
+) -> dict[WorkloadRef, tuple[Reason, ...]]:
+    """Workloads with a pod that asks for nothing of something, where it or another one of its role in the window did.
+
+    That somebody took all requests away is rarer than a series that is not scraped.
+    """
     templates = {w.ref: {c.name: (c.requests, c.limits) for c in w.containers} for w in inventory.workloads}
-    owner = {(p.namespace, p.name): p.workload for p in inventory.pods if p.running}
+    owner = {(p.namespace, p.name): p.workload for p in pods if p.running}
     found: dict[WorkloadRef, tuple[Reason, ...]] = {}
     for ref, amounts in sightings.amounts.items():
         workload = owner.get((ref.namespace, ref.pod))
         own = templates.get(workload, {}).get(ref.container) if workload else None
         if workload and own and any(amount and r not in own[side] for (side, r), amount in amounts.items()):
             found[workload] = (Reason.AMOUNTS_UNKNOWN,)
+    asked: dict[tuple[WorkloadRef, str], set[Resource]] = {}
+    for pod in pods:
+        asked.setdefault((pod.workload, pod.role), set()).update(r for r, amount in pod.requests.items() if amount)
+    for pod in pods:
+        if pod.running and asked[pod.workload, pod.role] - pod.requests.keys():
+            found[pod.workload] = (Reason.AMOUNTS_UNKNOWN,)
     return found
+
+
+def _requested(sightings: Sightings) -> dict[tuple[str, str], dict[Resource, int]]:
+    """(namespace, pod) -> what its containers asked for last, in all."""
+    sums: dict[tuple[str, str], dict[Resource, int]] = {}
+    for ref, amounts in sightings.amounts.items():
+        own = sums.setdefault((ref.namespace, ref.pod), {})
+        for (side, resource), amount in amounts.items():
+            if side == 0:
+                own[resource] = own.get(resource, 0) + amount
+    return sums
 
 
 def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int]]:
@@ -326,8 +352,10 @@ def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int
     return lives
 
 
-def _lived(pod: Pod, life: tuple[int, int] | None) -> Pod:
-    """A gone pod with the ends of its usage; a running one keeps what the cluster says."""
+def _lived(pod: Pod, life: tuple[int, int] | None, requested: Mapping[Resource, int]) -> Pod:
+    """A gone pod with the ends of its usage and what it asked for; a running one keeps what the cluster says."""
+    if not pod.running and not pod.requests and requested:
+        pod = replace(pod, requests=dict(requested))
     if life is None:
         return pod
     start = pod.start_seconds or life[0]

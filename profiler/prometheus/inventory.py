@@ -22,8 +22,8 @@ from cotenant.core.model.cluster import (
     Workload,
 )
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.inventory.pod_templates import ROLE_LABELS, role_of, template
 from cotenant.core.model.kubernetes.pod_request import container_total
-from cotenant.core.model.kubernetes.pod_templates import ROLE_LABELS, role_of, template
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.core.model.reasons import Reason
@@ -236,8 +236,8 @@ def _phase_notes(pods: Iterable[Pod], coverage: Coverage) -> Iterable[str]:
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in coverage.names:
         yield (
-            f"the phases of {unclear} pods are unknown now ({phases.PHASE}): those that used something of late count as "
-            "running"
+            f"the phases of {unclear} pods are unknown now ({phases.PHASE}): those that used something of late count "
+            "as running"
         )
 
 
@@ -385,7 +385,7 @@ def _workloads(
     scalers: autoscalers.Autoscalers,
     gaps: Gaps,
 ) -> Iterable[Workload]:
-    """A workload for each owner, with the containers of its pods (`cotenant.core.model.kubernetes.pod_templates`)."""
+    """A workload for each owner, with the containers of its pods (`cotenant.core.model.inventory.pod_templates`)."""
     own: dict[WorkloadRef, list[Pod]] = {}
     for pod in pods:
         own.setdefault(pod.workload, []).append(pod)
@@ -405,18 +405,13 @@ def _workloads(
 def _unsure(
     containers: Iterable[Container], pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]]
 ) -> Iterator[Container]:
-    """The containers, with those marked that are half told.
-
-    Such as one that asks for fewer things than the same one of another pod, and one with a limit and no request: the
-    API server makes a limit the request where none is set.
-    """
+    """The containers; one that asks for fewer things than the same one of another pod may be half told."""
     alive = [amounts.get((pod.namespace, pod.name), {}) for pod in pods if pod.running]
     for container in containers:
         others = [one[container.name] for one in alive if container.name in one]
         asked = {(side, r) for one in others for side, own in enumerate((one.requests, one.limits)) for r in own}
         own = {(side, r) for side, mine in enumerate((container.requests, container.limits)) for r in mine}
-        undemanded = container.limits.keys() - container.requests.keys()
-        unsure = (asked - own or undemanded) and Reason.SEVERAL_TEMPLATES not in container.gaps
+        unsure = asked - own and Reason.SEVERAL_TEMPLATES not in container.gaps
         yield replace(container, gaps=(*container.gaps, Reason.AMOUNTS_UNKNOWN)) if unsure else container
 
 

@@ -315,7 +315,7 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
             found = metrics.probes(profiler(proxy.url), FixedClock(NOON - 300))
             refused = next(f for f in found if f.probe == "prometheus usage")
         (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 15 * DAY_SECONDS))
-    reached, present, interval, newest, usage, span = findings
+    reached, present, interval, newest, named, usage, span = findings
     assert reached.state is ProbeState.OK
     assert present.state is ProbeState.OK, present.found
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
@@ -326,6 +326,7 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     assert "429" in refused.found
     assert "in_flight" in refused.fix
     assert newest.state is ProbeState.OK, newest.found
+    assert named.state is ProbeState.OK, named.found
     assert elsewhere.fatal, "fifteen days later the window of a scan is empty"
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from cotenant.core.adapters.kube.live import LiveCluster, Marks
 from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.pod_templates import template
-from cotenant.core.model.partial_inventory import with_parts_marked
+from cotenant.core.model.inventory.partial_inventory import with_parts_marked
+from cotenant.core.model.inventory.pod_templates import template
 from cotenant.core.model.reasons import Reason
 
 PodsOf = Mapping[WorkloadRef, Sequence[Pod]]

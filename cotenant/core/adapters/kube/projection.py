@@ -26,6 +26,7 @@ from cotenant.core.adapters.kube.objects import (
 )
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, PodPhase, Quota
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.inventory.pod_templates import role_of
 from cotenant.core.model.kubernetes.mid_request import MID_NAMES, mid_request_of
 from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.core.model.kubernetes.owners import (
@@ -37,7 +38,6 @@ from cotenant.core.model.kubernetes.owners import (
 )
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
-from cotenant.core.model.kubernetes.pod_templates import role_of
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import priority_of, qos_of
 from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.core.adapters.clock import Clock
+from cotenant.core.model.inventory.partial_inventory import SETTLE_SECONDS
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.partial_inventory import SETTLE_SECONDS
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
