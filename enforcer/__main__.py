@@ -83,7 +83,7 @@ def _run(settings: Settings, agent_stop: AgentStop) -> None:
         if assembly.reporter:
             assembly.reporter.start()
         try:
-            assembly.agent.run(agent_stop.wait, lambda: agent_stop.hands_over)
+            assembly.agent.run(agent_stop.wait, lambda: agent_stop.hands_over, lambda: agent_stop.to_stranger)
         finally:
             if assembly.reporter:
                 assembly.reporter.stop()

@@ -148,7 +148,12 @@ class Agent:
         self._log = structlog.get_logger(__name__)
 
     # --- life --------------------------------------------------------------------------------------------------------
-    def run(self, wait: Callable[[float], bool], hands_over: Callable[[], bool] = lambda: False) -> None:
+    def run(
+        self,
+        wait: Callable[[float], bool],
+        hands_over: Callable[[], bool] = lambda: False,
+        to_stranger: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Tick until `wait(seconds)` returns true; then restore every value, or hand over to the next agent."""
         parts = self.parts
         parts.sources.start()
@@ -157,7 +162,7 @@ class Agent:
             if not self._wait_for_sources(wait):
                 self._tick_until(wait)
         finally:
-            self.end(hands_over())
+            self.end(hands_over(), to_stranger())
 
     def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
         """Whether the end was asked for meanwhile. What an agent before had set stays as it is until then."""
@@ -189,13 +194,16 @@ class Agent:
             _sleep(self.parts.settings.tick_seconds)
             self.tick()
 
-    def end(self, hands_over: bool = False) -> None:
+    def end(self, hands_over: bool = False, to_stranger: bool = False) -> None:
         """Restore every value first, then stop: threads may wait long for an API server that hangs.
 
-        hands_over: another agent stands by; every value stays, as the journal notes it.
+        hands_over: another agent stands by; every value stays, as the journal notes it. to_stranger: that agent will
+        not have the journal: only what it can tell from the kubelet's own values stays, which is best effort's.
         """
         try:
             if hands_over:
+                if to_stranger:
+                    self._give_back_beside_best_effort()
                 self._log.info("handed over", values=len(self.parts.knob_writer.held))
             else:
                 self.give_back()
@@ -219,6 +227,16 @@ class Agent:
         for controller in parts.surfaces if not parts.settings.dry_run else ():
             for wrong in controller.give_back():
                 self._log.warning("not given back", error=wrong)
+
+    def _give_back_beside_best_effort(self) -> None:
+        """Restore the values outside best effort's tier, as far as the last tick saw the node."""
+        if self._last is None:
+            return
+        observation, wants = self._last.observation, self._last.decided.wants
+        root = observation.best_effort_root
+        kept = tuple(w for w in wants if root is not None and f"{w.path}/".startswith(f"{root.path}/"))
+        done = self.parts.knob_writer.apply([StrategyPlan(kept)], observation)
+        self.parts.reporter.done(done, observation, self.parts.clock.now_seconds())
 
     # --- one tick ----------------------------------------------------------------------------------------------------
     def tick(self) -> bool:

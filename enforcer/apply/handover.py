@@ -1,6 +1,7 @@
 """EDGE: one agent writes on a node, and the next one takes over from it without a gap.
 
     SIGTERM while another agent stands by    the agent leaves at once; all values stay, the next one has the journal
+    ... that uses another state folder       likewise; what it could not tell from the kubelet's own goes back first
     SIGTERM, and nobody stands by            it works on for enforcer.handover_seconds, then gives everything back
     SIGINT, or handover_seconds is 0         it gives everything back at once
 
@@ -65,9 +66,10 @@ class NodeTurn:
     def __init__(self, settings: EnforcerSettings) -> None:
         root = Path(settings.cgroup_root)
         self._tree = (root / "cpu" if (root / "cpu").is_dir() else root) / settings.cgroup_base.strip("/")
-        self._state_lock = Path(settings.state_dir) / LOCK
+        self._state = Path(settings.state_dir)
+        self._state_lock = self._state / LOCK
         self._writes = not settings.dry_run
-        self._turn = self._waiting = _NONE
+        self._turn = self._waiting = self._heir = _NONE
 
     def take(self) -> bool:
         """Whether the node is free, and now ours: no other agent writes here, or uses our state folder."""
@@ -79,7 +81,8 @@ class NodeTurn:
         _unlock(state_lock)  # the journal takes it
         if free:
             _unlock(self._waiting)
-            self._waiting = _NONE
+            _unlock(self._heir)
+            self._waiting = self._heir = _NONE
         else:
             _unlock(self._turn)
             self._turn = _NONE
@@ -89,6 +92,13 @@ class NodeTurn:
         """Let the agent that writes know that it may leave its values to us."""
         if self._writes and self._waiting == _NONE:
             _, self._waiting = _locked(self._tree / "cgroup.procs")
+            _, self._heir = _locked(self._state)
+
+    def inherited(self) -> bool:
+        """Whether the agent that waits uses our state folder, and so will have the journal."""
+        free, lock = _locked(self._state)
+        _unlock(lock)
+        return not free
 
     def awaited(self) -> bool:
         """Whether another agent waits to take over."""
@@ -98,9 +108,9 @@ class NodeTurn:
 
     def close(self) -> None:
         """Let others have the node."""
-        _unlock(self._turn)
-        _unlock(self._waiting)
-        self._turn = self._waiting = _NONE
+        for lock in (self._turn, self._waiting, self._heir):
+            _unlock(lock)
+        self._turn = self._waiting = self._heir = _NONE
 
 
 def _locked(path: Path) -> tuple[bool, int]:
@@ -149,13 +159,16 @@ def _stood_by(settings: Settings, turn: NodeTurn, wait: Callable[[float], bool])
 
 
 class AgentStop:
-    """What a signal means for an agent that runs. `asked`: it ends now; `hands_over`: and leaves its values."""
+    """What a signal means for an agent that runs. `asked`: it ends now; `hands_over`: and leaves its values.
+
+    `to_stranger`: to an agent that will not have the journal.
+    """
 
     def __init__(self, signals: Signals, turn: NodeTurn, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, turn
         self._seconds = 0.0 if settings.dry_run else settings.handover_seconds
         self._since: float | None = None
-        self.asked = self.hands_over = False
+        self.asked = self.hands_over = self.to_stranger = False
 
     def wait(self, seconds: float) -> bool:
         """Wait for the next tick; whether the agent ends instead."""
@@ -177,4 +190,5 @@ class AgentStop:
         if self._since is None:
             self._since = now
         self.hands_over = self._turn.awaited()
+        self.to_stranger = self.hands_over and not self._turn.inherited()
         return self.hands_over or now - self._since >= self._seconds

@@ -89,6 +89,8 @@ def counted(pod: PodSpec) -> Iterable[ContainerSpec]:
 
 def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
     """What the pod's containers need at once: native sidecars beside the others, init containers before them."""
+    if not pod.init_containers:
+        return sum(map(amount, pod.containers))
     inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)
     return container_total(({"": amount(c)} for c in pod.containers), inits).get("", 0)
 

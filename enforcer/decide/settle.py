@@ -87,7 +87,7 @@ def settle(
     refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
-    _fit(targets, groups, _requests(observation), around)
+    _fit(targets, groups, observation, around)
     writes, next_notes, held_values = _compared(targets, groups, notes, around)
     refused = tuple(done for done in refusals if done is not None)
     return Settled(ordered(writes), next_notes, (*clashes, *refused), held_values)
@@ -166,8 +166,8 @@ def _ours(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
 
 
 # --- what the kernel can take ------------------------------------------------------------------------------------
-def _fit(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int], around: Circumstances) -> None:
-    _fit_memory_high(targets, groups, requests)
+def _fit(targets: _Targets, groups: Groups, observation: Observation, around: Circumstances) -> None:
+    _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
     if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
         _fit_quotas(targets, groups)
@@ -189,8 +189,10 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
     return target.value if target else group.knobs.get(knob)
 
 
-def _fit_memory_high(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int]) -> None:
-    for place in [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]:
+def _fit_memory_high(targets: _Targets, groups: Groups, observation: Observation) -> None:
+    places = [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]
+    requests = _requests(observation) if places else {}
+    for place in places:
         group = groups[place[0]]
         used = int(group.memory.usage * MEMORY_ROOM) if group.memory else 0
         _not_below(max(used, requests.get(place[0], 0)), targets, group, Knob.MEMORY_HIGH, "requested")

@@ -64,7 +64,8 @@ def overclaims(pod: PodSpec) -> bool:
     The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out. What
     it asks for is what a scheduler counts: nothing of a resize that the kubelet calls infeasible.
     """
-    return len(assigned(pod).cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
+    cpus = assigned(pod).cpus
+    return bool(cpus) and len(cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
 
 
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:

@@ -205,6 +205,47 @@ def test_batch_that_grows_lives_on_and_is_set_free_whichever_agent_comes_next(
         assert any(note["knob"] == AGENT[1] for note in json.loads(journal.read_text())["notes"])
 
 
+@contextlib.contextmanager
+def faster(agent: Running, ratio: float) -> Iterator[None]:
+    """The agent, told that its node is so many times as fast as the cluster's basis."""
+    with agent:
+        pods = agent.folder / "pods.json"
+        listed = json.loads(pods.read_text())
+        annotations = {"node.koordinator.sh/cpu-normalization-ratio": str(ratio)}
+        listed["items"].append({"kind": "Node", "metadata": {"name": "n1", "annotations": annotations}})
+        pods.write_text(json.dumps(listed))
+        yield
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_an_agent_with_another_folder_does_not_take_our_values_for_the_kubelets(
+    node: Kubepods, batch: Pod, tmp_path: Path, moved: bool
+) -> None:
+    """Half of a core on a node 1.25 times as fast: 40,000 us, no kubelet's value. In the end all is the kubelet's."""
+    limits = {"cpu": "500m"}
+    web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": limits, "limits": limits})
+    for path in (web.path, web.container):
+        node.write(path, "cpu", "cpu.cfs_quota_us", 50_000)
+    before = node.values(KNOBS)
+
+    def quota() -> str:
+        return node.read(web.container, "cpu", "cpu.cfs_quota_us")
+
+    first = Running(node, tmp_path / "a", settings=HANDS_OVER)
+    second = Running(node, tmp_path / ("b" if moved else "a"), settings=HANDS_OVER)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(faster(first, 1.25))
+        wait_for("the faster node's quota", lambda: quota() == "40000")
+        limited(node, batch)
+        stack.enter_context(faster(second, 1.25))
+        wait_for("who stands by", lambda: "standing by" in second.log())
+        first.end(signal.SIGTERM)
+        second.ticked(3)
+        wait_for("the quota again", lambda: quota() == "40000")
+        assert second.end(signal.SIGINT) == 0
+    assert node.values(KNOBS) == before
+
+
 def test_two_agents_with_folders_of_their_own_do_not_both_write(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
     with Running(node, tmp_path / "a") as first, Running(node, tmp_path / "b") as second:
         limited(node, batch)
