@@ -18,6 +18,12 @@ def problems_of_config(data: Mapping[str, str]) -> list[Problem]:
     return [_problem(finding) for finding in SloConfig().updated(data).findings if finding.fatal]
 
 
+def warnings_of_config(data: Mapping[str, str]) -> list[str]:
+    """What of these keys is read and does not do what it seems to: a misspelt field, a value that has no effect."""
+    findings = (one for one in SloConfig().updated(data).findings if not one.fatal)
+    return [f"{finding}. The rest of the key is in force. {finding.fix}".rstrip() for finding in findings]
+
+
 def _problem(finding: SloConfigFinding) -> Problem:
     wrong = finding.deviation
     return Problem(

@@ -109,6 +109,7 @@ class _ConfigShape(msgspec.Struct):
 
 
 ConfigRules = Callable[[Mapping[str, str]], list[Problem]]
+ConfigWarnings = Callable[[Mapping[str, str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class ReviewContext:
     config_rules: ConfigRules = lambda _data: []
     config_place: tuple[str, str] = ("", "")
     """Namespace and name of the one ConfigMap that is judged."""
+    config_warnings: ConfigWarnings = lambda _data: []
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,8 @@ def validate_config(request: AdmissionRequest, context: ReviewContext) -> Admiss
     new, old = _object(request.new, _ConfigShape), _object(request.old, _ConfigShape)
     before = (old or {}).get("data") or {}
     data = (new or {}).get("data") or {}
-    return _judged(context.config_rules({key: text for key, text in data.items() if before.get(key) != text}))
+    changed = {key: text for key, text in data.items() if before.get(key) != text}
+    return replace(_judged(context.config_rules(changed)), warnings=tuple(context.config_warnings(changed)))
 
 
 QUOTA_API: Final = "scheduling.sigs.k8s.io"

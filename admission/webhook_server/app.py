@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from admission import review
-from admission.config_rules import problems_of_config
+from admission.config_rules import problems_of_config, warnings_of_config
 from admission.view import ClusterView
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.health import Checks
@@ -116,6 +116,7 @@ class WebhookApp:
             self._pods_of_quota,
             problems_of_config,
             self._config_place,
+            warnings_of_config,
         )
         try:
             return review.answer(path, body, context)

@@ -116,8 +116,8 @@ class MetricWire(msgspec.Struct):
 class LoadMetric:
     """A node's report. Usages are pairs; aggregated: by (statistic, seconds), seconds 0 = the longest window.
 
-    usage None: the report says nothing of the node. pods: usage of each pod by NAMESPACE/NAME, and whether the node
-    reports it as prod.
+    usage None: the report says nothing of the node; NaN in it: nothing of that resource. pods: usage of each pod by
+    NAMESPACE/NAME, and whether the node reports it as prod.
     """
 
     updated_seconds: float | None = None
@@ -139,7 +139,7 @@ def metric_of(wire: MetricWire) -> LoadMetric:
     return LoadMetric(
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
         report_seconds=DEFAULT_REPORT_SECONDS if interval is None else interval,
-        usage=_pair(node.node_usage) if node else None,
+        usage=_measured(node.node_usage) if node else None,
         system=_pair(node.system_usage) if node else (0.0, 0.0),
         aggregated=_aggregated(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
         pods={
@@ -166,6 +166,22 @@ def _aggregated(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
             if seconds > longest.get(statistic, 0.0):
                 longest[statistic] = seconds
     return usages | {(statistic, 0.0): usages[statistic, seconds] for statistic, seconds in longest.items()}
+
+
+def _measured(usage: _ResourceMap | None) -> Pair | None:
+    """Both amounts, NaN for one that is missing, cannot be read or is 0 bytes of memory; None where both are."""
+    resources = usage.resources or {} if usage else {}
+    cpu, memory = (_known(r, resources.get(r.value)) for r in RESOURCES)
+    memory = memory or math.nan
+    return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
+
+
+def _known(resource: Resource, text: str | int | float | None) -> float:
+    """An amount; NaN where none can be read."""
+    try:
+        return math.nan if text is None else float(parse_amount(resource, text))
+    except CotenantError:
+        return math.nan
 
 
 def _pair(usage: _ResourceMap | None) -> Pair:

@@ -6,6 +6,7 @@ koordinator-sh/koordinator `pkg/descheduler/framework/plugins/loadaware`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS, BEYOND
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
 from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
@@ -130,10 +132,16 @@ def _level(table: LoadTable) -> Floats:
 
 
 def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:
-    """OK, or why the node cannot be judged: no report, or one that is too old."""
+    """OK, or why the node cannot be judged: no report, or one that is incomplete, of the future, or too old."""
     metric = load.metric
-    if metric is None or metric.usage is None or metric.updated_seconds is None or min(load.node.capacity) <= 0:
+    if metric is None or metric.updated_seconds is None or min(load.node.capacity) <= 0:
         return Reason.METRIC_MISSING
+    if metric.usage is None or any(map(math.isnan, metric.usage)):
+        return Reason.METRIC_INCOMPLETE
+    if now_seconds - metric.updated_seconds < -AHEAD_SECONDS:
+        return Reason.METRIC_AHEAD
+    if any(used > BEYOND * capacity for used, capacity in zip(metric.usage, load.node.capacity, strict=True)):
+        return Reason.METRIC_IMPLAUSIBLE
     expired = expiration_seconds > 0 and now_seconds - metric.updated_seconds >= expiration_seconds
     return Reason.METRIC_EXPIRED if expired else Reason.OK
 

@@ -8,10 +8,11 @@ import random
 import re
 
 import jsonpatch
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.config_rules import problems_of_config
+from admission.config_rules import problems_of_config, warnings_of_config
 from admission.review import ROUTES, ReviewContext, answer
 from admission.view import ClusterView
 from bench.webhook_reviews import review, view
@@ -70,3 +71,27 @@ def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_nam
     found = json.loads(answer("/validate-quota", json.dumps(body).encode(), asked).body)["response"]
     assert not found["allowed"]
     assert "used by 3 pods" in found["status"]["message"]
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_misspelt_field_of_the_configuration_is_allowed_with_a_warning(
+    operation: str,
+) -> None:
+    place = ("koordinator-system", "slo-controller-config")
+    context = ReviewContext(
+        view(random.Random(1)),
+        config_rules=problems_of_config,
+        config_place=place,
+        config_warnings=warnings_of_config,
+    )
+    data = {"colocation-config": '{"enable": true, "cpuReclaimTresholdPercent": 50}'}
+    thing = {"metadata": {"namespace": place[0], "name": place[1]}, "data": data}
+    before = {**thing, "data": {"colocation-config": '{"enable": true}'}} if operation == "UPDATE" else None
+    kind = {"group": "", "version": "v1", "resource": "configmaps"}
+    request = {"uid": "u", "resource": kind, "namespace": place[0], "name": place[1], "operation": operation}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    body["request"] = {**request, "object": thing, "oldObject": before}
+    response = json.loads(answer("/validate-config", json.dumps(body).encode(), context).body)["response"]
+    assert response["allowed"] is True
+    (warning,) = response["warnings"]
+    assert "cpuReclaimTresholdPercent: 50 is not read here; do you mean cpuReclaimThresholdPercent?" in warning

@@ -376,7 +376,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     assert findings[1].found == "answers, version v1.33.1"
     assert findings[3].found == "Prometheus mon/prom:9090"
     # Rights are tried with one object of each kind, never with a whole list.
-    asked = [path for path, *_ in api.requests]
+    asked = [path for path, *_ in api.requests if not path.startswith("/openapi/v3/")]
     assert asked == [
         "/version",
         *(f"{path}?limit=1" for path in cluster.needed().values()),

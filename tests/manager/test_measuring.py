@@ -104,6 +104,20 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
     assert others or source.queries == before  # nobody to ask for: nothing is asked
 
 
+def test_samples_of_more_than_the_node_has_are_not_reported_and_told(
+    control_plane: ControlPlane, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
+) -> None:
+    size = {"cpu": "100m", "memory": "64Gi", "pods": "110"}
+    status = {"status": {"capacity": size, "allocatable": size}}
+    control_plane.api().patch(f"/api/v1/nodes/{NODE}/status", status, kind="merge")
+    wait_for("its size", lambda: mirrors["nodes"].snapshot()["", NODE].node.capacity)
+    made = NodeMetricController(mirrors, source, lambda: RunResults(END), 60.0).decide({}, END)
+    # the exporter says 250m, which is 2.5 times the node
+    assert [i.why for i in made.intents if i.address.name == NODE] == ["how the node is measured"]
+    (note,) = [one for one in made.notes if one.reason == "ImplausibleSamples"]
+    assert f"such as {NODE}: nodeUsage: cpu beyond the 100 millicores of the node" in note.message
+
+
 def test_a_node_gets_an_object_for_its_agent_also_where_prometheus_has_no_sample(
     client: KubeClient, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
 ) -> None:

@@ -43,7 +43,7 @@ class ControllerCondition(StrEnum):
     NO_DATA = "NoData"
     """There is nothing to publish: no run of the pipeline has ended, or no history is stored."""
     STALE = "Stale"
-    """What it would decide on is too old; everything is left as it is."""
+    """What it would decide on is too old, or the clock is doubtful; everything is left as it is."""
     FORBIDDEN = "Forbidden"
     """A right is missing."""
     ABSENT = "Absent"

@@ -17,10 +17,11 @@ from typing import Final, Protocol
 import structlog
 
 from cotenant.apps.manager.audit import Audit, action
+from cotenant.apps.manager.clocks import server_disagrees
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.feature import ControllerCondition, FeatureState, message_of, standing_of
 from cotenant.apps.manager.sender import Leadership, Sender
-from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.clock import Clock, ServerClock
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NotLeader
 from cotenant.core.model.kubernetes.intent import Intent, Outcome
@@ -47,6 +48,7 @@ class Feature(Protocol):
     """A controller as the loop runs it; used by one thread. One with `coalesce_seconds` has a pace of its own.
 
     send_seconds, of one that has it: after so long a time of writing it decides anew, whatever is left.
+    by_clock, of one that has it: what it does rests on the age of reports, so that a doubtful clock freezes it.
     needs: mirrors without which it does not decide, and whose changes wake it. One with `optional` is woken by these
     too, which a cluster may lack.
     """
@@ -131,6 +133,8 @@ class LoopContext:
     settings: ManagerSettings
     audit: Audit
     board: RoundReporter
+    server_clock: ServerClock | None = None
+    """The API server's, against which ours is held; None: ours is not the machine's on purpose."""
 
 
 class FeatureRunner:
@@ -276,7 +280,7 @@ class FeatureRunner:
         if worst is not None:
             more = f" ({len(errors)} writes)" if len(errors) > 1 else ""
             return self._state(standing_of(worst), message_of(worst) + more)
-        warnings = [note for note in decision.notes if note.warning]
+        warnings = [note for note in decision.notes if note.degrades]
         if warnings:
             return self._state(ControllerCondition.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
         return self._state(ControllerCondition.UP)
@@ -295,7 +299,18 @@ class FeatureRunner:
                 return self._state(ControllerCondition.WAITING, f"{name} are being listed.")
             if mirror.age_seconds() > self._settings.stale_seconds:
                 return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
-        return None
+        doubt = self._clock_doubt() if getattr(self.feature, "by_clock", False) else ""
+        return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
+
+    def _clock_doubt(self) -> str:
+        """Why our clock cannot be believed, in words; empty when it can."""
+        server = self._around.server_clock
+        if server is None:
+            return ""
+        mirror: Mirror[object] | None = self._around.hub.mirrors.get("nodemetrics")
+        reports = (getattr(one, "update_seconds", None) for one in (mirror.snapshot() if mirror else {}).values())
+        times = (at for at in reports if at is not None)
+        return server_disagrees(self._around.clock.now_seconds(), server.now_seconds(), times)
 
     def _take_heard(self) -> dict[str, set[Key]]:
         self._around.hub.pass_on()

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from cotenant.apps.manager.audit import Audit
-from cotenant.apps.manager.controllers.contract import FIELD_MANAGER
+from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ObjectNote
 from cotenant.apps.manager.controllers.enforcement_collector import EnforcementCollector
 from cotenant.apps.manager.feature_status import Board
 from cotenant.apps.manager.features import NAMES, FeatureDependencies, features, wanted
@@ -27,12 +27,15 @@ from cotenant.apps.manager.sender import Leadership, Sender
 from cotenant.core.adapters.clock import Clock, SystemClock
 from cotenant.core.adapters.health import Checks, HealthServer
 from cotenant.core.adapters.kube import EventRecorder, KubeClient, Lease, fresh_identity
+from cotenant.core.adapters.kube.client import OLD_DEFINITION
+from cotenant.core.adapters.kube.definitions import older_definitions
 from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import SettingsError
+from cotenant.core.model.errors import CotenantError, SettingsError
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.telemetry import MANAGER_PORT
 
 LEASE: Final = "cotenant-manager"
+DEFINITIONS: Final = "customresourcedefinitions"
 SYNC_SECONDS: Final = 120.0
 """Ceiling of the first lists in a run that ends."""
 log = structlog.get_logger(__name__)
@@ -45,6 +48,8 @@ class Options:
     cluster: str = "default"
     elect: bool = True
     identity: str = ""
+    fast_forward: bool = False
+    """The clock is another than the machine's on purpose, so it is not held against the API server's."""
 
 
 class Manager:
@@ -68,6 +73,7 @@ class Manager:
         self._settings, self._clock = settings, clock or SystemClock()
         self._lease = self._candidate(client, options) if settings.manager.write and options.elect else None
         self.leadership: Leadership = self._lease or (AlwaysLeads() if settings.manager.write else Unled())
+        self._client = client
         audit = Audit(metrics)
         self._events = self._recorder(client)
         self.board = Board(settings.manager.namespace, audit, self._events)
@@ -83,7 +89,8 @@ class Manager:
         if self._piped:
             metrics.expect("pipeline", settings.manager.pipeline_interval_seconds)
         audit.expect(names)
-        around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
+        server_clock = None if options.fast_forward else client.server_clock
+        around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board, server_clock)
         parts = FeatureDependencies(
             client,
             settings,
@@ -103,6 +110,7 @@ class Manager:
         """Begin to watch, to stand for the Lease and to run every feature."""
         if self._lease:
             self._lease.start()
+        threading.Thread(target=self._compare_definitions, name="definitions", daemon=True).start()
         for mirror in self.mirrors.values():
             mirror.start()
         self.hub.start()
@@ -168,6 +176,20 @@ class Manager:
     def checks(self) -> Checks:
         """What the probes ask: ready once every feature has seen its first lists."""
         return Checks(ready={"features": self.board.wrong})
+
+    def _compare_definitions(self) -> None:
+        """Say once which kinds the cluster serves in an older form: what is written to them will be refused."""
+        client = self._client.sibling()
+        try:
+            for sentence in older_definitions(client):
+                log.warning("definition is older", found=sentence, fix=OLD_DEFINITION)
+                self.board.tell(
+                    [ObjectNote(DEFINITIONS, "OldDefinition", f"{sentence}. {OLD_DEFINITION}", warning=True)]
+                )
+        except CotenantError as error:
+            log.info("definitions not compared", why=error.message)
+        finally:
+            client.close()
 
     def _candidate(self, client: KubeClient, options: Options) -> Lease:
         identity, own = options.identity or fresh_identity(), self._settings.manager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 
@@ -42,3 +43,26 @@ class ShiftedClock:
     def now_seconds(self) -> float:
         """Unix time, UTC, shifted."""
         return time.time() + self.ahead_seconds
+
+
+class ServerClock:
+    """What time it is by the newest answer of a server, whatever the machine's clock does meanwhile; for any thread.
+
+    An answer carries its time in whole seconds; what passed since is measured by a clock that nobody sets.
+    """
+
+    def __init__(self) -> None:
+        """No answer has come yet."""
+        self._ahead_of_monotonic: float | None = None
+
+    def hear(self, date: str) -> None:
+        """The header Date of an answer that has just come; a text that is no time is ignored."""
+        try:
+            self._ahead_of_monotonic = parsedate_to_datetime(date).timestamp() - time.monotonic()
+        except (TypeError, ValueError, OverflowError):
+            return
+
+    def now_seconds(self) -> float | None:
+        """Unix time, UTC; None before the first answer."""
+        ahead = self._ahead_of_monotonic
+        return None if ahead is None else ahead + time.monotonic()

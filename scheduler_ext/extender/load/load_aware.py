@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
@@ -27,10 +28,10 @@ HIGHEST: Final = 100
 
 
 def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Booleans:
-    """Nodes whose NodeMetric is too old or was never filled; a node without one is not expired."""
-    updated = columns[SnapshotColumn.UPDATED]
+    """Nodes whose NodeMetric is too old, of the future or was never filled; a node without one is not expired."""
+    age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
-    mask: Booleans = now_seconds - updated >= settings.metric_expiration_seconds
+    mask: Booleans = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)
     return mask
 
 

@@ -50,6 +50,9 @@ PASSING: Final = (
     Reason.POD_UNMEASURED,
     Reason.DISRUPTION_BUDGET,
     Reason.METRIC_EXPIRED,
+    Reason.METRIC_AHEAD,
+    Reason.METRIC_INCOMPLETE,
+    Reason.METRIC_IMPLAUSIBLE,
 )
 """What keeps a pod or a node for a while: a node that is begun waits."""
 STAYING: Final = (Reason.STATIC_POD, Reason.DAEMON_POD)

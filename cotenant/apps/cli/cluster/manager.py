@@ -111,7 +111,8 @@ def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Man
     client = connect(settings.kube)
     metrics = Metrics(__version__, platform.python_version())
     clock = _clock(client, at)
-    return Manager(client, settings, metrics, Options(cluster or client.access.cluster), clock), metrics
+    options = Options(cluster or client.access.cluster, fast_forward=clock is not None)
+    return Manager(client, settings, metrics, options, clock), metrics
 
 
 def _clock(client: KubeClient, at: str) -> Clock | None:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.apps.manager.clocks import nodes_disagree
+from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.node_slo_controller import config_data
 from cotenant.apps.manager.decisions.node_slo import notes_of
 from cotenant.apps.manager.decisions.results import ProdPeak, RunResults
@@ -41,6 +42,7 @@ class ColocationController:
     """Feature `colocation`."""
 
     name = "colocation"
+    by_clock = True
     needs: tuple[str, ...] = ("config", "nodes", "nodemetrics", "pods")
     optional: tuple[str, ...] = ("topologies",)
 
@@ -69,14 +71,19 @@ class ColocationController:
         self._ineffective: tuple[SloConfigFinding, ...] = ()
         self._written: dict[str, float] = {}
         self._now_seconds = 0.0
+        self._ahead_by_node: dict[str, float] = {}
+        """Seconds; of nodes whose agents report."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """Writes for the nodes whose amounts are not what they should be."""
         self._now_seconds = now_seconds
+        self._compare_clocks(changes)
         self._take(changes)
         self._configure()
         self._foresee(now_seconds)
         notes = self._notes()
+        if doubt := nodes_disagree(self._ahead_by_node):
+            return ControllerDecision(notes=(ObjectNote("clock", "ClockDoubt", doubt, warning=True), *notes))
         if self._config is None:
             return ControllerDecision(notes=notes)
         computed = self._state.compute(now_seconds)
@@ -85,6 +92,18 @@ class ColocationController:
         intents += self._left_names()
         zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
         return ControllerDecision((*intents, *zones), notes, self._before(intents))
+
+    def _compare_clocks(self, changes: Changes) -> None:
+        """How far ahead of our clock each agent's is, by reports that came while we watched."""
+        present = self._mirrors["nodemetrics"].snapshot()
+        for key in changes.get("nodemetrics", ()):
+            report: NodeMetric | None = present.get(key)
+            before = self._state.metric(key[1])
+            self._ahead_by_node.pop(key[1], None)
+            if report is None or before is None or report.reporter == FIELD_MANAGER:
+                continue
+            if report.update_seconds is not None and report.update_seconds != before.update_seconds:
+                self._ahead_by_node[key[1]] = report.update_seconds - self._now_seconds
 
     def _left_names(self) -> Iterator[Intent]:
         """Writes that take our policy's name from nodes whose amounts another program publishes."""

@@ -16,14 +16,16 @@ from cotenant.core.model.kubernetes.intent import Address, Intent
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "cotenant"
 FIELD_MANAGER: Final = "cotenant-manager"
+PEOPLES: Final = ("podmigrationjobs/", "reservations/", "reservationplans/", "autopilotpolicies/")
+"""How the subjects of objects begin that people write, one by one: one that is refused is its author's to mend."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectNote:
     """Something a person should know about an object; `reason` is CamelCase, as conditions and Events write it.
 
-    warning: it becomes an Event and stands in the feature's condition. event: it becomes an Event that warns of
-    nothing. Otherwise it is only counted.
+    warning: it becomes an Event, and stands in the feature's condition unless it is of PEOPLES. event: it becomes an
+    Event that warns of nothing. Otherwise it is only counted.
     """
 
     subject: str
@@ -31,6 +33,11 @@ class ObjectNote:
     message: str
     warning: bool = False
     event: bool = False
+
+    @property
+    def degrades(self) -> bool:
+        """Whether the feature itself works less well, not just one object that somebody else wrote."""
+        return self.warning and not self.subject.startswith(PEOPLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class DeschedulerController:
     """Feature `descheduler`."""
 
     name = "descheduler"
+    by_clock = True
     needs: tuple[str, ...] = ("migration-jobs",)
     listed = frozenset({"nodes"})
 

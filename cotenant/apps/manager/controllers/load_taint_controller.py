@@ -87,6 +87,7 @@ class LoadTaintController:
     """Feature `load-taints`."""
 
     name = "load-taints"
+    by_clock = True
     needs: tuple[str, ...] = ()
 
     def __init__(

@@ -9,7 +9,7 @@ colocation-config; a key that cannot be read keeps its last good value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -28,6 +28,7 @@ from cotenant.core.model.colocation.slo_config import SloConfig
 from cotenant.core.model.colocation.slo_forms import SloKey
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.intent import Outcome
+from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from profiler.node_metric.status import Observed, ProdOutlook, Report, reports
 from profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported
@@ -49,6 +50,7 @@ class NodeMetricController:
     """Feature `node-metric`."""
 
     name = "node-metric"
+    by_clock = True
     needs: tuple[str, ...] = ("config", "nodes", "nodemetrics", "pods")
 
     def __init__(
@@ -107,8 +109,11 @@ class NodeMetricController:
             observed = self._source.observe(int(view.now_seconds), view.policy, {})
             pods: list[Pod] = [p for p in self._mirrors["pods"].snapshot().values() if p.node in node_names]
             node_reports = reports(observed, pods, view.policy, self._outlooks(by_node, view.now_seconds))
-            self._open = {r.node: r for r in node_reports if r.node in node_names}
-            self._notes = tuple(_silent(sorted(node_names - self._open.keys())))
+            of_nodes = {r.node: r for r in node_reports if r.node in node_names}
+            nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
+            beyond = {name: words for name, r in of_nodes.items() if (words := _beyond(r, nodes.get(("", name))))}
+            self._open = {name: report for name, report in of_nodes.items() if name not in beyond}
+            self._notes = (*_silent(sorted(node_names - of_nodes.keys())), *_implausible(beyond))
         self._asked_seconds = view.now_seconds
 
     def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
@@ -139,6 +144,29 @@ def policy_of(config: SloConfig) -> CollectPolicy:
         tuple(map(seconds_of, durations)) or usual.durations_seconds,
         fields.metric_memory_collect_policy or usual.memory_policy,
     )
+
+
+def _beyond(report: Report, watched: WatchedNode | None) -> str:
+    """What of a report is more than its node has, in words; empty when all of it can be believed."""
+    if watched is None:
+        return ""
+    measured = NodeMetric.parse({"metadata": {"name": report.node}, "status": report.status})
+    for resource in Resource:
+        capacity = watched.node.capacity.get(resource, 0)
+        if what := measured.beyond(resource, capacity):
+            return f"{what}: {resource.value} beyond the {capacity} {resource.unit} of the node"
+    return ""
+
+
+def _implausible(beyond: Mapping[str, str]) -> Iterator[ObjectNote]:
+    """One note for all nodes whose samples say what cannot be: they are not reported, so that nobody acts on it."""
+    if beyond:
+        first = min(beyond)
+        text = (
+            f"{len(beyond)} nodes are not reported, such as {first}: {beyond[first]}. Their samples in Prometheus are "
+            "wrong: look for series that are scraped twice or under another node's name."
+        )
+        yield ObjectNote(PLURAL, "ImplausibleSamples", text, warning=True)
 
 
 def _silent(nodes: Sequence[str]) -> Sequence[ObjectNote]:

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cotenant.core.adapters.clock import ServerClock
 from cotenant.core.adapters.json_decoders import decoder_of, make_ready
 from cotenant.core.adapters.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
 from cotenant.core.model.errors import (
@@ -44,6 +45,10 @@ Many: TypeAlias = list[ItemT]
 """A list, also inside the class whose method is called list."""
 
 LONGEST_WAIT_SECONDS: Final = 30.0
+OLD_DEFINITION: Final = (
+    "The definition (CRD) in the cluster is older than this program: bring it up to date by `helm upgrade` with this "
+    "version's chart, or by `cotenant install --apply`."
+)
 
 _IN_NAMESPACE: Final = re.compile(r"/.*/namespaces/(?P<namespace>[^/]+)/[^/?]+(?:/(?P<name>[^/?]+))?")
 _BY_NAME: Final = frozenset({"configmaps", "leases", "secrets"})
@@ -131,9 +136,11 @@ class KubeClient:
         *,
         reload: Callable[[], Access] | None = None,
         pause: Pause | None = None,
+        server_clock: ServerClock | None = None,
     ) -> None:
         """Nothing is asked yet."""
         make_ready()
+        self.server_clock = server_clock or ServerClock()
         self.access = access
         self.settings = settings
         self._reload = reload
@@ -147,7 +154,9 @@ class KubeClient:
         of its own.
         """
         pause = None if settings else self._pause
-        return KubeClient(self.access, settings or self.settings, reload=self._reload, pause=pause)
+        return KubeClient(
+            self.access, settings or self.settings, reload=self._reload, pause=pause, server_clock=self.server_clock
+        )
 
     def at(self, server: str, settings: KubeSettings | None = None) -> KubeClient:
         """A client of the same account for another API server of this cluster; server: its URL."""
@@ -295,6 +304,7 @@ class KubeClient:
                     raise _unreachable(request.path, self.access, error) from error
                 time.sleep(0.1 * 2**attempt)
                 continue
+            self.server_clock.hear(answer.headers.get("date", ""))
             if last or answer.status not in again or _typed(answer) or _is_budget(answer):
                 return answer
             self._pause.extend(_wait_seconds(answer, attempt))
@@ -355,7 +365,13 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
     kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         kind = _absent(_status_of(answer))
-    return _with_answer(kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}"), answer)
+    error = kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}", fix=_fix(answer))
+    return _with_answer(error, answer)
+
+
+def _fix(answer: ApiResponse) -> str:
+    """What helps against a refusal; empty where the server's words say it."""
+    return OLD_DEFINITION if _typed(answer) and b"not declared in schema" in answer.body else ""
 
 
 def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:

@@ -32,6 +32,11 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
             yield Probe("kubernetes rights", "list one object of each kind that a scan reads").run(
                 lambda: rights(clients[0])
             )
+            served = Probe("kubernetes definitions", "the API server's OpenAPI beside this version's definitions").run(
+                lambda: definitions(clients[0])
+            )
+            if served.state is not ProbeState.OK:  # a cluster without any is none the worse
+                yield served
             yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(lambda: discovered(clients[0]))
             yield from reclaimed.probes(clients[0])
     finally:
@@ -69,6 +74,17 @@ def rights(client: KubeClient) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.OK, f"may list {', '.join(read)}")
     fix = f'Apply deploy/rbac/reader.yaml, or grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
     return ProbeOutcome(ProbeState.WARNING, f"may not list {', '.join(refused)}", fix)
+
+
+def definitions(client: KubeClient) -> ProbeOutcome:
+    """Whether the kinds of cotenant that the cluster serves take all that this version writes."""
+    from cotenant.core.adapters.kube.client import OLD_DEFINITION
+    from cotenant.core.adapters.kube.definitions import older_definitions
+
+    found = older_definitions(client)
+    if found:
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(found), OLD_DEFINITION)
+    return ProbeOutcome(ProbeState.OK, "none that is served is older than this version")
 
 
 def needed() -> dict[str, str]:

@@ -1,0 +1,100 @@
+"""A clock that is off takes nobody's capacity: ours against the API server's and the nodes', ahead or behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cotenant.apps.manager.clocks import nodes_disagree, server_disagrees
+from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.apps.manager.run import Manager, Options
+from cotenant.core.adapters.clock import ServerClock, ShiftedClock
+from cotenant.core.adapters.telemetry import Metrics
+from tests.cluster.waiting import wait_for
+from tests.manager.scene import Scene
+
+NOW = 1_700_000_000.0
+HOUR = 3600.0
+Nodes = Callable[..., list[str]]
+
+
+@pytest.mark.parametrize(
+    ("ours", "server", "reports", "words"),
+    [
+        (NOW, None, [NOW - HOUR], ""),  # no answer yet: nothing to be held against
+        (NOW, NOW - 120, [], ""),  # what clocks differ by
+        (NOW + HOUR, NOW, [NOW - 30], "60 minutes ahead of the API server's"),
+        (NOW + HOUR, NOW, [NOW - 30], "set the clock of the manager's machine"),
+        (NOW - HOUR, NOW, [NOW - 30], "60 minutes behind the API server's"),
+        (NOW - HOUR, NOW, [NOW - 30], "set the clock of the manager's machine"),
+        (NOW, NOW + HOUR, [NOW - 30], "set the clock of the API server's machine"),
+        (NOW, NOW + HOUR, [], "No report says which of them is right"),
+        (NOW, NOW + HOUR, [NOW, NOW + HOUR], "No report says which of them is right"),
+    ],
+)
+def test_the_clock_that_is_off_is_named(ours: float, server: float | None, reports: list[float], words: str) -> None:
+    found = server_disagrees(ours, server, reports)
+    assert words in found
+    assert bool(found) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "words"),
+    [
+        ({}, ""),
+        ({"a": -HOUR}, ""),  # one node may be wrong itself
+        ({"a": -HOUR, "b": -HOUR}, "60 minutes ahead of those of 2 of 2 nodes"),
+        ({"a": HOUR, "b": HOUR, "c": 0.0}, "60 minutes behind those of 2 of 3 nodes"),
+        ({"a": HOUR, "b": HOUR, "c": 0.0, "d": 0.0}, ""),  # as many agree with us
+        ({"a": HOUR, "b": -HOUR, "c": 0.0}, ""),
+    ],
+)
+def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], words: str) -> None:
+    found = nodes_disagree(ahead)
+    assert words in found
+    assert bool(found) is bool(words)
+
+
+def test_a_servers_time_goes_on_by_a_clock_that_nobody_sets() -> None:
+    clock = ServerClock()
+    assert clock.now_seconds() is None
+    clock.hear("no date")
+    assert clock.now_seconds() is None
+    before = time.monotonic()
+    clock.hear("Tue, 14 Nov 2023 22:13:20 GMT")  # = NOW
+    told = clock.now_seconds()
+    assert told is not None
+    assert NOW <= told <= NOW + time.monotonic() - before
+
+
+@pytest.mark.parametrize("shift", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_a_manager_whose_clock_is_off_leaves_every_node_as_it_is_and_says_whose_clock(
+    scene: Scene, fake_nodes: Nodes, shift: float
+) -> None:
+    nodes = fake_nodes(3, cpu="16", memory="64Gi")
+    scene.report(nodes)
+    scene.configure(colocation_config={"enable": True})
+    with scene.manager(elect=False):
+        wait_for("batch resources on each node", lambda: scene.lent(nodes))
+    before = scene.allocatable(nodes)
+    client = scene.plane.client(scene.account)
+    off = Manager(client, scene.settings(), Metrics("0", "3"), Options(elect=False), ShiftedClock(shift))
+    with off:
+        wait_for("a decision", lambda: "colocation" in off.board.states)
+
+        def stale() -> bool:
+            return off.board.states["colocation"].standing is ControllerCondition.STALE
+
+        wait_for("a frozen feature", stale)
+        # several rounds of a second each; an amount would be withdrawn in the first
+        seen = off.board.states["colocation"].since_seconds
+        wait_for("time to go on", lambda: off._clock.now_seconds() > seen + 4)
+        assert stale()
+        assert off.rounds("colocation") == 0
+        message = off.board.states["colocation"].message
+    assert scene.allocatable(nodes) == before
+    assert "the manager's clock" in message
+    assert f"60 minutes {'ahead of' if shift > 0 else 'behind'} the API server's" in message
+    assert "set the clock of the manager's machine" in message

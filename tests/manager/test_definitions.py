@@ -1,0 +1,113 @@
+"""Definitions older than the program are named with the way to bring them up to date, before and when a write fails."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.apps.cli.cluster.probes.cluster import definitions
+from cotenant.apps.cli.cluster.probes.outcome import ProbeState
+from cotenant.apps.manager.controllers.contract import ObjectNote
+from cotenant.core.adapters.kube import Writer
+from cotenant.core.adapters.kube.definitions import KEEPS_ALL, lacking, older_definitions, shipped_definitions
+from cotenant.core.model.errors import ClusterInvalid
+from cotenant.core.model.kubernetes.intent import Address, Apply
+from tests.cluster.accounts import account
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import CRDS, FOLDER
+from tests.cluster.waiting import wait_for
+
+NAME = "usageforecasts.cotenant.dev"
+FIELD = "historyEnd"
+
+
+def shipped() -> dict[str, Any]:
+    return yaml.safe_load((FOLDER / f"{NAME}.yaml").read_text())
+
+
+def older() -> dict[str, Any]:
+    """The definition as it was before a field came: the server would refuse that field."""
+    body = shipped()
+    del body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][FIELD]
+    return body
+
+
+@pytest.fixture
+def old_definition(control_plane: ControlPlane) -> Iterator[Api]:
+    """The older definition is in force; afterwards the shipped one, which other tests of the server find."""
+    api = control_plane.api()
+
+    def put(body: dict[str, Any]) -> None:
+        if api.exists(f"{CRDS}/{NAME}"):
+            spec = {"spec": {"versions": body["spec"]["versions"]}}
+            api.patch(f"{CRDS}/{NAME}", spec, "merge")
+        else:
+            api.create(CRDS, body)
+
+    put(older())
+    yield api
+    put(shipped())
+    wait_for("the shipped one", lambda: not named(control_plane))
+    api.close()
+
+
+def named(plane: ControlPlane) -> list[str]:
+    return [one for one in older_definitions(plane.client(account(plane, "cotenant-manager"))) if NAME in one]
+
+
+def test_an_older_definition_is_named_with_what_it_lacks_and_the_write_with_what_helps(
+    control_plane: ControlPlane, old_definition: Api
+) -> None:
+    wait_for("the older definition", lambda: named(control_plane), 60)
+    (sentence,) = named(control_plane)
+    assert sentence == f"{NAME} v1alpha1 is older than this program: it lacks .spec.{FIELD}"
+    outcome = definitions(control_plane.client(account(control_plane, "cotenant-manager")))
+    assert outcome.state is ProbeState.WARNING
+    assert sentence in outcome.found
+    assert "helm upgrade" in outcome.fix
+    assert "cotenant install --apply" in outcome.fix
+    address = Address("cotenant.dev/v1alpha1", "usageforecasts", "n")
+    body = address.manifest("UsageForecast", spec={FIELD: "2023-11-14T22:13:20Z"})
+    with pytest.raises(ClusterInvalid, match="not declared in schema") as refused:
+        Writer(control_plane.client(account(control_plane, "cotenant-manager")), "test").send(Apply(address, body))
+    assert refused.value.fix == outcome.fix
+
+
+def test_definitions_as_they_are_shipped_lack_nothing_of_themselves() -> None:
+    for definition in shipped_definitions():
+        for version in definition["spec"]["versions"]:
+            schema = version["schema"]["openAPIV3Schema"]
+            assert list(lacking(schema, schema)) == []
+
+
+def test_a_missing_field_is_found_at_any_depth_and_not_where_everything_is_kept() -> None:
+    leaf = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+    ours = {
+        "properties": {
+            "spec": {"properties": {"list": {"items": leaf}, "map": {"additionalProperties": copy.deepcopy(leaf)}}}
+        }
+    }
+    served = copy.deepcopy(ours)
+    del served["properties"]["spec"]["properties"]["list"]["items"]["properties"]["b"]
+    del served["properties"]["spec"]["properties"]["map"]["additionalProperties"]["properties"]["a"]
+    assert list(lacking(ours, served)) == [".spec.list[].b", ".spec.map{}.a"]
+    assert list(lacking(ours, {KEEPS_ALL: True})) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "degrades"),
+    [
+        ("podmigrationjobs/by-hand", False),
+        ("reservations/by-hand", False),
+        ("configmaps/slo-controller-config", True),
+        ("nodes", True),
+    ],
+)
+def test_what_a_person_wrote_wrong_is_told_and_does_not_degrade_the_feature(subject: str, degrades: bool) -> None:
+    assert ObjectNote(subject, "Refused", "words", warning=True).degrades is degrades
+    assert not ObjectNote(subject, "Told", "words").degrades

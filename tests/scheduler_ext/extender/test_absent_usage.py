@@ -1,0 +1,77 @@
+"""What a NodeMetric does not say is unknown to the rules of load, and one of the future says nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from cotenant.core.model.reasons import Reason
+from cotenant.core.settings.sections.extender import LoadAwareSettings
+from scheduler_ext.extender.columns import NodeState, rows_of
+from scheduler_ext.extender.load import load_aware
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, MetricWire, metric_of
+from scheduler_ext.rebalance.classification import state_of
+from scheduler_ext.rebalance.load import NodeLoad
+
+GIB = 1024.0**3
+NOW = 1_700_000_000.0
+
+
+def metric(usage: Any) -> LoadMetric:
+    node = None if usage is None else {"nodeUsage": usage}
+    return metric_of(msgspec.convert({"status": {"nodeMetric": node}}, MetricWire))
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (None, None),
+        ({}, None),
+        ({"resources": None}, None),
+        ({"resources": {}}, None),
+        ({"resources": {"cpu": "much", "memory": "-1"}}, None),
+        ({"resources": {"memory": "0"}}, None),
+        ({"resources": {"cpu": "1"}}, (1000.0, math.nan)),
+        ({"resources": {"cpu": "1", "memory": "0"}}, (1000.0, math.nan)),
+        ({"resources": {"memory": "1Gi"}}, (math.nan, GIB)),
+        ({"resources": {"cpu": "0", "memory": "1Gi"}}, (0.0, GIB)),
+    ],
+)
+def test_a_usage_that_is_not_reported_is_not_zero(usage: Any, expected: tuple[float, float] | None) -> None:
+    found = metric(usage).usage
+    assert (found is None) is (expected is None)
+    if expected is not None:
+        np.testing.assert_equal(found, expected)
+
+
+def column(report: LoadMetric) -> Any:
+    node = ExtenderNode("n", capacity=(32_000.0, 64 * GIB))
+    return rows_of([NodeState(node, report)], LoadAwareSettings()).T
+
+
+@pytest.mark.parametrize(("at", "old"), [(NOW, False), (NOW + 120, False), (NOW + 121, True), (NOW - 10_000, True)])
+def test_a_report_of_the_future_has_expired(at: float, old: bool) -> None:
+    columns = column(LoadMetric(at, usage=(1000.0, GIB)))
+    assert load_aware.expired(columns, NOW, LoadAwareSettings()).tolist() == [old]
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        (None, Reason.METRIC_MISSING),
+        (LoadMetric(None, usage=(1.0, 1.0)), Reason.METRIC_MISSING),
+        (LoadMetric(NOW), Reason.METRIC_INCOMPLETE),
+        (LoadMetric(NOW, usage=(1000.0, math.nan)), Reason.METRIC_INCOMPLETE),
+        (LoadMetric(NOW + 3600, usage=(1000.0, GIB)), Reason.METRIC_AHEAD),
+        (LoadMetric(NOW, usage=(1_484_000.0, GIB)), Reason.METRIC_IMPLAUSIBLE),
+        (LoadMetric(NOW - 180, usage=(1000.0, GIB)), Reason.METRIC_EXPIRED),
+        (LoadMetric(NOW, usage=(1000.0, GIB)), Reason.OK),
+    ],
+)
+def test_no_pod_is_moved_by_a_report_that_cannot_be_used(report: LoadMetric | None, reason: Reason) -> None:
+    load = NodeLoad(ExtenderNode("n", capacity=(32_000.0, 64 * GIB)), report)
+    assert state_of(load, NOW, 180) is reason
