@@ -14,7 +14,7 @@ from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
 from cotenant.core.model.allocation.device_allocator import DeviceAllocator
 from cotenant.core.model.allocation.device_request import shared_resources_of
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
 from cotenant.core.model.reservations.reservation import PodIdentity
 

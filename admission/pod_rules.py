@@ -13,7 +13,7 @@ from admission.pod_mutation import FIXED_LABELS
 from admission.problem import Problem
 from admission.resources import BATCH_NAMES, amounts, containers
 from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaTree
 from cotenant.core.model.text import shown

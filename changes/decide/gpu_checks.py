@@ -14,7 +14,7 @@ from cotenant.core.model.allocation.device_request import NVIDIA_GPU, demand_of
 from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceKind, inventory_of
 from cotenant.core.model.allocation.gpu_share import GPU_RESOURCES, GpuShare, GpuShareProposal
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.recommendation import Recommendation
 
 _NO_ISOLATION = (

@@ -16,7 +16,8 @@ from cotenant.core.model.errors import ClusterAbsent, NoData, UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.observed import ObservedNode
-from cotenant.core.model.kubernetes.pod_request import added, format_room, parse_room, requests_of
+from cotenant.core.model.kubernetes.pod_request import added, format_room, parse_room
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
 from cotenant.core.model.reservations.plan import (
     KIND,

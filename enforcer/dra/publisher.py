@@ -21,7 +21,7 @@ from cotenant.core.model.allocation.allocator import Holding
 from cotenant.core.model.allocation.device_allocator import COLLECTION
 from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
 from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
 from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT, RESOURCE_SLICES
 from cotenant.core.model.reservations.reservation import PodIdentity
 from enforcer.dra.offer import (
@@ -186,7 +186,7 @@ def _holding(pod: Mapping[str, Any]) -> Holding:
     identity = PodIdentity.parse(pod)
     requests: dict[str, int] = {}
     with contextlib.suppress(CotenantError):
-        requests = requests_of(pod["spec"])
+        requests = requests_of_pod(pod)
     return Holding(f"{identity.namespace}/{identity.name}", identity.uid, identity.annotations, requests)
 
 

@@ -22,6 +22,7 @@ from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.kubernetes.amplification import unamplified
 from cotenant.core.model.kubernetes.moments import seconds_of
 from cotenant.core.model.kubernetes.pod_request import readable_room
+from cotenant.core.model.kubernetes.pod_wire import Quantities
 from cotenant.core.model.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
     BATCH_CPU_POLICY_ANNOTATION,
@@ -33,7 +34,7 @@ from cotenant.core.model.kubernetes.protocol import (
 )
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.resource import Resource
-from scheduler_ext.extender.pod import RESOURCES, Pair, Quantities
+from scheduler_ext.extender.pod import RESOURCES, Pair
 
 Floats = npt.NDArray[np.float64]
 

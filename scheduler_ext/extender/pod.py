@@ -20,7 +20,14 @@ from cotenant.core.model.allocation.device_request import shared_resources_of
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.pod_request import limits_of, requests_of
+from cotenant.core.model.kubernetes.pod_resources import counted_limits, counted_requests
+from cotenant.core.model.kubernetes.pod_wire import (
+    PodSpecWire,
+    PodStatusWire,
+    ResizeConditionWire,
+    parse_amounts,
+    pod_resources,
+)
 from cotenant.core.model.kubernetes.protocol import (
     BIND_RESOURCE,
     EXTENDED_RESOURCES,
@@ -59,8 +66,6 @@ _IF_POSSIBLE: Final = b'"ScheduleAnyway"'
 _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods PodTopologySpread's default constraints spread."""
 
-Quantities = dict[str, str | int | float]
-
 
 class _PodOwner(msgspec.Struct, rename="camel"):
     kind: str = ""
@@ -82,26 +87,14 @@ class _PodMeta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _ContainerResources(msgspec.Struct):
-    requests: Quantities | None = None
-    limits: Quantities | None = None
+class _Amounts(msgspec.Struct):
+    """What decides about a pod's amounts."""
+
+    spec: PodSpecWire
+    status: PodStatusWire
 
 
-class _PodContainer(msgspec.Struct, rename="camel"):
-    resources: _ContainerResources | None = None
-    restart_policy: str | None = None
-
-
-class _Amounts(msgspec.Struct, rename="camel"):
-    """What a spec asks for."""
-
-    containers: list[_PodContainer] | None = None
-    init_containers: list[_PodContainer] | None = None
-    overhead: Quantities | None = None
-    resources: _ContainerResources | None = None
-
-
-class _ExtenderPodSpec(_Amounts, rename="camel"):
+class _ExtenderPodSpec(PodSpecWire, rename="camel"):
     node_name: str = ""
     priority: int | None = None
     active_deadline_seconds: float | None = None
@@ -109,15 +102,13 @@ class _ExtenderPodSpec(_Amounts, rename="camel"):
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
 
 
-class PodConditionWire(msgspec.Struct, rename="camel"):
+class PodConditionWire(ResizeConditionWire, rename="camel"):
     """A condition of a Pod as far as it is read here."""
 
-    type: str = ""
-    status: str = ""
     last_transition_time: datetime | None = None
 
 
-class PodStatusWire(msgspec.Struct, rename="camel"):
+class ExtenderPodStatusWire(PodStatusWire, rename="camel"):
     """A Pod's status as far as it is read here."""
 
     phase: str = ""
@@ -137,7 +128,7 @@ class PodWire(msgspec.Struct):
 
     metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
     spec: _ExtenderPodSpec = msgspec.field(default_factory=_ExtenderPodSpec)
-    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
+    status: ExtenderPodStatusWire = msgspec.field(default_factory=ExtenderPodStatusWire)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -241,13 +232,14 @@ def _weight_of(
 ) -> _Weight:
     """Worked out once for all pods that say the same; CotenantError for requests that cannot be read."""
     spec, factors = wire.spec, factors_of(annotations, settings)
-    amounts = _ENCODER.encode(_Amounts(spec.containers, spec.init_containers, spec.overhead, spec.resources))
+    amounts = _ENCODER.encode(_amounts_of(wire))
     kind = (labels.get(QOS_LABEL), labels.get(PRIORITY_CLASS_LABEL), spec.priority, wire.status.qos_class)
     try:
         return _remembered(amounts, kind, tuple(factors[r] for r in RESOURCES))
     except CotenantError:
         # again, so that the error names this pod
-        _summed(spec, f"pod {wire.metadata.namespace}/{wire.metadata.name or wire.metadata.generate_name}")
+        meta = wire.metadata
+        _counted(_amounts_of(wire), f"pod {meta.namespace}/{meta.name or meta.generate_name}")
         raise
 
 
@@ -315,7 +307,7 @@ def _remembered(
     amounts: bytes, kind: tuple[str | None, str | None, int | None, str], factors: tuple[int, ...]
 ) -> _Weight:
     """kind: labels of QoS and priority class, spec.priority, status.qosClass; factors: percent by RESOURCES."""
-    requests, limits = _summed(_DECODER.decode(amounts), "pod")
+    requests, limits = _counted(_DECODER.decode(amounts), "pod")
     named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
     labels = {label: text for label, text in named if text is not None}
     chosen = class_of(labels, kind[2], kind[3], requests)
@@ -324,24 +316,26 @@ def _remembered(
     )
 
 
-def _summed(spec: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    plain = _spec(spec)
-    return requests_of(plain, what), limits_of(plain, what)
+def _amounts_of(wire: PodWire) -> _Amounts:
+    """The fields that decide about the pod's amounts and no others, so that pods that ask for the same are one key."""
+    spec, status = wire.spec, wire.status
+    conditions = [ResizeConditionWire(c.type, "", c.reason) for c in status.conditions or () if "Resize" in c.type]
+    return _Amounts(
+        PodSpecWire(spec.containers, spec.init_containers, None, spec.overhead, spec.resources),
+        PodStatusWire(
+            conditions or None,
+            status.container_statuses,
+            status.init_container_statuses,
+            status.resources,
+            status.allocated_resources,
+        ),
+    )
 
 
-def _spec(spec: _Amounts) -> dict[str, Any]:
-    """The pod spec as `requests_of` and `limits_of` read it."""
-    inits = [{"resources": _part(c.resources), "restartPolicy": c.restart_policy} for c in spec.init_containers or ()]
-    return {
-        "containers": [{"resources": _part(c.resources)} for c in spec.containers or ()],
-        "initContainers": inits,
-        "resources": _part(spec.resources),
-        "overhead": spec.overhead or {},
-    }
-
-
-def _part(resources: _ContainerResources | None) -> dict[str, Quantities]:
-    return {} if resources is None else {"requests": resources.requests or {}, "limits": resources.limits or {}}
+def _counted(amounts: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Requests and limits with which the pod counts on its node."""
+    resources = pod_resources(amounts.spec, amounts.status, what, parse_amounts)
+    return counted_requests(resources), counted_limits(resources)
 
 
 def _young_until(

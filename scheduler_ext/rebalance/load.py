@@ -18,7 +18,7 @@ from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from scheduler_ext.extender.pod import PodFacts, PodStatusWire, PodWire, facts_of
+from scheduler_ext.extender.pod import ExtenderPodStatusWire, PodFacts, PodWire, facts_of
 from scheduler_ext.extender.stock_rules import not_judged
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
@@ -55,7 +55,7 @@ class RebalancePodWire(msgspec.Struct):
 
     metadata: _RebalanceMeta = msgspec.field(default_factory=_RebalanceMeta)
     spec: _RebalanceSpec = msgspec.field(default_factory=_RebalanceSpec)
-    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
+    status: ExtenderPodStatusWire = msgspec.field(default_factory=ExtenderPodStatusWire)
 
 
 @dataclass(frozen=True, slots=True)

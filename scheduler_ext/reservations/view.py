@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.pod_request import CPU, requests_of
+from cotenant.core.model.kubernetes.pod_request import CPU
+from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
 from cotenant.core.model.kubernetes.protocol import (
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
@@ -63,7 +64,7 @@ class PodView:
             status.get("phase") or "Pending",
             bool(meta.get("deletionTimestamp")),
             tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
-            requests_of(spec, what),
+            requests_of_pod(pod, what),
             int(spec.get("priority") or 0),
             tuple(toleration(one) for one in spec.get("tolerations") or ()),
             spec.get("affinity") or {},

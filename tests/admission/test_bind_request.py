@@ -12,7 +12,7 @@ from admission.bind_request import with_bind_request
 from admission.pod_mutation import mutated, writable
 from admission.policies.compiler import compile_profiles
 from admission.profile import Profile
-from cotenant.core.model.kubernetes.pod_request import limits_of, requests_of
+from cotenant.core.model.kubernetes.pod_wire import limits_of, requests_of
 from tests.admission.test_profiles import call, pod, view
 
 BIND = "cotenant.dev/bind"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cotenant.core.model.kubernetes.pod_qos import pod_qos
-from cotenant.core.model.kubernetes.pod_request import limits_of, parse_room, requests_of
+from cotenant.core.model.kubernetes.pod_request import parse_room
+from cotenant.core.model.kubernetes.pod_wire import limits_of, requests_of
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,17 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.apps.manager.queue_objects import queue_pod
 from cotenant.core.adapters.kube.objects import PodObject
-from cotenant.core.adapters.kube.observed import ObservedPodWire, pod_of
+from cotenant.core.adapters.kube.observed import ObservedPodWire, QueuePodWire, pod_of
 from cotenant.core.adapters.kube.projection import containers_of, effective_request
 from cotenant.core.model.cluster import pod_amount
 from cotenant.core.model.kubernetes.pod_qos import PodQos, pod_qos, qos_class_of
-from cotenant.core.model.kubernetes.pod_request import limits_of, requests_of
+from cotenant.core.model.kubernetes.pod_request import parse_room
+from cotenant.core.model.kubernetes.pod_resources import counted_requests
+from cotenant.core.model.kubernetes.pod_wire import limits_of, requests_of
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.settings.sections.extender import LoadAwareSettings
+from enforcer.sources.wire import NodePodWire
+from enforcer.sources.wire import pod_of as agent_pod_of
 from recommender.restart import pod_qos as qos_of_containers
 from scheduler_ext.extender.pod import PodWire as ExtenderWire
 from scheduler_ext.extender.pod import facts_of
+from scheduler_ext.reservations.view import PodView
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 STEPS = {"cpu": ["0", "100m", "250m", "1"], "memory": ["0", "64Mi", "1Gi"], "kubernetes.io/batch-cpu": ["500"]}
@@ -107,3 +114,88 @@ def test_overhead_counts_into_limits_only_where_there_is_one() -> None:
 def test_amounts_of_zero_count_as_not_set() -> None:
     assert qos_class_of([({CPU: 0}, {MEMORY: 0})]) is PodQos.BEST_EFFORT
     assert qos_class_of([({CPU: 0, MEMORY: 1}, {MEMORY: 1})]) is PodQos.BURSTABLE
+
+
+AMOUNTS = st.sampled_from([{}, {"cpu": "200m"}, {"cpu": "1"}, {"cpu": "3", "memory": "1Gi"}, {"memory": "64Mi"}])
+CONDITIONS = (
+    [],
+    [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+    [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
+    [{"type": "PodResizeInProgress", "status": "True"}],
+)
+
+
+@st.composite
+def live_pods(draw: Any) -> dict[str, Any]:
+    """A Pod with a resize in any state: main containers, native sidecars, init containers, pod-level amounts."""
+
+    def container(name: str, **more: str) -> dict[str, Any]:
+        return {"name": name, "resources": {"requests": draw(AMOUNTS)}, **more}
+
+    def status(name: str) -> dict[str, Any]:
+        reported = draw(st.booleans())
+        return {"name": name} | (
+            {"resources": {"requests": draw(AMOUNTS)}, "allocatedResources": draw(AMOUNTS)} if reported else {}
+        )
+
+    mains = [container(f"m{i}") for i in range(draw(st.integers(1, 2)))]
+    sidecars = [container(f"s{i}", restartPolicy="Always") for i in range(draw(st.integers(0, 2)))]
+    inits = [container(f"i{i}") for i in range(draw(st.integers(0, 1)))]
+    own = draw(st.sampled_from([None, {"requests": {"cpu": "5"}}]))
+    spec = {"containers": mains, "initContainers": [*sidecars, *inits], "overhead": draw(AMOUNTS)}
+    return {
+        "metadata": {"name": "p", "namespace": "shop", "uid": "11"},
+        "spec": spec | ({"resources": own} if own else {}),
+        "status": {
+            "phase": "Running",
+            "conditions": draw(st.sampled_from(CONDITIONS)),
+            "containerStatuses": [status(c["name"]) for c in mains],
+            "initContainerStatuses": [status(c["name"]) for c in (*sidecars, *inits)],
+        },
+    }
+
+
+def by_the_rule(pod: dict[str, Any]) -> dict[str, int]:
+    """kube-scheduler's sum, derived once more from the objects: the largest of spec, allocated and actual."""
+    status = pod["status"]
+    reports = {s["name"]: s for s in (*status["containerStatuses"], *status["initContainerStatuses"])}
+    infeasible = any(c.get("reason") == "Infeasible" for c in status["conditions"])
+
+    def amount(container: dict[str, Any], name: str) -> int:
+        report = reports[container["name"]]
+        asked = container["resources"]["requests"]
+        if "resources" in report and (container["name"][0] != "i"):
+            sides = [report["resources"]["requests"], report["allocatedResources"], *([] if infeasible else [asked])]
+        else:
+            sides = [asked]
+        return max(parse_room(side).get(name, 0) for side in sides)
+
+    counted = {}
+    for name in ("cpu", "memory"):
+        sidecars = 0
+        highest = 0
+        for init in pod["spec"]["initContainers"]:
+            highest = max(highest, sidecars + amount(init, name))
+            sidecars += amount(init, name) if init.get("restartPolicy") == "Always" else 0
+        total = max(highest, sidecars + sum(amount(c, name) for c in pod["spec"]["containers"]))
+        total = 5000 if name == "cpu" and "resources" in pod["spec"] else total
+        counted[name] = total + parse_room(pod["spec"]["overhead"]).get(name, 0)
+    return counted
+
+
+@given(live_pods())
+@settings(max_examples=200)
+def test_manager_extender_reservations_scan_and_agent_count_the_same_of_a_pod_that_is_resized(
+    pod: dict[str, Any],
+) -> None:
+    counted = by_the_rule(pod)
+
+    def both(amounts: Mapping[str, int]) -> dict[str, int]:
+        return {name: amounts.get(name, 0) for name in ("cpu", "memory")}
+
+    assert both(pod_of(msgspec.convert(pod, ObservedPodWire)).requests) == counted
+    assert both({r.value: a for r, a in effective_request(msgspec.convert(pod, PodObject)).items()}) == counted
+    assert both(facts_of(msgspec.convert(pod, ExtenderWire), LoadAwareSettings()).requests) == counted
+    assert both(PodView.parse(pod).requests) == counted
+    assert both(queue_pod(msgspec.convert(pod, QueuePodWire)).pod.requests) == counted
+    assert both(counted_requests(agent_pod_of(msgspec.convert(pod, NodePodWire)).resources)) == counted

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.moments import seconds_of
-from cotenant.core.model.kubernetes.pod_request import added, fits, format_room, masked, parse_room, requests_of, rest
+from cotenant.core.model.kubernetes.pod_request import added, fits, format_room, masked, parse_room, rest
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.reservations.reservation import (
     AllocatePolicy,
     Mode,

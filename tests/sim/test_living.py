@@ -23,7 +23,7 @@ from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.apps.simulation.population import HASH_LABEL, stocked, template_hash
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.usage.usage import TimeGrid
 from profiler.synthetic import SyntheticSpec, generate
 

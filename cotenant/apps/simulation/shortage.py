@@ -26,7 +26,7 @@ from cotenant.apps.simulation.controllers.cluster_controllers import (
 from cotenant.apps.simulation.controllers.rollouts import is_ready
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.reservations.plan import Span
 

@@ -16,7 +16,7 @@ from jsonpatch import JsonPatch
 
 from cotenant.core.model.kubernetes.intent import Create, Delete, Intent, Patch
 from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import (
     GANG_GATE,
     PLACEHOLDER_LABEL,

@@ -14,7 +14,8 @@ from cotenant.apps.simulation.api_server.refusal import Refusal, invalid
 from cotenant.apps.simulation.api_server.schema import Json
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.pod_qos import pod_qos
-from cotenant.core.model.kubernetes.pod_request import format_room, limits_of, parse_room, requests_of
+from cotenant.core.model.kubernetes.pod_request import format_room, parse_room
+from cotenant.core.model.kubernetes.pod_wire import limits_of, requests_of
 
 Room = dict[str, int]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from profiler.synthetic import SyntheticCluster
 

@@ -22,7 +22,8 @@ from cotenant.apps.simulation.controllers.autoscaler import CpuDemand, scaled
 from cotenant.apps.simulation.controllers.scheduler import NodeSpace
 from cotenant.apps.simulation.local_client import LocalClient, path_of
 from cotenant.apps.simulation.population import KINDS, replica_set, set_name, template_hash
-from cotenant.core.model.kubernetes.pod_request import added, requests_of
+from cotenant.core.model.kubernetes.pod_request import added
+from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SWAP_GUARD
 from cotenant.core.model.reservations.reservation import Reservation
 from scheduler_ext.reservations.guard import Guard
@@ -226,7 +227,7 @@ class ClusterControllers:
         if pod is None or node is None:
             self._resizing.discard(key)
             return False
-        others = added(requests_of(other["spec"]) for other in self._neighbours(pod))
+        others = added(requests_of_pod(other) for other in self._neighbours(pod))
         status = kubelet.resized(pod, node["status"]["allocatable"], others, now_seconds)
         if status is None:
             self._resizing.discard(key)

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from cotenant.apps.simulation.population import container_status, running, start_seconds
 from cotenant.core.model.kubernetes.moments import moment, moment_of
-from cotenant.core.model.kubernetes.pod_request import fits, parse_room, requests_of
+from cotenant.core.model.kubernetes.pod_request import fits, parse_room
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 from cotenant.apps.simulation.api_server.state import Collection, Key, ObjectState
 from cotenant.apps.simulation.local_client import LocalClient
 from cotenant.apps.simulation.rebalance import METRICS, Pair, metric_status
-from cotenant.core.model.kubernetes.pod_request import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.resource import Resource
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.pod_request import parse_room, requests_of
+from cotenant.core.model.kubernetes.pod_request import parse_room
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import RESERVATION_LABEL
 from cotenant.core.model.kubernetes.selector import LabelSelector
 

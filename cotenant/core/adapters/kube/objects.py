@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-Quantities = dict[str, str | int | float]
+from cotenant.core.model.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodStatusWire, Quantities
 
 
 class ObjectOwner(msgspec.Struct, gc=False):
@@ -31,13 +31,6 @@ class Meta(msgspec.Struct, rename="camel"):
     creation_timestamp: datetime | None = None
 
 
-class Resources(msgspec.Struct):
-    """Requests and limits."""
-
-    requests: Quantities | None = None
-    limits: Quantities | None = None
-
-
 class ResizePolicy(msgspec.Struct, rename="camel"):
     """What an in-place resize of one resource does to the container."""
 
@@ -45,27 +38,22 @@ class ResizePolicy(msgspec.Struct, rename="camel"):
     restart_policy: str
 
 
-class ContainerObject(msgspec.Struct, rename="camel"):
+class ContainerObject(ContainerWire, rename="camel"):
     """A container of a pod."""
 
-    name: str
-    resources: Resources = msgspec.field(default_factory=Resources)
-    restart_policy: str = ""
     resize_policy: list[ResizePolicy] | None = None
 
 
-class PodObjectSpec(msgspec.Struct, rename="camel"):
+class PodObjectSpec(PodSpecWire, rename="camel"):
     """spec of a Pod."""
 
-    containers: list[ContainerObject] = []
+    containers: list[ContainerObject] | None = None
     init_containers: list[ContainerObject] | None = None
     node_name: str = ""
     priority: int | None = None
-    overhead: Quantities | None = None
-    resources: Resources = msgspec.field(default_factory=Resources)
 
 
-class PodObjectStatus(msgspec.Struct, rename="camel"):
+class PodObjectStatus(PodStatusWire, rename="camel"):
     """status of a Pod."""
 
     phase: str = ""

@@ -16,11 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.kube.objects import ObjectOwner, PodObjectStatus, Quantities
+from cotenant.core.adapters.kube.objects import ObjectOwner, PodObjectStatus
 from cotenant.core.model.kubernetes.observed import ObservedNode, ObservedPod
 from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
 from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.pod_request import container_total, named_amounts, pod_total
+from cotenant.core.model.kubernetes.pod_request import named_amounts
+from cotenant.core.model.kubernetes.pod_resources import counted_requests
+from cotenant.core.model.kubernetes.pod_wire import ContainerStatusWire, PodSpecWire, Quantities, pod_resources
 from cotenant.core.model.kubernetes.protocol import own_texts
 
 Texts = dict[str, str]
@@ -40,22 +42,9 @@ class _ObservedMeta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _ObservedResources(msgspec.Struct):
-    requests: Quantities | None = None
-
-
-class _ObservedContainer(msgspec.Struct, rename="camel"):
-    resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
-    restart_policy: str = ""
-
-
-class _ObservedPodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_ObservedContainer] = []
-    init_containers: list[_ObservedContainer] | None = None
+class _ObservedPodSpec(PodSpecWire, rename="camel"):
     node_name: str = ""
     priority: int | None = None
-    overhead: Quantities | None = None
-    resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
 
 
 class ObservedPodWire(msgspec.Struct):
@@ -113,8 +102,7 @@ class _ContainerState(msgspec.Struct):
     terminated: _Terminated | None = None
 
 
-class _ObservedContainerStatus(msgspec.Struct, rename="camel"):
-    name: str = ""
+class _ObservedContainerStatus(ContainerStatusWire, rename="camel"):
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
     last_state: _ContainerState = msgspec.field(default_factory=_ContainerState)
 
@@ -255,19 +243,10 @@ def pod_of(pod: ObservedPodWire) -> ObservedPod:
         deleting=meta.deletion_timestamp is not None,
         priority=spec.priority,
         owner=(sys.intern(owner.kind), owner.name) if owner else ("", ""),
-        requests=request_of(spec, f"pod {meta.namespace}/{meta.name}"),
+        requests=counted_requests(pod_resources(spec, pod.status, f"pod {meta.namespace}/{meta.name}")),
         labels=own_texts(meta.labels),
         annotations=own_texts(meta.annotations),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
         template_hash=sys.intern((meta.labels or {}).get(TEMPLATE_HASH_LABEL, "")),
         start_seconds=pod.status.start_time.timestamp() if pod.status.start_time else None,
     )
-
-
-def request_of(spec: _ObservedPodSpec, what: str) -> dict[str, int]:
-    """What the scheduler counts for a pod, by resource (`cotenant.core.model.kubernetes.pod_request`)."""
-    below = container_total(
-        (named_amounts(c.resources.requests, what) for c in spec.containers),
-        ((named_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
-    )
-    return pod_total(below, named_amounts(spec.resources.requests, what), named_amounts(spec.overhead, what))

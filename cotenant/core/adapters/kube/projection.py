@@ -21,13 +21,12 @@ from cotenant.core.adapters.kube.objects import (
     Meta,
     NodeObject,
     PodObject,
-    Quantities,
     QuotaObject,
 )
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, PodPhase, Quota
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.inventory.pod_templates import role_of
-from cotenant.core.model.kubernetes.mid_request import MID_NAMES, mid_request_of
+from cotenant.core.model.kubernetes.mid_request import mid_request_of
 from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.core.model.kubernetes.owners import (
     DEPLOYMENT_CONFIG_LABEL,
@@ -37,7 +36,8 @@ from cotenant.core.model.kubernetes.owners import (
     deployment_of,
 )
 from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.pod_request import container_total, pod_total
+from cotenant.core.model.kubernetes.pod_resources import counted_requests
+from cotenant.core.model.kubernetes.pod_wire import Quantities, ResourcesWire, pod_resources
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import priority_of, qos_of
 from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
@@ -89,7 +89,7 @@ def pod_of(pod: PodObject, owners: Owners) -> Pod:
         qos=qos_of(labels),
         priority=priority_of(labels, spec.priority),
         requests=effective_request(pod),
-        mid_requests=mid_request_of(_mid_total(pod)),
+        mid_requests=mid_request_of(_counted(pod)),
         zones=zones_of(meta.annotations or {}),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
         phase=next((phase for phase in PodPhase if phase == pod.status.phase), PodPhase.UNKNOWN),
@@ -153,33 +153,19 @@ def controller_of(meta: Meta) -> WorkloadRef | None:
 
 
 def effective_request(pod: PodObject) -> Amounts:
-    """What the scheduler counts for the pod, millicores and bytes (`cotenant.core.model.kubernetes.pod_request`)."""
-    what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
-    below = container_total(
-        (_amounts(c.resources.requests, what) for c in spec.containers),
-        ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
-    )
-    return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
+    """What the scheduler counts for the pod, millicores and bytes (`cotenant.core.model.kubernetes.pod_resources`)."""
+    counted = _counted(pod)
+    return {r: counted[r.value] for r in Resource if r.value in counted}
 
 
-def _mid_total(pod: PodObject) -> dict[str, int]:
-    """Mid resources by name that the scheduler counts for the pod: whole millicores and bytes."""
-    what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
-    return container_total(
-        (_mid_amounts(c.resources.requests, what) for c in spec.containers),
-        ((_mid_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
-    )
-
-
-def _mid_amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
-    texts = quantities or {}
-    return {name: parse_bytes(texts[name], f"{what}, {name}") for name in MID_NAMES if name in texts}
+def _counted(pod: PodObject) -> dict[str, int]:
+    return counted_requests(pod_resources(pod.spec, pod.status, f"pod {pod.metadata.namespace}/{pod.metadata.name}"))
 
 
 def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:
     """All of the pod's containers; `template`: the names that its owner's template has, None when that is unknown."""
     what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-    main = [(c, ContainerRole.MAIN) for c in pod.spec.containers]
+    main = [(c, ContainerRole.MAIN) for c in pod.spec.containers or []]
     init = [
         (c, ContainerRole.SIDECAR if c.restart_policy == "Always" else ContainerRole.INIT)
         for c in pod.spec.init_containers or []
@@ -195,10 +181,11 @@ def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> Co
 
 def _container(spec: ContainerObject, role: ContainerRole, what: str) -> Container:
     restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
+    resources = spec.resources or ResourcesWire()
     return Container(
         spec.name,
-        _amounts(spec.resources.requests, what),
-        _amounts(spec.resources.limits, what),
+        _amounts(resources.requests, what),
+        _amounts(resources.limits, what),
         role,
         tuple(r for r in Resource if r.value in restarting),
     )

@@ -1,9 +1,9 @@
-"""What the scheduler counts for a pod. Pure; the one implementation of the rule.
+"""Amounts by resource name, and how those of containers add up to a pod's. Pure.
 
-`requests_of` and `limits_of` read a spec as plain JSON; code with other structs passes their amounts to
-`container_total` and `pod_total`. Amounts are integers: cpu in millicores, every other resource in its own unit (bytes,
-pieces). Source: Kubernetes documentation, "Sharing resources among containers" and "Assign Pod-level CPU and memory
-resources"; checked on what a real API server charges to a ResourceQuota (tests/cluster/test_pod_vocabulary.py).
+`pod_wire` reads a Pod and `pod_resources` counts it; both add by `container_total` and `pod_total`. Amounts are
+integers: cpu in millicores, every other resource in its own unit (bytes, pieces). Source: Kubernetes documentation,
+"Sharing resources among containers" and "Assign Pod-level CPU and memory resources"; checked on what a real API server
+charges to a ResourceQuota (tests/cluster/test_pod_vocabulary.py).
 """
 
 from __future__ import annotations
@@ -27,33 +27,6 @@ Room = Mapping[str, int]
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 Name = TypeVar("Name", bound=str)
-
-
-def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Requests of a pod spec by resource name; QuantityError or UsageError names `what`.
-
-    A limit without a request is a request, as the API server's defaults have it.
-    """
-    requests, limits = _sides(spec, what)
-    below = container_total(
-        (_request(one, what) for one in _containers(spec, "containers", what)),
-        ((_request(one, what), _stays(one)) for one in _containers(spec, "initContainers", what)),
-    )
-    return pod_total(below, limits | below | requests, parse_room(spec.get("overhead") or {}, what))
-
-
-def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Limits of a pod spec by resource name, as a quota counts them: overhead only where there is a limit.
-
-    QuantityError or UsageError names `what`.
-    """
-    below = container_total(
-        (_sides(one, what)[1] for one in _containers(spec, "containers", what)),
-        ((_sides(one, what)[1], _stays(one)) for one in _containers(spec, "initContainers", what)),
-    )
-    total = pod_total(below, _sides(spec, what)[1])
-    overhead = parse_room(spec.get("overhead") or {}, what)
-    return added((total, {name: amount for name, amount in overhead.items() if total.get(name)}))
 
 
 def container_total(
@@ -165,32 +138,6 @@ def _format(name: str, amount: int) -> str:
         if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
         else str(amount)
     )
-
-
-def _containers(spec: Mapping[str, Any], group: str, what: str) -> list[Mapping[str, Any]]:
-    containers = spec.get(group) or []
-    if not isinstance(containers, list | tuple) or not all(isinstance(one, Mapping) for one in containers):
-        raise UsageError(f"{what}: {group} is not a list of objects", fix="Put a copy of the pod's spec there.")
-    return list(containers)
-
-
-def _stays(init: Mapping[str, Any]) -> bool:
-    return bool(init.get("restartPolicy") == "Always")
-
-
-def _request(holder: Mapping[str, Any], what: str) -> dict[str, int]:
-    """Requests of a container, completed by its limits."""
-    requests, limits = _sides(holder, what)
-    return limits | requests
-
-
-def _sides(holder: Mapping[str, Any], what: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Requests and limits of a container or of the pod itself."""
-    resources = holder.get("resources") or {}
-    if not isinstance(resources, Mapping):
-        raise UsageError(f"{what}: resources are {type(resources).__name__}, not an object", fix="Write requests: {}.")
-    requests, limits = (parse_room(resources.get(side) or {}, what) for side in ("requests", "limits"))
-    return requests, limits
 
 
 def larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:

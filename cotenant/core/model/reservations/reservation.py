@@ -16,7 +16,8 @@ import msgspec
 
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
-from cotenant.core.model.kubernetes.pod_request import parse_room, requests_of
+from cotenant.core.model.kubernetes.pod_request import parse_room
+from cotenant.core.model.kubernetes.pod_wire import requests_of
 from cotenant.core.model.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
 from cotenant.core.model.kubernetes.selector import LabelSelector, Operator
 from cotenant.core.model.text import shown
