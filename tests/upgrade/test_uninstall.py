@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,8 @@ class Traces:
         metric = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": self.node}}
         path = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
         self.api.create(path, {**metric, "spec": {}})
-        status = {"updateTime": "2099-01-01T00:00:00Z", "nodeMetric": {"nodeUsage": usage, "systemUsage": usage}}
+        now = datetime.now(UTC).isoformat(timespec="seconds")  # a report from the future lends nothing
+        status = {"updateTime": now, "nodeMetric": {"nodeUsage": usage, "systemUsage": usage}}
         self.api.patch(f"{path}/{self.node}/status", {"status": status})
         file = self.plane.folder / "lending.kubeconfig"
         token_of(self.plane, "cotenant-manager", file)
