@@ -85,7 +85,8 @@ class NodeMetricSource:
         if not newest:
             raise NoData(
                 f"{self._client.url} has no recent sample of any node",
-                fix=f"Scrape the kubelets' cAdvisor metrics (the root group, id=/) or node_exporter ({EXPORTER_CPU}).",
+                fix=f"Scrape the kubelets' cAdvisor metrics (the root group, id=/) or node_exporter ({EXPORTER_CPU}). "
+                "Where they are scraped, compare this machine's clock with Prometheus' own.",
             )
         return Observed(
             {r: self._tracks[ask] for r, ask in _NODE_TRACKS.items()},

@@ -13,7 +13,7 @@ and batch pods against AMPLE_PERCENT of its CPU where the settings' threshold is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 from zlib import crc32
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
 from cotenant.core.settings.sections.extender import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
-from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, LoadThresholds, Outlook
+from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, LoadThresholds, Outlook, beyond
 from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
@@ -139,6 +139,9 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     """
     row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric
+    if metric is not None and beyond(metric, node):  # nobody's load: not too busy, and not idle either
+        metric = LoadMetric(metric.updated_seconds, metric.report_seconds)
+        state = replace(state, metric=metric)
     sums = _sums(state)
     row[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1] = node.capacity
     row[SnapshotColumn.UPDATED] = np.nan if metric is None else -np.inf

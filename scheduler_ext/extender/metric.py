@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.nodemetric import BEYOND
 from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
@@ -216,6 +217,7 @@ class _ExtenderNodeSpec(msgspec.Struct):
 
 
 class _ExtenderNodeStatus(msgspec.Struct):
+    capacity: Quantities | None = None
     allocatable: Quantities | None = None
 
 
@@ -256,6 +258,8 @@ class ExtenderNode:
     unschedulable: bool = False
     cpu_annotations: Mapping[str, str] = field(default_factory=dict)
     """Those that keep CPUs from pods."""
+    whole: Pair = (0.0, 0.0)
+    """All that the machine has, what is reserved too, (millicores, bytes); 0 = not known."""
 
 
 _KEEPING_CPUS: Final = (
@@ -288,6 +292,23 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
         taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
         unschedulable=wire.spec.unschedulable,
         cpu_annotations={key: annotations[key] for key in _KEEPING_CPUS if key in annotations},
+        whole=_whole(readable_room(wire.status.capacity or {})),
+    )
+
+
+def _whole(capacity: Mapping[str, int]) -> Pair:
+    cpu, memory = (float(capacity.get(r.value, 0)) for r in RESOURCES)
+    return cpu, memory
+
+
+def beyond(metric: LoadMetric, node: ExtenderNode) -> bool:
+    """Whether the report says that the node or one of its pods uses more than the machine has: a fault of its source.
+
+    Not by what the machine gives to pods, which the system beside them may pass.
+    """
+    used = [metric.usage or (0.0, 0.0), metric.system, *(usage for usage, _ in metric.pods.values())]
+    return any(
+        whole > 0 and amount > BEYOND * whole for pair in used for amount, whole in zip(pair, node.whole, strict=True)
     )
 
 

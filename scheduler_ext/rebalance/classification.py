@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS, BEYOND
+from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.reasons import Reason
+from scheduler_ext.extender.metric import beyond
 from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
 from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
 
@@ -140,7 +141,7 @@ def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Rea
         return Reason.METRIC_INCOMPLETE
     if now_seconds - metric.updated_seconds < -AHEAD_SECONDS:
         return Reason.METRIC_AHEAD
-    if any(used > BEYOND * capacity for used, capacity in zip(metric.usage, load.node.capacity, strict=True)):
+    if beyond(metric, load.node):
         return Reason.METRIC_IMPLAUSIBLE
     expired = expiration_seconds > 0 and now_seconds - metric.updated_seconds >= expiration_seconds
     return Reason.METRIC_EXPIRED if expired else Reason.OK

@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.columns import NodeState, rows_of
+from scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of
+from scheduler_ext.extender.judgement import Code
 from scheduler_ext.extender.load import load_aware
 from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, MetricWire, metric_of
+from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.rebalance.classification import state_of
 from scheduler_ext.rebalance.load import NodeLoad
 
 GIB = 1024.0**3
 NOW = 1_700_000_000.0
+NODE = ExtenderNode("n", capacity=(32_000.0, 64 * GIB), whole=(40_000.0, 80 * GIB))
 
 
 def metric(usage: Any) -> LoadMetric:
@@ -49,8 +53,7 @@ def test_a_usage_that_is_not_reported_is_not_zero(usage: Any, expected: tuple[fl
 
 
 def column(report: LoadMetric) -> Any:
-    node = ExtenderNode("n", capacity=(32_000.0, 64 * GIB))
-    return rows_of([NodeState(node, report)], LoadAwareSettings()).T
+    return rows_of([NodeState(NODE, report)], LoadAwareSettings()).T
 
 
 @pytest.mark.parametrize(("at", "old"), [(NOW, False), (NOW + 120, False), (NOW + 121, True), (NOW - 10_000, True)])
@@ -73,5 +76,18 @@ def test_a_report_of_the_future_has_expired(at: float, old: bool) -> None:
     ],
 )
 def test_no_pod_is_moved_by_a_report_that_cannot_be_used(report: LoadMetric | None, reason: Reason) -> None:
-    load = NodeLoad(ExtenderNode("n", capacity=(32_000.0, 64 * GIB)), report)
+    load = NodeLoad(NODE, report)
     assert state_of(load, NOW, 180) is reason
+
+
+def test_a_load_that_passes_what_pods_may_have_is_believed_and_one_that_passes_the_machine_is_not() -> None:
+    """The kubelet keeps a quarter of 40 cores back: 39 cores in use are 1.22 times what pods may have, and possible."""
+    busy, impossible = (LoadMetric(NOW, usage=(cpu, GIB)) for cpu in (39_000.0, 1_484_000.0))
+    assert state_of(NodeLoad(NODE, busy), NOW, 180) is Reason.OK
+    assert column(busy)[SnapshotColumn.MEASURED].tolist() == [1.0]
+    assert column(impossible)[SnapshotColumn.MEASURED].tolist() == [0.0]
+    pod = PodFacts(PodIdentity("ns", "p"))
+    settings = LoadAwareSettings()
+    assert load_aware.judge(column(busy), pod, NOW, settings).codes.tolist() == [Code.CPU]
+    assert load_aware.judge(column(impossible), pod, NOW, settings).codes.tolist() == [Code.PASS]
+    assert load_aware.points(column(impossible), pod, NOW, settings).tolist() == [0.0]
