@@ -28,7 +28,7 @@ from cotenant.apps.experiment.interference import Interference, batch_progress, 
 from cotenant.core.model.colocation.node_policy import decode
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import NO_LIMIT
-from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from enforcer.strategies.suppression.suppress import quota_for
 from enforcer.strategies.suppression.suppress_cpuset import wanted_count
 from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, with_least

@@ -45,6 +45,7 @@ from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes
 from cotenant.core.model.resource import Resource
 from enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
 from enforcer.decide.granted import counted, total
+from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from enforcer.observe.cpusets import assigned, overclaims
 
 SHARES_MIN: Final = 2
@@ -53,8 +54,6 @@ QUOTA_MIN_MICROSECONDS: Final = 1_000
 """The kernel refuses less."""
 QUOTA_MAX_MICROSECONDS: Final = 2**43
 """About half of what the kernel takes; more CPUs than any machine has."""
-MICROSECONDS_PER_MILLICORE: Final = 100
-"""Of a period of 100 ms."""
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 

@@ -21,6 +21,7 @@ from enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
 
 PERIOD_MICROSECONDS: Final = 100_000
 """Quotas are spoken of per this period, whatever the cgroup's own."""
+MICROSECONDS_PER_MILLICORE: Final = PERIOD_MICROSECONDS // 1000
 PAGE_BYTES: Final = PAGESIZE
 """Of this machine's kernel: 4 KiB on x86, up to 64 KiB elsewhere."""
 UNLIMITED_BYTES: Final = 2**63 - 2**16

@@ -29,8 +29,8 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
-from enforcer.decide.granted import total
-from enforcer.decide.knobs import PAGE_BYTES, Dialect, objection, rounded, same, shares_of
+from enforcer.decide.granted import CPU, container_limit, total
+from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE, PAGE_BYTES, Dialect, objection, rounded, same, shares_of
 from enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
 from enforcer.knob_table import Version
 
@@ -170,6 +170,7 @@ def _fit(targets: _Targets, groups: Groups, observation: Observation, around: Ci
     _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
     if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
+        _fit_starts(targets, observation)
         _fit_quotas(targets, groups)
     _fit_bursts(targets, groups)
     if around.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
@@ -240,6 +241,22 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
 def _near(one: Value, other: Value) -> bool:
     """Within five percent: not worth a write each tick."""
     return isinstance(one, int) and isinstance(other, int) and other > 0 and other * 0.95 <= one <= other
+
+
+def _fit_starts(targets: _Targets, observation: Observation) -> None:
+    """No pod's quota below that of a container which does not run and may start: with the kubelet's own quota.
+
+    cgroup v1 would refuse that quota, and the container would not start.
+    """
+    for pod in observation.pods:
+        target = targets.get((pod.group.path, Knob.CPU_QUOTA)) if pod.group else None
+        if pod.group is None or target is None or target.restores or target.value == NO_LIMIT:
+            continue
+        waiting = (container for container in pod.spec.every_container if not container.running)
+        limits = (container_limit(pod.spec, container, CPU) or 0 for container in waiting)
+        least = max(limits, default=0) * MICROSECONDS_PER_MILLICORE
+        if wider(least, target.value):
+            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with as much")
 
 
 def _fit_quotas(targets: _Targets, groups: Groups) -> None:

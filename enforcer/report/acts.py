@@ -19,7 +19,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
 from enforcer.decide.changes import Place, WriteOutcome
-from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from enforcer.decide.loop import TickDecision
 from enforcer.report.status import ActionRecord, paths_of, stamp
 from enforcer.strategies.burst import NAME as BURST

@@ -10,6 +10,7 @@ from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeSt
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
 from enforcer.contract import NO_LIMIT, ContainerReading, CpuUse, Knob, KubeQos, MemoryUse, PodReading, ResctrlReading
+from enforcer.decide.knobs import Dialect
 from enforcer.decide.settle import settle
 from enforcer.observe.cpusets import overclaims
 from enforcer.strategies.be_totals import BeTotals
@@ -20,7 +21,7 @@ from enforcer.strategies.memory_qos import MemoryProtection, MemoryState
 from enforcer.strategies.normalisation import Normalisation
 from enforcer.strategies.resctrl import Resctrl
 from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen, values
-from tests.enforcer.v1_kernel import V2
+from tests.enforcer.v1_kernel import V1, V2
 
 WEB = "kubepods/burstable/podu-web"
 BATCH_JOB = "kubepods/besteffort/podu-job"
@@ -59,6 +60,18 @@ def test_a_pod_is_as_large_as_its_init_container_needs_it() -> None:
     # the larger of 1000 and 4000 m: 400,000 us, ceil(400,000 / 1.5)
     early = limited("setup", 4000, kind=INIT)
     assert normalised(web(limited("main", 1000), early, quota=400_000))[WEB] == 266_667
+
+
+@pytest.mark.parametrize(
+    ("dialect", "runs", "whole"), [(V1, False, 200_000), (V1, True, 166_600), (V2, False, 166_600)]
+)
+def test_on_cgroup_v1_a_pod_leaves_what_a_container_starts_with(dialect: Dialect, runs: bool, whole: int) -> None:
+    """500 + 2000 m on CPUs 1.5 times as fast: 166,667 us; the sidecar's start sets 200,000, which v1 refuses above."""
+    one = web(limited("main", 500), limited("proxy", 2000, kind=SIDECAR, running=runs), quota=250_000)
+    found = seen(one, machine=node(annotations=RATIO))
+    plan = Normalisation().step(found, policy(), None).plan
+    written = {w.path: w.value for w in settle([plan], found, {}, dialect).writes}
+    assert (written[WEB], written[f"{WEB}/id-main"]) == (whole, 33_300)
 
 
 @pytest.mark.parametrize("resize", [ResizeState.INFEASIBLE, ResizeState.DEFERRED, ResizeState.IN_PROGRESS])

@@ -93,11 +93,9 @@ class Matrix:
         for plan in plans:
             pod = shown[plan.name]
             said = statuses(pod)
-            for one in plan.of("sidecar", "main"):
-                if "running" not in said.get(one.name, {}).get("state", {}):
-                    phase, why = pod["status"].get("phase"), pod["status"].get("message", "")
-                    early = {c.name: said.get(c.name, {}).get("state") for c in plan.of("init", "sidecar")}
-                    lines.append(f"{plan.name}/{one.name} {phase} {why} {said.get(one.name, {}).get('state')} {early}")
+            states = {name: one.get("lastState") or one["state"] for name, one in said.items()}
+            if any("running" not in said.get(c.name, {}).get("state", {}) for c in plan.of("sidecar", "main")):
+                lines.append(f"{plan.name} {pod['status'].get('phase')} {pod['status'].get('message', '')} {states}")
         return lines
 
     def debug(self, plan: PodPlan) -> None:

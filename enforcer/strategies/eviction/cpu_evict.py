@@ -26,7 +26,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from enforcer.contract import Knob, Observation, Verdict
-from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from enforcer.strategies.eviction.victims import (
     Candidate,
     Task,

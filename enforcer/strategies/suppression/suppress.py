@@ -50,7 +50,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
+from enforcer.decide.container_resources import SHARES_MAX, SHARES_MIN
+from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from enforcer.observe.cpusets import assigned, forbidden_cpus, may_have_claimed_cores, online_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
 from enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
