@@ -44,6 +44,10 @@ _AMOUNTS: Final = {
 }
 SILENCE_SECONDS: Final = 1800
 """A pod that only its usage shows is taken for gone after so long without any: two scrapes of 15 minutes."""
+_DELETED_SECONDS: Final = 900
+"""A pod that is gone has no usage after so long: rates reach back over four scrapes at most."""
+_AWAY_SECONDS: Final = 7200
+"""A pod of which nothing was told for two hours and more is not one that has just been deleted."""
 _SHOWN: Final = 10
 """Namespaces that a note names."""
 _EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKind.RESTART}
@@ -65,6 +69,8 @@ class Sightings:
     signals: set[Signal] = field(default_factory=set)
     lives: dict[PodContainerRef, _SampledLife] = field(default_factory=dict)
     amounts: dict[PodContainerRef, dict[tuple[int, Resource], int]] = field(default_factory=dict)
+    told_until: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(namespace, pod) -> end of the last hour in which it asked for something."""
     events: list[tuple[int, EventKind, PodContainerRef]] = field(default_factory=list)
 
     def add(self, block: Iterable[tuple[Signal, Usage[Any]]]) -> None:
@@ -102,7 +108,11 @@ class Sightings:
         present = ~np.isnan(usage.values)
         last = usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
         for i in np.flatnonzero(present.any(axis=1)):
-            self.amounts.setdefault(usage.refs[i], {})[_AMOUNTS[signal]] = int(usage.values[i, last[i]])
+            ref = usage.refs[i]
+            self.amounts.setdefault(ref, {})[_AMOUNTS[signal]] = int(usage.values[i, last[i]])
+            until = int(usage.grid.start_seconds + (last[i] + 1) * usage.grid.step_seconds)
+            key = (ref.namespace, ref.pod)
+            self.told_until[key] = max(until, self.told_until.get(key, 0))
 
     def _see_events(self, kind: EventKind, usage: Usage[Any]) -> None:
         for i, k in zip(*np.nonzero(np.nan_to_num(usage.values)), strict=True):
@@ -135,7 +145,9 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
         return snapshot
     snapshot = _led_on(snapshot, stored)
     pods = {(p.namespace, p.name): p for p in stored.pods if _is_recent(p, keep_since)}
-    pods = {key: replace(p, end_seconds=snapshot.time_seconds) if p.running else p for key, p in pods.items()}
+    pods = {
+        key: replace(p, end_seconds=snapshot.time_seconds) if p.running and p.listed else p for key, p in pods.items()
+    }
     pods |= {(p.namespace, p.name): _aged(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
     needed = {p.workload for p in pods.values()}
     workloads = {w.ref: replace(w, replicas=0) for w in stored.workloads if w.ref in needed}
@@ -244,7 +256,7 @@ def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     requested = _requested(sightings)
     pods = tuple(
         _lived(pod, lives.get((pod.namespace, pod.name)), requested.get((pod.namespace, pod.name), {}))
-        for pod in inventory.pods
+        for pod in _still_using(inventory, sightings, lives)
     )
     templates = _templates(inventory, pods, sightings)
     silent_about = _amounts_not_told(inventory, pods, sightings)
@@ -278,15 +290,45 @@ def _unnamed(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[int, in
     return tuple(UnnamedPod(*key, *noted[key]) for key in strangers)
 
 
+def _still_using(
+    inventory: Inventory, sightings: Sightings, lives: Mapping[tuple[str, str], tuple[int, int]]
+) -> Iterable[Pod]:
+    """The pods; those that are not named any more and go on using something run on, until they use nothing.
+
+    A pod that was deleted uses nothing soon after. One whose shard of kube-state-metrics is away does, beyond the end
+    that an earlier scan gave it, or hours after it was last told what it asks for.
+    """
+    newest = max((last for _, last in lives.values()), default=0)
+    told = max(sightings.told_until.values(), default=0)
+    for pod in inventory.pods:
+        key = (pod.namespace, pod.name)
+        last = lives.get(key, (0, 0))[1]
+        if pod.running and not pod.listed and lives and last < newest - SILENCE_SECONDS:
+            yield replace(pod, end_seconds=last or inventory.time_seconds)
+        elif pod.running or pod.phase.ended or last < newest - _DELETED_SECONDS:
+            yield pod
+        elif (
+            last > (pod.end_seconds or last) + _DELETED_SECONDS
+            or told - sightings.told_until.get(key, told) >= _AWAY_SECONDS
+        ):
+            yield replace(pod, end_seconds=None, phase=PodPhase.UNKNOWN, listed=False)
+        else:
+            yield pod
+
+
 def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     """What is said where pods use something that no inventory names; nothing where all are named."""
     strangers = unnamed_pods(inventory)
+    unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
+    gone = (f"{unlisted} pods use something that kube-state-metrics tells of no more: they count as running",)
+    notes = gone if unlisted else ()
     if not strangers:
-        return ()
+        return notes
     counts = Counter(pod.namespace for pod in strangers).most_common()
     where = ", ".join(f"{namespace} {count}" for namespace, count in counts[:_SHOWN])
     more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
     return (
+        *notes,
         f"{len(strangers)} pods used something and kube-state-metrics does not tell of them (by namespace: "
         f"{where}{more}): a shard of it is not scraped, it leaves namespaces out, or its labels are changed; nothing "
         "is proposed for workloads that they may belong to",

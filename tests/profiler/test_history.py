@@ -31,7 +31,7 @@ from profiler.history import (
     pull,
     wanted,
 )
-from profiler.sightings import Sightings, by_usage, carried_over, merged, with_history
+from profiler.sightings import Sightings, by_usage, carried_over, merged, unnamed_notes, with_history
 
 NOW = 1_795_089_600 + 17 * 60
 SETTINGS = ProfilerSettings(window_days=2)
@@ -135,6 +135,42 @@ def test_a_workload_without_running_pods_keeps_its_template() -> None:
     first = inventory(NOW - 600, pod("web-1"), containers=template)
     joined = merged(first, Inventory("c", NOW, (), (), ()), NOW - DAY_SECONDS)
     assert joined.workloads == (Workload(WEB, 0, template),)
+
+
+def test_a_link_that_is_missing_now_is_known_from_the_scan_before() -> None:
+    first = inventory(NOW - 600, pod("web-1"))
+    half = WorkloadRef("shop", "ReplicaSet", "web-7d9c5b4f8x")
+    lost = tuple(replace(pod(name), workload=half, owner_known=False) for name in ("web-1", "web-2"))
+    second = Inventory("c", NOW, (), (Workload(half, 2, (Container("app"),)),), lost)
+    joined = merged(first, second, NOW - DAY_SECONDS)
+    # web-1 was the Deployment's: so is its ReplicaSet, and with it web-2
+    assert {(p.name, p.workload, p.owner_known) for p in joined.pods} == {("web-1", WEB, True), ("web-2", WEB, True)}
+    assert joined.workloads == (Workload(WEB, 2, (Container("app"),)),)
+
+
+@pytest.mark.parametrize("minutes", [0, 60])
+def test_a_pod_that_is_told_of_no_more_runs_on_while_it_uses_something(minutes: int) -> None:
+    stored = inventory(NOW - 3600, pod("web-1"), pod("web-2"))
+    scan = inventory(NOW, pod("web-1"))
+    start = NOW // 300 * 300 - 3600
+    refs = (REF, PodContainerRef("shop", "web-2", "app"))
+
+    def seen(until: int) -> Sightings:
+        values = np.full((2, (until - start) // 300), 5, np.float32)
+        found, grid = Sightings(), TimeGrid(start, 300, values.shape[1])
+        found.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
+        return found
+
+    once = with_history(merged(stored, scan, NOW - DAY_SECONDS), seen(NOW))
+    # it may have been deleted a minute ago: an earlier scan has to have missed it
+    assert {p.name: p.running for p in once.pods} == {"web-1": True, "web-2": False}
+    later = inventory(NOW + 60 * minutes, pod("web-1"))
+    twice = with_history(merged(once, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
+    again = with_history(merged(twice, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
+    for found in (twice, again):
+        assert {p.name: p.running for p in found.pods} == {"web-1": True, "web-2": minutes == 60}
+        assert [w.replicas for w in found.workloads] == [1 + (minutes == 60)]
+        assert any("tells of no more" in note for note in unnamed_notes(found)) == (minutes == 60)
 
 
 def usage(signal: Signal, start: int, values: list[float]) -> tuple[Signal, Usage[PodContainerRef]]:

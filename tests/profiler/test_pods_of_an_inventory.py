@@ -76,6 +76,7 @@ FOUR = tuple(
     PodSpec(f"{WEB[1]}-{end}", WEB, uses=(100, use))
     for end, use in (("bcdfg", 200), ("hjklm", 200), ("nppqr", 450), ("stvwx", 450))
 )
+LATER = {pod.name for pod in FOUR[2:]}
 ALONE = PodSpec("nightly-import", ("", ""), uses=(50, 100))
 CACHE = tuple(PodSpec(f"cache-{i}", ("StatefulSet", "cache")) for i in range(2))
 STRANGER = PodSpec("0f3b-worker", ("Worker", "0f3b"))
@@ -150,6 +151,10 @@ VARIANTS: dict[str, list[Line]] = {
         of_web(*FOUR, replace(FOUR[0], name=f"{WEB[1]}-zzzzz", since=END - 900)),
         (replace(FOUR[0], name=f"{WEB[1]}-zzzzz"),),
     ),
+    "a shard silent for three hours": [
+        replace(x, until=END - 3 * 3600) if x.metric.startswith("kube_") and x.labels.get("pod") in LATER else x
+        for x in of_web(*FOUR)
+    ],
     **OPERATORS,
 }
 
@@ -195,6 +200,17 @@ def test_a_proposal_rests_on_all_four_pods_or_there_is_none(url: str, tmp_path: 
         assert request(half, "shop/Deployment/web/main", resource) == "pods-unnamed"
         assert isinstance(request(half, "shop/StatefulSet/cache/main", resource), int)
     assert "2 pods used something and kube-state-metrics does not tell of them (by namespace: shop 2)" in half.notes
+
+
+def test_pods_of_a_shard_that_is_silent_run_on_while_they_use_something(url: str, tmp_path: Path) -> None:
+    found = scanned(url, "a shard silent for three hours", tmp_path)
+    web = found.recommendations["shop/Deployment/web/main"]
+    # all four are known by the series index, and all four still use something
+    assert (web.replicas, request(found, "shop/Deployment/web/main", Resource.MEMORY)) == (
+        4,
+        pytest.approx(450 * 1.15 * MIB, rel=0.02),
+    )
+    assert "2 pods use something that kube-state-metrics tells of no more" in found.notes
 
 
 def test_a_pod_whose_name_tells_nothing_may_be_a_part_of_any_workload_of_its_namespace(

@@ -173,6 +173,9 @@ class Pod:
     owner_known: bool = True
     """Whether the whole chain of its owners is known; where it is not, `workload` is the last that is."""
 
+    listed: bool = True
+    """Whether the source names it; not where it did before and usage alone shows that it still runs."""
+
     role: str = ""
     """What it is for among pods of its workload that differ, such as a cluster's head; "" where all are alike."""
 
