@@ -395,8 +395,8 @@ def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int
 
 
 def _lived(pod: Pod, life: tuple[int, int] | None, requested: Mapping[Resource, int]) -> Pod:
-    """A gone pod with the ends of its usage and what it asked for; a running one keeps what the cluster says."""
-    if not pod.running and not pod.requests and requested:
+    """A pod that is not named now with the ends of its usage and what it asked for; others as the cluster says."""
+    if not (pod.running and pod.listed) and not pod.requests and requested:
         pod = replace(pod, requests=dict(requested))
     if life is None:
         return pod
