@@ -28,7 +28,7 @@ from tests.node.real_node import RealNode, agent, offer_batch, plugged
 from tests.support.extent import full
 
 CPU_COUNT = os.cpu_count() or 1
-SIZES = Sizes((20, 40), (32 * MIB, 48 * MIB), infeasible=64_000, deferred=1000 * CPU_COUNT - 100, overhead=False)
+SIZES = Sizes((20, 40), (32 * MIB, 48 * MIB), infeasible=64_000, deferred=1000 * CPU_COUNT - 300, overhead=False)
 """Small enough for 24 pods on two cores, and enough for a container to start within it; a sleep fits into 32 MiB."""
 COUNT = 24
 MEMORY_QOS = {"enable": True, "minLimitPercent": 60, "lowLimitPercent": 70, "throttlingPercent": 80}
@@ -117,7 +117,17 @@ class Matrix:
             with closing(self.plane.api()) as api:
                 api.patch(f"{self.pods}/{plan.name}/resize", body, "strategic")
 
-    def answered(self, plan: PodPlan) -> bool:
+    def are_answered(self, plans: list[PodPlan]) -> None:
+        """Wait for the kubelet to answer every resize as the plans say; the assertion says which it did not."""
+        asked = [plan for plan in plans if plan.resize]
+        try:
+            wait_for("the kubelet's answers", lambda: all(self._answered(plan) for plan in asked), 120)
+        except AssertionError as late:
+            shown, open_ones = self.shown(), [plan for plan in asked if not self._answered(plan)]
+            lines = [f"{p}\n{shown[p.name]['status']}\n{self.values(p, shown[p.name])}" for p in open_ones]
+            raise AssertionError("\n".join(lines)) from late
+
+    def _answered(self, plan: PodPlan) -> bool:
         """Whether the kubelet has answered the resize as the plan says."""
         pod = self.shown()[plan.name]
         conditions = {c["type"]: c.get("reason", "") for c in pod["status"].get("conditions", [])}
@@ -227,7 +237,7 @@ def test_the_agent_loosens_kills_and_leaves_nothing(
         for plan in early:
             matrix.debug(plan)
             matrix.resize(plan)
-        wait_for("the kubelet's answers", lambda: all(matrix.answered(p) for p in early if p.resize), 120)
+        matrix.are_answered(early)
         granted = [after(plan) for plan in early]
         assert matrix.differing(granted) == []  # the plans know this kubelet
 
@@ -248,7 +258,7 @@ def test_the_agent_loosens_kills_and_leaves_nothing(
         for plan in late:
             matrix.debug(plan)
             matrix.resize(plan)
-        wait_for("the kubelet's answers", lambda: all(matrix.answered(p) for p in late if p.resize), 120)
+        matrix.are_answered(late)
         granted = [after(plan) for plan in planned]
         acts(acting)
         wait_for("values of its own", lambda: len(matrix.differing(granted)) > COUNT // 2)
