@@ -23,8 +23,8 @@ from tests.enforcer.agents import Running
 from tests.enforcer.pod_matrix import MIB, NONE, CgroupValues, PodPlan, Sizes, kubelet_values, plans
 from tests.node.containerd import Containerd
 from tests.node.image import IMAGE
-from tests.node.kubelet import pods_gone
-from tests.node.real_node import RealNode, agent, offer_batch, plugged
+from tests.node.kubelet import Kubelet, pods_gone
+from tests.node.real_node import RealNode, agent, offer_batch
 from tests.support.extent import full
 
 CPU_COUNT = os.cpu_count() or 1
@@ -45,9 +45,10 @@ UNLIMITED = 1 << 60
 
 @pytest.fixture(scope="module")
 def node(control_plane: ControlPlane, kubelet_binary: None, _built_containerd: Containerd) -> Iterator[RealNode]:
-    with plugged(control_plane, _built_containerd) as real:
-        offer_batch(control_plane, real.name)
-        yield real
+    runtime = _built_containerd
+    with Kubelet(control_plane, runtime, runtime.socket, "matrix") as kubelet:
+        offer_batch(control_plane, kubelet.name)
+        yield RealNode(kubelet, runtime, plugged=True)
 
 
 @dataclass
