@@ -206,9 +206,13 @@ def serve(
 
 
 def served_by(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn runs it. It ignores forwarded headers: the gate trusts them by the connection's peer."""
+    """How uvicorn runs it. It ignores forwarded headers: the gate trusts them by the connection's peer.
+
+    Its log lines are the process's own, in the form that the settings say.
+    """
     return uvicorn.Config(
         app,
+        log_config=None,
         http=BoundedHeads,
         log_level="warning",
         access_log=False,

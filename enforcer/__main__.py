@@ -28,7 +28,9 @@ from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.settings.load import load
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
 from enforcer.apply.handover import AgentStop, node_turn
+from enforcer.apply.watchdog import LOG_FORMAT
 from enforcer.assembly import assembled
 from enforcer.device_driver import device_driver
 from enforcer.nri_hooks import hooked
@@ -76,7 +78,7 @@ def run(settings: Settings) -> int:
 def _run(settings: Settings, agent_stop: AgentStop) -> None:
     with (
         assembled(settings, os.environ) as assembly,
-        watchdog(settings.enforcer),
+        watchdog(settings.enforcer, settings.telemetry),
         device_driver(settings, assembly) as claimed_cpus,
         hooked(settings, assembly.agent, agent_stop, claimed_cpus),
     ):
@@ -90,7 +92,7 @@ def _run(settings: Settings, agent_stop: AgentStop) -> None:
 
 
 @contextlib.contextmanager
-def watchdog(settings: EnforcerSettings) -> Iterator[None]:
+def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterator[None]:
     """The second process, if the settings want one; in a session of its own, which no kill of the agent's reaches."""
     if settings.dry_run or not settings.watchdog_seconds:
         yield
@@ -103,7 +105,8 @@ def watchdog(settings: EnforcerSettings) -> Iterator[None]:
         "--agent": str(os.getpid()),
     }
     command = [sys.executable, "-m", "enforcer.apply.watchdog", *(word for pair in options.items() for word in pair)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
+    env = {**os.environ, LOG_FORMAT: telemetry.log_format}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env)  # noqa: S603 - our own
     try:
         yield
     finally:

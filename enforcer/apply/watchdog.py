@@ -10,6 +10,7 @@ journal notes is restored. An agent that comes back finds its values changed and
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import threading
@@ -17,12 +18,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cotenant.core.model.errors import UsageError
 from enforcer.apply.apply import Applier
 from enforcer.apply.journal import LOCK, OriginalsJournal
 from enforcer.decide.changes import Done
 from enforcer.observe.cgroupfs import Hierarchy
+
+LOG_FORMAT: Final = "COTENANT_TELEMETRY__LOG_FORMAT"
+"""Environment variable of the setting telemetry.log_format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,12 @@ def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -
 
 
 def _print(done: list[Done]) -> None:
+    """A line for each; JSON where the agent's log lines are, without a log's libraries in this small process."""
+    is_json = os.environ.get(LOG_FORMAT) == "json"
     for one in done:
-        print(f"{one.outcome}: {one.path} {one.knob} = {one.value} {one.message}".rstrip(), flush=True)  # noqa: T201
+        text = f"{one.outcome}: {one.path} {one.knob} = {one.value} {one.message}".rstrip()
+        line = {"ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "level": "warning", "msg": text}
+        print(json.dumps(line) if is_json else text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

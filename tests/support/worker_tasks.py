@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import structlog
+
 from cotenant.core.model.errors import UsageError
 
 
@@ -22,6 +24,12 @@ def kill_once(path: str) -> str:
 def kill_always(name: str) -> str:
     os.kill(os.getpid(), signal.SIGKILL)
     return name
+
+
+def warned(number: int) -> int:
+    """A task in which a library of ours warns."""
+    structlog.get_logger("worker").warning("a worker warns", number=number)
+    return number
 
 
 def fail(text: str) -> str:

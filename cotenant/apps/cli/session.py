@@ -88,7 +88,7 @@ class CliSession:
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
         file, every_flag = self.config or default_config(os.environ), {**self.overrides, **overrides}
         loaded = load(file, os.environ, every_flag, self.cluster)
-        configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()))
+        configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
         return loaded
 
     def of_cluster(self, name: str) -> CliSession:

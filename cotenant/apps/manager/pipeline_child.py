@@ -15,6 +15,7 @@ import msgspec
 
 from cotenant.apps.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
 from cotenant.apps.pipeline import corridor
+from cotenant.core.adapters.child_process import PARENT_GONE, follow_parent, job_from
 from cotenant.core.adapters.clock import SystemClock
 from cotenant.core.adapters.kube import connect
 from cotenant.core.adapters.kube.live import LiveCluster, observe
@@ -69,15 +70,19 @@ def answer_alone() -> IO[bytes]:
 
 def main() -> int:
     """Run the job on stdin."""
+    follow_parent()
     out = answer_alone()
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=PipelineJob)
+    job = job_from(sys.stdin.buffer, PipelineJob)
     configure_logging(job.settings.telemetry)
     try:
         outcome: RunResults | PipelineFailure = run(job)
     except CotenantError as error:
         outcome = PipelineFailure(type(error).__name__, error.message, error.fix)
-    with out:
-        out.write(msgspec.json.encode(outcome))
+    try:
+        with out:
+            out.write(msgspec.json.encode(outcome))
+    except BrokenPipeError:
+        return PARENT_GONE
     return int(isinstance(outcome, PipelineFailure))
 
 

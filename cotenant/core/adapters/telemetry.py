@@ -22,7 +22,9 @@ from prometheus_client import CollectorRegistry, Gauge, Info
 from prometheus_client.exposition import choose_encoder
 from structlog.types import EventDict, Processor
 
+from cotenant.core.adapters import json_stderr
 from cotenant.core.adapters.clock import Clock
+from cotenant.core.adapters.repeated_events import CountingHandler
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.json_documents.difference import difference
 from cotenant.core.settings.sections.telemetry import TelemetrySettings
@@ -33,13 +35,25 @@ _COLORS: Final = {"debug": 90, "info": 32, "warning": 33, "error": 31, "critical
 """Level -> ANSI colour."""
 
 
-def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None) -> None:
+_in_force: list[TelemetrySettings] = []
+"""The settings of the last `configure_logging`, for processes that this one begins."""
+
+
+def configure_logging(
+    settings: TelemetrySettings, stream: TextIO | None = None, *, whole_stderr: bool | None = None
+) -> None:
     """Send events of structlog and of the standard library to stderr (or `stream`), one line each.
 
     Replaces what was configured before. Fields bound by `scope` are on every line. In JSON, `ts` is RFC 3339 UTC, `msg`
-    the constant message and `exception` the whole traceback; on a console an exception is its last line.
+    the constant message and `exception` the whole traceback; on a console an exception is its last line. Equal warnings
+    are written once and then counted (`repeated_events`), except at level debug. whole_stderr: with JSON also what
+    others write to stderr, unhandled exceptions and Python's warnings are JSON; unset: where no stream is given.
     """
+    json_stderr.end()
     out = sys.stderr if stream is None else stream
+    if settings.log_format == "json" and (stream is None if whole_stderr is None else whole_stderr):
+        json_stderr.begin(sys.stderr)
+    _in_force[:] = [settings]
     level = getattr(logging, settings.log_level.upper())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -54,7 +68,7 @@ def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None)
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(out)
+    handler = logging.StreamHandler(out) if settings.log_level == "debug" else CountingHandler(out)
     last = _json_tail() if settings.log_format == "json" else _console_tail(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -62,8 +76,16 @@ def configure_logging(settings: TelemetrySettings, stream: TextIO | None = None)
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
+    for before in logging.root.handlers:
+        if isinstance(before, CountingHandler):
+            before.close()
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(level)
+
+
+def settings_in_force() -> TelemetrySettings | None:
+    """What `configure_logging` was given last; None in a process that was given nothing."""
+    return _in_force[0] if _in_force else None
 
 
 @contextmanager

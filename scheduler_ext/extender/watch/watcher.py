@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.adapters.child_process import follow_parent, job_from
 from cotenant.core.adapters.kube import KubeClient, Mirror, connect
 from cotenant.core.adapters.kube.observed import ON_NODES
 from cotenant.core.adapters.telemetry import configure_logging
@@ -219,7 +220,8 @@ def main() -> int:
 
     Each frame is its length (4 bytes, big-endian) and the encoded body.
     """
-    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=WatcherConfig)
+    follow_parent()
+    job = job_from(sys.stdin.buffer, WatcherConfig, one_line=True)
     configure_logging(job.telemetry)
     out = sys.stdout.buffer
 

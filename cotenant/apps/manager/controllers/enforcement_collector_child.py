@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from cotenant.apps.pipeline.enforcement import keep
+from cotenant.core.adapters.child_process import follow_parent, job_from
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.telemetry import configure_logging
 from cotenant.core.model.colocation.enforcement import AgentAction, EnforcementHistory, Gathering
@@ -65,7 +66,8 @@ def run(job: CollectorJob) -> Gathering:
 
 def main() -> int:
     """The job on stdin."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=CollectorJob)
+    follow_parent()
+    job = job_from(sys.stdin.buffer, CollectorJob)
     configure_logging(job.settings.telemetry)
     try:
         run(job)

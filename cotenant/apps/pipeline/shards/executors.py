@@ -20,8 +20,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
+from cotenant.core.adapters.telemetry import configure_logging, settings_in_force
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.settings.sections.pipeline import PipelineSettings
+from cotenant.core.settings.sections.telemetry import TelemetrySettings
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
@@ -129,7 +131,7 @@ class _Worker:
         self._pool = self._begun()
 
     def _begun(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _heed_the_parent)
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_worker, (settings_in_force(),))
 
     def submit(self, work: Callable[[TaskT], ResultT], task: TaskT) -> Future[ResultT]:
         """Begin a task, in a new process where the idle one was killed."""
@@ -180,6 +182,13 @@ def _mapped(
                 waiting.append(number)
             else:
                 yield number, result
+
+
+def _begin_worker(telemetry: TelemetrySettings | None) -> None:
+    """Log as the parent does, and end with it."""
+    if telemetry is not None:
+        configure_logging(telemetry)
+    _heed_the_parent()
 
 
 def _heed_the_parent() -> None:

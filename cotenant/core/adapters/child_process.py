@@ -1,0 +1,43 @@
+"""EDGE: what a child process of ours owes its parent: to end with it, and without a traceback about that.
+
+A parent that was killed ends no child by itself: the child would go on for minutes beside the parent's successor, and
+would fail at its answer, which nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import IO, Final, TypeVar
+
+import msgspec
+
+JobT = TypeVar("JobT")
+PARENT_GONE: Final = 1
+"""Exit code of a child whose parent has gone."""
+_LOOK_SECONDS: Final = 0.5
+
+
+def follow_parent() -> None:
+    """End this process soon after the one that started it, and leave Ctrl-C, which reaches both, to that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_after, args=(os.getppid(),), name="parent", daemon=True).start()
+
+
+def job_from(pipe: IO[bytes], kind: type[JobT], *, one_line: bool = False) -> JobT:
+    """The job that the parent writes, as JSON, or as one line of it; SystemExit when it was gone before that."""
+    text = pipe.readline() if one_line else pipe.read()
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError:
+        if text.rstrip().endswith(b"}"):
+            raise  # it was written to its end: a fault of ours, which is to be seen
+        raise SystemExit(PARENT_GONE) from None
+
+
+def _end_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(PARENT_GONE)

@@ -1,0 +1,122 @@
+"""EDGE: every line on stderr as one JSON object, whoever writes it: print, the interpreter's own words, warnings.
+
+Lines that are JSON objects already pass unchanged; each other line becomes an event of the logger "stderr". Exceptions
+that nobody caught, in any thread, and Python warnings are logged as events, with the whole traceback in one of them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, TextIO
+
+
+class JsonLines(io.TextIOBase):
+    """A text stream in the place of stderr; `inner` is what it writes to. A line is written when it is whole."""
+
+    def __init__(self, inner: TextIO) -> None:
+        """Nothing was written yet."""
+        self.inner = inner
+        self._begun = ""
+        self._lock = threading.RLock()
+
+    def write(self, text: str) -> int:
+        """Take any piece of text; lines end with a newline, or a carriage return of a progress bar."""
+        with self._lock:
+            *lines, self._begun = (self._begun + text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+            for line in lines:
+                if line.strip():
+                    self.inner.write(as_json(line) + "\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """What is whole is written on; a line that has only begun waits for its end."""
+        self.inner.flush()
+
+    def close(self) -> None:
+        """Write what has begun, as the last line; `inner` stays open."""
+        if self._begun:
+            self.write("\n")
+        self.flush()
+
+    def fileno(self) -> int:
+        """Of `inner`: children and faulthandler write to it directly."""
+        return self.inner.fileno()
+
+    def isatty(self) -> bool:
+        """Never: neither colours nor bars are JSON."""
+        return False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Of `inner`."""
+        return self.inner.encoding or "utf-8"
+
+
+def as_json(line: str) -> str:
+    """A line as one JSON object; one that is an object already as it is."""
+    if line.startswith("{") and line.endswith("}"):
+        try:
+            json.loads(line)
+        except ValueError:
+            pass
+        else:
+            return line
+    level = "error" if line.startswith(("error", "Error", "Traceback", "Fatal")) else "info"
+    moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return json.dumps({"ts": moment, "level": level, "logger": "stderr", "msg": line})
+
+
+def begin(stream: TextIO) -> JsonLines:
+    """Put JsonLines in stderr's place; Python warnings and what nobody catches become events."""
+    lines = stream if isinstance(stream, JsonLines) else JsonLines(stream)
+    sys.stderr = lines
+    sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
+    sys.unraisablehook = _unraisable
+    logging.captureWarnings(True)
+    return lines
+
+
+def end() -> None:
+    """As before `begin`."""
+    if isinstance(sys.stderr, JsonLines):
+        sys.stderr.close()
+        sys.stderr = sys.stderr.inner
+    if sys.excepthook is _uncaught:
+        sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
+        sys.unraisablehook = sys.__unraisablehook__
+        logging.captureWarnings(False)
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    _log(logging.getLogger("stderr").critical, "unhandled exception", (kind, error, trace))
+
+
+def _uncaught_in_thread(given: threading.ExceptHookArgs) -> None:
+    if given.exc_type is SystemExit or given.exc_value is None:
+        return
+    name = given.thread.name if given.thread else "?"
+    _log(
+        logging.getLogger("stderr").error,
+        f"thread {name} ended by an exception",
+        (given.exc_type, given.exc_value, given.exc_traceback),
+    )
+
+
+def _unraisable(given: sys.UnraisableHookArgs) -> None:
+    what = given.err_msg or "exception ignored"
+    error = given.exc_value or given.exc_type()
+    _log(logging.getLogger("stderr").error, f"{what}: {given.object!r}", (type(error), error, given.exc_traceback))
+
+
+def _log(write: Callable[..., None], text: str, exc_info: Any) -> None:
+    write("%s", text, exc_info=exc_info)

@@ -1,0 +1,197 @@
+"""A warning that comes again and again is written once, then counted, and its end is written too.
+
+    taken(record) --> written, or counted: at the latest after REMIND_SECONDS a counted one is written with its count
+    ended(now) ----> for each that was counted and has not come for a while: how often, from when to when
+
+Two records are equal when logger, level, message and everything that they say in words are: numbers and lists (how many
+parts, which attempt) are what changes from one to the next, durations in a text too. A record of another request, pod
+or object is another one. Only warnings and errors are counted: what was done is written each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+FORGET_SECONDS: Final = 600.0
+"""One that did not come again within this time is written like a new one."""
+REMIND_SECONDS: Final = 600.0
+"""One that goes on is written again, with its count, so often."""
+SHORTEST_QUIET_SECONDS: Final = 60.0
+"""What comes more often than this has ended after so long without it; else after three of its longest gaps."""
+MOST_KEYS: Final = 1000
+"""So many different warnings are remembered; beyond, the one that was silent for longest is forgotten."""
+REPEATED: Final = "repeated"
+ENDED: Final = "a repeated warning has ended"
+_OWN_FIELDS: Final = frozenset({"event", "ts", "level", "logger", "exc_info", "stack_info", REPEATED, "since"})
+_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)? ?(?:ms|s|seconds?|minutes?)\b")
+
+Key = tuple[str, int, str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One warning. Times are Unix seconds; counted: not written since `written_seconds`, total: since the first."""
+
+    record: logging.LogRecord
+    first_seconds: float
+    last_seconds: float
+    written_seconds: float
+    counted: int = 0
+    total: int = 1
+    longest_gap_seconds: float = 0.0
+
+    @property
+    def quiet_seconds(self) -> float:
+        return min(max(SHORTEST_QUIET_SECONDS, 3 * self.longest_gap_seconds), FORGET_SECONDS)
+
+
+@dataclass(slots=True)
+class RepeatedEvents:
+    """Decides for one handler; not thread-safe."""
+
+    _seen: dict[Key, _Seen] = field(default_factory=dict)
+
+    def taken(self, record: logging.LogRecord) -> logging.LogRecord | None:
+        """The record as it is to be written, or None when it is only counted."""
+        if record.levelno < logging.WARNING:
+            return record
+        now, key = record.created, key_of(record)
+        seen = self._seen.pop(key, None)
+        if seen is None or not 0 <= now - seen.last_seconds < FORGET_SECONDS:
+            self._seen[key] = _Seen(record, now, now, now)
+            if len(self._seen) > MOST_KEYS:
+                self._seen.pop(next(iter(self._seen)))
+            return record
+        self._seen[key] = seen  # the last one in the order is the one that came last
+        seen.longest_gap_seconds = max(seen.longest_gap_seconds, now - seen.last_seconds)
+        seen.record, seen.last_seconds, seen.total = record, now, seen.total + 1
+        if now - seen.written_seconds < REMIND_SECONDS:
+            seen.counted += 1
+            return None
+        count, seen.counted, seen.written_seconds = seen.counted, 0, now
+        return with_fields(record, {REPEATED: count, "since": _moment(seen.first_seconds)})
+
+    def ended(self, now_seconds: float, *, all_of_them: bool = False) -> Iterator[logging.LogRecord]:
+        """A last word on each that was counted and is over; all_of_them: the process ends."""
+        for key, seen in list(self._seen.items()):
+            if not all_of_them and now_seconds - seen.last_seconds < seen.quiet_seconds:
+                continue
+            if seen.total > 1 or all_of_them or now_seconds - seen.last_seconds >= FORGET_SECONDS:
+                del self._seen[key]
+            if seen.total > 1 and (seen.counted or not all_of_them):
+                yield _last_word(key, seen)
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether any end has yet to be written."""
+        return any(one.total > 1 for one in self._seen.values())
+
+
+def key_of(record: logging.LogRecord) -> Key:
+    """What makes two records equal."""
+    event = record.msg if isinstance(record.msg, dict) else None
+    message = str(event.get("event", "")) if event is not None else record.getMessage()
+    words = {k: v for k, v in (event or {}).items() if isinstance(v, str) and k not in _OWN_FIELDS}
+    error = _error_of(record, event)
+    if error is not None:
+        words["exc_info"] = f"{type(error).__name__}: {error}"
+    said = tuple(sorted((name, _CHANGING.sub("#", text)) for name, text in words.items()))
+    return record.name, record.levelno, _CHANGING.sub("#", message), said
+
+
+def with_fields(record: logging.LogRecord, fields: Mapping[str, Any]) -> logging.LogRecord:
+    """A copy that says more."""
+    copy = logging.makeLogRecord(record.__dict__)
+    if isinstance(record.msg, dict):
+        copy.msg = {**record.msg, **fields}
+    else:
+        said = ", ".join(f"{name} {value}" for name, value in fields.items())
+        copy.msg, copy.args = f"{record.getMessage()} ({said})", ()
+    return copy
+
+
+def _last_word(key: Key, seen: _Seen) -> logging.LogRecord:
+    """Level and logger of the warning itself, without its traceback, as the formatter takes records of structlog."""
+    name, level, message, words = key
+    said = dict(words)
+    error = said.pop("exc_info", "")
+    event: dict[str, Any] = {
+        **said,
+        **({"error": error} if error else {}),
+        "event": ENDED,
+        "of": message,
+        REPEATED: seen.total - 1,
+        "since": _moment(seen.first_seconds),
+        "until": _moment(seen.last_seconds),
+    }
+    at_seconds = seen.last_seconds
+    event |= {"ts": _moment(at_seconds), "level": logging.getLevelName(level).lower(), "logger": name}
+    logger = logging.getLogger(name)
+    # as `structlog.stdlib.ProcessorFormatter.wrap_for_formatter` marks its own
+    return logger.makeRecord(name, level, "", 0, event, (), None, extra={"_logger": None, "_name": event["level"]})
+
+
+def _error_of(record: logging.LogRecord, event: Mapping[str, Any] | None) -> BaseException | None:
+    told = (event or {}).get("exc_info") or record.exc_info
+    if told is True:
+        return sys.exc_info()[1]
+    found = told[1] if isinstance(told, tuple) else told
+    return found if isinstance(found, BaseException) else None
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class CountingHandler(logging.StreamHandler[TextIO]):
+    """A stream handler that writes what repeats once. A thread of its own writes ends, while there are any to write."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
+        """Nothing was seen yet."""
+        super().__init__(stream)
+        self._repeated, self._now = RepeatedEvents(), now
+        self._watching = False
+        self._closing = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it, or count it; the handler's lock is taken already."""
+        written = self._repeated.taken(record)
+        if written is not None:
+            super().emit(written)
+        elif not self._watching:
+            self._watching = True
+            threading.Thread(target=self._watch, name="repeated-events", daemon=True).start()
+
+    def write_ends(self, *, all_of_them: bool = False) -> None:
+        """Write a last word on each warning that is over; all_of_them: on all that were counted."""
+        self.acquire()
+        try:
+            for record in self._repeated.ended(self._now(), all_of_them=all_of_them):
+                super().emit(record)
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """At the end of the process, or when another handler takes this one's place."""
+        self._closing.set()
+        self.write_ends(all_of_them=True)
+        super().close()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(SHORTEST_QUIET_SECONDS / 4):
+            self.write_ends()
+            self.acquire()
+            try:
+                self._watching = self._repeated.is_counting
+                if not self._watching:
+                    return
+            finally:
+                self.release()
