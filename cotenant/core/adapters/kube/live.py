@@ -85,12 +85,13 @@ def observe(client: KubeClient) -> LiveCluster:
     alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed")]
     scalers = _listed(client, AUTOSCALERS, AutoscalerObject, notes)
     live_pods = tuple(_each(lambda pod: projection.pod_of(pod, owners), alive, notes))
-    readable = {(pod.namespace, pod.name) for pod in live_pods}
+    names = {(pod.namespace, pod.name) for pod in live_pods}
+    read = [pod for pod in alive if (pod.metadata.namespace, pod.metadata.name) in names]
     return LiveCluster(
         nodes=_all(projection.node_of, _listed(client, NODES, NodeObject, notes), notes),
         pods=live_pods,
-        unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - readable,
-        containers=dict(_each(lambda pod: _contained(pod, owners, controllers), alive, notes)),
+        unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - names,
+        containers=dict(_each(lambda pod: _contained(pod, owners, controllers), read, notes)),
         autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
         marks=_marks(alive, owners, controllers),
         limit_ranges=_limit_ranges(client, notes),
