@@ -17,6 +17,7 @@ from cotenant.core.adapters.store.store import Hole, Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import SourceError, SourceUnfit, SourceUnreachable
 from cotenant.core.model.progress import Progress
+from cotenant.core.model.usage.plausible import plausible_of_pods
 from cotenant.core.model.usage.quality import Defect, QualityRecord
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.profiler import ProfilerSettings
@@ -297,7 +298,7 @@ def _node_totals(
     for node_signal, parts in missing:
         for span in (span for span in spans if span.signal is parts):
             for day in _days(span.grid):
-                usage = store.read(parts, day)
+                usage = plausible_of_pods(store.read(parts, day), inventory.nodes)
                 if usage.refs:
                     store.append(node_signal, total(usage, by_node(usage.refs, inventory)))
     return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()

@@ -22,7 +22,7 @@ from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from profiler.node_metric.status import Observed
 from profiler.node_metric.windows import Floats, Track
-from profiler.prometheus import decode, metric_names, questions_in_turn, survey
+from profiler.prometheus import decode, instances, metric_names, questions_in_turn, survey
 from profiler.prometheus.client import Client
 from profiler.prometheus.plan import RangeQuery
 from profiler.prometheus.promql import named, of_labels, selector
@@ -72,7 +72,7 @@ class NodeMetricSource:
         SourceError when a query fails, NoData when the server has no sample of any node.
         """
         scene = self._surveyed(now_seconds)
-        addresses = {**self._addresses, **addresses}
+        addresses = {instances.address(a): node for a, node in {**self._addresses, **addresses}.items()}
         grid = self._grid(scene, now_seconds, policy)
         answers = self._answers(scene, grid, policy)
         for ask in (*_NODE_TRACKS.values(), *_SUM_TRACKS.values()):
@@ -148,8 +148,8 @@ def _read(result: msgspec.Raw, query: RangeQuery) -> _Piece:
 
 
 def _node(labels: decode.Labels, addresses: Mapping[str, str]) -> str:
-    address = labels.instance.rpartition(":")[0] or labels.instance
-    return labels.node or addresses.get(address, address)
+    host = instances.host_of(labels.instance)
+    return labels.node or addresses.get(host, host)
 
 
 def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], scale: float) -> Track:

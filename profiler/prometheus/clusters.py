@@ -36,6 +36,7 @@ _SYSTEM: Final = "kube-system"
 _OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})
 """Labels that differ between the exporters of any two clusters, and between two replicas in one."""
 _SHOWN: Final = 20
+_SEEN_TWICE: Final = 2
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+|\.{2,}")
 
 Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
@@ -65,12 +66,12 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
             f"{describe} holds several clusters and no label tells them apart; their usage would be added up",
             fix="Give each cluster's Prometheus an external label such as cluster.",
         )
-    shown = ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    shown = ", ".join(value or "(none)" for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
     raise SourceUnfit(
         f"{describe} holds {len(values)} clusters, by the label {label}: {shown}; their usage would be added up",
-        fix=f"Choose one: --prometheus-label {label}={values[0]}, or the setting profiler.prometheus.labels. For all, "
-        "write this into the settings file, beside the server's address, then cotenant scan --all-clusters:\n"
-        f"{declaration(label, values[:_SHOWN])}",
+        fix=f"Choose one: --prometheus-label {label}={next(filter(None, values))}, or the setting "
+        'profiler.prometheus.labels ("" for what has no such label). For all, write this into the settings file, '
+        f"beside the server's address, then cotenant scan --all-clusters:\n{declaration(label, values[:_SHOWN])}",
     )
 
 
@@ -97,12 +98,14 @@ def created_seconds(births: Answer) -> int | None:
 
 
 def _overlapping(answer: Answer) -> tuple[str, list[str]] | None:
-    """The first label of which several values were there at one moment, and these; the values are moments."""
+    """The first label of which several values were there at one moment, and these; the values are moments.
+
+    No label is a value too: what goes on without one beside what has one is another cluster.
+    """
     for label in CLUSTER_LABELS:
         moments: dict[str, set[float]] = {}
         for labels, values in answer:
-            if value := labels.get(label):
-                moments.setdefault(value, set()).update(values.tolist())
+            moments.setdefault(labels.get(label, ""), set()).update(values.tolist())
         together = sorted(name for name in moments if _shares(name, moments))
         if together:
             return label, together
@@ -110,8 +113,15 @@ def _overlapping(answer: Answer) -> tuple[str, list[str]] | None:
 
 
 def _shares(name: str, moments: Mapping[str, set[float]]) -> bool:
-    """Whether another value was there at one of its moments: a label that was renamed is not two clusters."""
-    return any(moments[name] & times for other, times in moments.items() if other != name)
+    """Whether another value was there at one of its moments: a label that was renamed is not two clusters.
+
+    Where a label was added, a moment may still see the series without it: they are others at two moments only.
+    """
+    return any(
+        len(moments[name] & times) >= (1 if name and other else _SEEN_TWICE)
+        for other, times in moments.items()
+        if other != name
+    )
 
 
 def _telling(answer: Answer) -> tuple[str, list[str]]:

@@ -21,6 +21,7 @@ from cotenant.core.model.errors import SourceProtocol
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
+from profiler.prometheus.instances import host_of
 from profiler.prometheus.parts import (
     GPU_RESOURCES,
     LIMITS,
@@ -252,8 +253,8 @@ def _read_container(part: QueryPart, block: _Block, _: Mapping[str, str]) -> lis
 
 def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) -> list[SignalUsage]:
     def node(labels: Labels) -> NodeRef:
-        address = labels.instance.rpartition(":")[0] or labels.instance
-        return NodeRef(labels.node or node_names.get(address, address))
+        host = host_of(labels.instance)
+        return NodeRef(labels.node or node_names.get(host, host))
 
     return [_joined(part.signals[0], block, block.slots * part.scale, map(node, block.labels))]
 

@@ -29,6 +29,7 @@ from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityCla
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
 from profiler.prometheus import declared
+from profiler.prometheus.instances import address
 from profiler.prometheus.kube_state import autoscalers, phases
 from profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
 from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
@@ -428,4 +429,4 @@ def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[
 
 
 def _addresses(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[str, str]:
-    return {x["internal_ip"]: x.get("node", "") for x, _ in state[declared.NODE_INFO] if x.get("internal_ip")}
+    return {address(x["internal_ip"]): x.get("node", "") for x, _ in state[declared.NODE_INFO] if x.get("internal_ip")}

@@ -7,7 +7,7 @@ the server's newest sample is not of the last moment. What cannot be read as one
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -48,17 +48,24 @@ _QUIET_SECONDS: Final = 1200
 """A kube-state-metrics that is scraped every 15 minutes is not silent between two scrapes."""
 
 NEEDED: Final[Mapping[str, str]] = {
-    CPU: "CPU usage is unknown: the kubelet's cAdvisor metrics are not scraped",
-    MEMORY: "memory usage is unknown: the kubelet's cAdvisor metrics are not scraped",
+    CPU: "CPU usage is unknown",
+    MEMORY: "memory usage is unknown",
     THROTTLED: "throttled time is unknown: demand counts as usage",
-    REQUESTS: "requests are unknown: kube-state-metrics is not scraped",
-    LIMITS: "limits are unknown: kube-state-metrics is not scraped",
-    RESTARTS: "restarts and OOM kills are unknown: kube-state-metrics is not scraped",
-    "kube_pod_owner": "owners are unknown, every pod counts as a bare pod: kube-state-metrics is not scraped",
+    REQUESTS: "requests are unknown",
+    LIMITS: "limits are unknown",
+    RESTARTS: "restarts and OOM kills are unknown",
+    "kube_pod_owner": "owners are unknown, every pod counts as a bare pod",
     "kube_pod_status_phase": "phases of pods are unknown: those that used something of late count as running",
-    "kube_node_status_allocatable": "nodes' capacity is unknown: kube-state-metrics is not scraped",
+    "kube_node_status_allocatable": "nodes' capacity is unknown",
 }
 """Metrics that the numbers rest on, and what is lost without each."""
+_SAID: Final = frozenset({THROTTLED, "kube_pod_status_phase"})
+"""Whose loss says what stands for it; the others' say why they are missing."""
+_EXPORTERS: Final[Mapping[str, str]] = {
+    "container_": "the kubelet's cAdvisor metrics are",
+    "kube_": "kube-state-metrics is",
+}
+"""Beginning of a metric's name -> who exports it."""
 POD_INFO: Final = "kube_pod_info"
 OLD_LABELS: Final = "containers carry only the labels pod_name and container_name of kubelets before 1.16"
 RELABEL: Final = (
@@ -175,7 +182,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     }
     counts = values_by_mark.get("samples", np.empty(0))
     rates = Rates(interval_seconds or _interval(counts))
-    notes = [sentence for metric, sentence in NEEDED.items() if metric not in names and not _stood_in(metric, names)]
+    notes = [loss for metric, loss in losses(names).items() if not _stood_in(metric, names)]
     if values_by_mark.get("old-labels", np.zeros(1)).max() > 0:
         notes.append(f"some {OLD_LABELS} and are left out. {RELABEL}")
     if values_by_mark.get("exported", np.zeros(1)).max() > 0:
@@ -191,6 +198,22 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     created = clusters.created_seconds(_marked(answer, "birth"))
     return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")), created)
+
+
+def losses(names: Collection[str]) -> dict[str, str]:
+    """Needed metric that is not among the names -> what is lost, and why as far as the other names tell."""
+    return {metric: f"{loss}{_why(metric, names)}" for metric, loss in NEEDED.items() if metric not in names}
+
+
+def _why(metric: str, names: Collection[str]) -> str:
+    """An exporter of which anything is there is scraped: then something between it and the server lacks the metric."""
+    if metric in _SAID:
+        return ""
+    prefix, exporter = next((p, e) for p, e in _EXPORTERS.items() if metric.startswith(p))
+    if not any(name.startswith(prefix) for name in names):
+        return f": {exporter} not scraped"
+    unset = "no container sets any, or " if metric in (REQUESTS, LIMITS) else ""
+    return f": {exporter} scraped, but without {metric} ({unset}an allow-list or a relabelling drops it)"
 
 
 def _stood_in(metric: str, names: frozenset[str]) -> bool:

@@ -25,10 +25,20 @@ def at(*moments: int, **labels: str) -> Series:
 
 
 def test_a_label_with_two_values_at_one_moment_is_two_clusters_and_the_fix_chooses_one() -> None:
-    answer = [at(1, 2, cluster="prod"), at(2, 3, cluster="lab"), at(1, 2, 3)]
+    answer = [at(1, 2, cluster="prod"), at(2, 3, cluster="lab"), at(3)]
     with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: lab, prod") as refused:
         clusters.check({"clusters": answer}, "prometheus http://p")
     assert "--prometheus-label cluster=lab" in refused.value.fix
+
+
+@pytest.mark.parametrize("label", clusters.CLUSTER_LABELS)
+def test_a_cluster_without_the_label_beside_one_with_it_is_another_cluster(label: str) -> None:
+    answer = [at(1, 2, 3), at(2, 3, **{label: "prod"})]
+    with pytest.raises(SourceUnfit, match=rf"2 clusters, by the label {label}: \(none\), prod") as refused:
+        clusters.check({"clusters": answer}, "p")
+    # PromQL's equality with "" selects what has no such label, so both can be chosen.
+    assert f"--prometheus-label {label}=prod" in refused.value.fix
+    assert f'labels: {{{label}: ""}}' in refused.value.fix
 
 
 def test_a_label_that_was_renamed_or_added_in_the_window_is_one_cluster() -> None:
@@ -90,3 +100,16 @@ def test_every_value_of_the_label_is_declared_under_a_name_of_its_own(values: li
     assert all(map(fits_folder, declared))
     labels = [plain(own)["profiler"]["prometheus"]["labels"] for own in declared.values()]
     assert labels == [{"cluster": value} for value in values]
+
+
+@pytest.mark.parametrize("metric", survey.NEEDED)
+def test_an_exporter_is_called_missing_only_where_nothing_of_it_is_there(metric: str) -> None:
+    """One other series of the same exporter shows that it is scraped: an allow-list or a relabelling drops the one."""
+    others = set(survey.NEEDED) - {metric}
+    alone = survey.losses({m for m in others if not m.startswith(metric.partition("_")[0])})[metric]
+    beside = survey.losses(others)[metric]
+    assert "not scraped" not in beside
+    assert beside.startswith(survey.NEEDED[metric])
+    if metric not in ("container_cpu_cfs_throttled_seconds_total", "kube_pod_status_phase"):
+        assert alone.endswith("not scraped")
+        assert f"without {metric}" in beside

@@ -14,6 +14,7 @@ from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.plausible import plausible_of_pods
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal, TimeGrid
 from forecasting.backtest.run import Shard
 from profiler.pool import by_workload, total
@@ -113,7 +114,7 @@ class StoredSeries:
         inventory = self.store.read_inventory()
         if inventory is None:
             raise NoData(f"no inventory of cluster {self.store.cluster} is stored at {self.store.url}")
-        usage = self.store.read(USAGE[self.resource], self.grid)
+        usage = plausible_of_pods(self.store.read(USAGE[self.resource], self.grid), inventory.nodes)
         workload_usage = total(usage, by_workload(usage.refs, inventory))
         names = tuple(f"{ref.namespace}/{ref.kind}/{ref.name}" for ref in workload_usage.refs)
         requests = _requests(inventory, self.resource)

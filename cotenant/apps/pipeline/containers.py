@@ -23,6 +23,7 @@ from cotenant.core.model.identity import ContainerRef, PodContainerRef, Workload
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.threads import side_by_side
+from cotenant.core.model.usage.plausible import plausible_signals
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import Signal, Usage
@@ -101,7 +102,8 @@ def judge(
         proposed = withhold_deleted(whole, deleted)
         founded = without_decreases(proposed, history.unread_seconds)
         enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
-        return ContainerResults(tuple(enriched), tuple(of_containers(evidence, own.findings, own.cotenant)))
+        found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
+        return ContainerResults(tuple(enriched), tuple(found))
 
     return joined(side_by_side(judged, parts.groups(series_at_once)))
 
@@ -149,6 +151,25 @@ class _Parts:
 
     def evidence(self, workloads: Sequence[Workload]) -> Evidence:
         """Evidence of these workloads' containers."""
+        refs = [w.ref for w in workloads]
+        usage = {
+            signal: self.history.usage[signal].select(
+                np.array(sorted(i for r in refs for i in of.get(r, ())), dtype=np.intp)
+            )
+            for signal, of in self.rows.items()
+        }
+        return self._evidence(workloads, usage)
+
+    def without_garbage(self, evidence: Evidence, workloads: Sequence[Workload]) -> Evidence:
+        """The same evidence where each sample can be usage (`model.usage.plausible`), else that of those that can.
+
+        What is withheld as implausible is no finding, and hides none.
+        """
+        usage = plausible_signals(evidence.usage, self.history.inventory.nodes)
+        same = all(series.values is evidence.usage[signal].values for signal, series in usage.items())
+        return evidence if same else self._evidence(workloads, usage)
+
+    def _evidence(self, workloads: Sequence[Workload], usage: Mapping[Signal, Usage[PodContainerRef]]) -> Evidence:
         refs = {w.ref: None for w in workloads}
         part = replace(
             self.history.inventory,
@@ -156,12 +177,6 @@ class _Parts:
             pods=tuple(pod for ref in refs for pod in self.pods.get(ref, ())),
             events=tuple(event for ref in refs for event in self.events.get(ref, ())),
         )
-        usage = {
-            signal: self.history.usage[signal].select(
-                np.array(sorted(i for r in refs for i in of.get(r, ())), dtype=np.intp)
-            )
-            for signal, of in self.rows.items()
-        }
         evidence = _evidence(self.history, part, usage, self.settings, self.server)
         others = tuple(pod for pod in self.daemons if pod.workload not in refs)
         # nothing looks at pods of other groups; each group would go through all of them

@@ -16,6 +16,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.threads import side_by_side
+from cotenant.core.model.usage.plausible import plausible_of_nodes
 from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.root import Settings
@@ -51,7 +52,10 @@ def surroundings(store: Store, settings: Settings) -> History:
         inventory=inventory,
         window=window,
         usage=_usage_of_pods(store, OF_GPUS, window),
-        node_usage={signal: store.read(signal, grids[signal.spec.step_seconds]) for signal in OF_NODES},
+        node_usage={
+            signal: plausible_of_nodes(store.read(signal, grids[signal.spec.step_seconds]), inventory.nodes)
+            for signal in OF_NODES
+        },
         quality=quality[-1] if quality else None,
         since_seconds=span[0],
     )

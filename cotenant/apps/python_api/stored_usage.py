@@ -24,6 +24,7 @@ from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Schema, Table
+from cotenant.core.model.usage.plausible import plausible_of_nodes, plausible_of_pods
 from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import (
     DAY_SECONDS,
@@ -105,7 +106,7 @@ class StoredUsage:
         """Sums over each workload's pods, and what the running ones request together."""
         values: dict[str, FloatMatrix] = {}
         for resource in resources:
-            usage = self._read(POD_SIGNAL[resource], refs)
+            usage = plausible_of_pods(self._read(POD_SIGNAL[resource], refs), self.inventory.nodes)
             values[COLUMN[resource]] = total(usage, by_workload(usage.refs, self.inventory, refs)).values
         amounts = {AMOUNTS[r, "request"]: self._requested(refs, r) for r in resources}
         identity = {
@@ -142,10 +143,12 @@ class StoredUsage:
         """Use of nodes, all of it or that of prod's pods, and their allocatable amounts."""
         if only_prod:
             pods, refs = self.store.read_sparse(POD_SIGNAL[resource], self.window), node_refs(self.inventory)
+            pods = plausible_of_pods(pods, self.inventory.nodes)
             members = by_node(pods.refs, self.inventory, refs)
             usage = total(pods, of_classes(members, pods.refs, self.inventory, PROD))
         else:
             usage = self.store.read(NODE_SIGNAL[resource], self.window)
+            usage = plausible_of_nodes(usage, self.inventory.nodes)
         allocatable = {node.name: float(node.allocatable.get(resource, np.nan)) for node in self.inventory.nodes}
         amounts = np.array([allocatable.get(ref.name, np.nan) for ref in usage.refs], dtype=np.float64)
         names = {"node": [ref.name for ref in usage.refs]}

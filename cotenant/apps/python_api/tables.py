@@ -11,7 +11,7 @@ import pandas as pd
 
 from cotenant.core.model.errors import FrameError, UsageError
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import WHOLE, Column, Kind, Table
+from cotenant.core.model.table import WHOLE, Column, Kind, Table, whole_numbers
 from cotenant.core.model.usage.forecast import fine_path
 from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from cotenant.core.model.views import FORECASTS, PORTRAITS, RECLAIMABLE, WORKLOADS
@@ -115,7 +115,6 @@ def _series(column: Column, cells: Any) -> Any:
         return times_of(cells)
     if column.kind is Kind.LIST:
         return pd.Series([np.asarray(cell, dtype=np.float64) for cell in cells], dtype="object")
-    numbers = np.asarray(cells, dtype=np.float64)
     if column.kind not in WHOLE:
-        return pd.Series(numbers, dtype="float64")
-    return pd.Series(np.where(np.isfinite(numbers), np.trunc(numbers), np.nan)).astype("Int64")
+        return pd.Series(np.asarray(cells, dtype=np.float64), dtype="float64")
+    return pd.Series(whole_numbers(cells)).astype("Int64")

@@ -150,6 +150,18 @@ def with_cluster(schema: Schema) -> Schema:
 
 
 WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.AMOUNT, Kind.TIME)
+_BEYOND_INTEGERS: Final = 2.0**63
+"""No quantity of Kubernetes is as large, and no integer of a DataFrame or of JSON's readers can be."""
+
+
+def whole_numbers(cells: Any) -> npt.NDArray[np.float64]:
+    """Cells of a whole kind without their fractions; missing (NaN) where a cell is no number that an integer can be.
+
+    Such a cell comes of a garbage sample. Its row stays, with the reason that it has, and all others are served.
+    """
+    numbers = np.asarray(cells, dtype=np.float64)
+    usable = np.abs(numbers) < _BEYOND_INTEGERS
+    return np.where(usable, np.trunc(np.where(usable, numbers, 0.0)), np.nan)
 
 
 def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[Any]:
@@ -168,5 +180,6 @@ def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
         return [str(c) for c in cells]
     if column.kind is Kind.LIST:
         return [[None if np.isnan(v) else float(v) for v in c] for c in cells]
-    is_integer = column.kind in WHOLE
-    return [(int(c) if is_integer else float(c)) if np.isfinite(c) else None for c in cells]
+    if column.kind in WHOLE:
+        return [None if np.isnan(c) else int(c) for c in whole_numbers(cells)]
+    return [float(c) if np.isfinite(c) else None for c in cells]

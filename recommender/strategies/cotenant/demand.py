@@ -13,6 +13,7 @@ import numpy as np
 
 from cotenant.core.model.cluster import Event
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.plausible import largest_capacity
 from cotenant.core.model.usage.usage import Signal
 from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.evidence import Evidence, Floats, Integers
@@ -171,7 +172,7 @@ def _of_both(decayed: Floats, whole_window: Floats) -> Floats:
 
 
 def _largest_node(evidence: Evidence, resource: Resource) -> int:
-    return max((node.capacity.get(resource, 0) for node in evidence.inventory.nodes), default=0)
+    return largest_capacity(evidence.inventory.nodes, resource)
 
 
 def _decayed(evidence: Evidence, fractions: Floats) -> Floats:

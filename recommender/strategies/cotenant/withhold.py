@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.reasons import Reason
+from cotenant.core.model.usage.plausible import BEYOND_ANY_NODE
 from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant import jobs
 from recommender.strategies.cotenant.demand import ResourceDemand
 from recommender.strategies.cotenant.policy import Policy
-
-BEYOND_ANY_NODE: Final = 1.2
-"""Usage above this many times the largest node's capacity is a slip of units, not a measurement."""
 
 
 def reasons(

@@ -19,6 +19,7 @@ from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, PROD, node_refs
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.plausible import plausible_of_pods
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, TimeGrid, Usage
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_records import RECORD_DAYS, block_maxima
@@ -65,7 +66,7 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
 
 def _of_usage(store: Store, history: History, resource: Resource, grid: TimeGrid) -> NodeMaxima:
     """Maxima of one stored day; unknown where too much was used by pods that the inventory does not hold."""
-    usage = store.read(POD_SIGNAL[resource], grid)
+    usage = plausible_of_pods(store.read(POD_SIGNAL[resource], grid), history.inventory.nodes)
     members = by_node(usage.refs, history.inventory, node_refs(history.inventory))
     prod = total(usage, of_classes(members, usage.refs, history.inventory, PROD))
     unplaced = np.isnan(members.start_seconds)

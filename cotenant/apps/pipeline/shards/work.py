@@ -38,6 +38,7 @@ from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress, Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
+from cotenant.core.model.usage.plausible import plausible_of_pods, plausible_signals
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
@@ -106,14 +107,16 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     of_pods = stored_history.of_shard(store, shard, task.window)
     history = History(shard.inventory, task.window, of_pods, {}, task.quality)
     stage("Workload portraits")
-    workloads, totals = workload_totals(history)
-    throttled = throttled_ratios(of_pods, shard.inventory, workloads)
+    usage = plausible_signals(of_pods, shard.inventory.nodes)
+    counted = replace(history, usage=usage)
+    workloads, totals = workload_totals(counted)
+    throttled = throttled_ratios(usage, shard.inventory, workloads)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
     judged = _judged(task, store, history, of_pods)
-    sums = _sums(history)
+    sums = _sums(counted)
     # back-tests take as much memory as the series of pods, which are needed no more
-    del of_pods
+    del of_pods, counted, usage
     history = replace(history, usage={s: history.usage[s] for s in browse.REQUEST_SIGNAL.values()})
     stage("Forecasts")
     of_groups: dict[Resource, GroupForecast] = {}
@@ -135,7 +138,7 @@ def compute_packed(task: ShardTask) -> ShardResult:
 def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
     """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
     inventory = history.inventory
-    usage = {s: history.usage[s] for s in POD_SIGNAL.values()}
+    usage = {s: plausible_of_pods(history.usage[s], inventory.nodes) for s in POD_SIGNAL.values()}
     cpu = usage[Signal.CPU_USAGE_MEAN].refs
     known = {*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}
     refs = tuple(sorted(known))

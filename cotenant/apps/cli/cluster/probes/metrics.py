@@ -100,9 +100,9 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
 def present(names: set[str]) -> ProbeOutcome:
     """Which needed metrics are missing, and what is lost without them."""
     from profiler.prometheus.parts import CPU
-    from profiler.prometheus.survey import NEEDED
+    from profiler.prometheus.survey import NEEDED, losses
 
-    missing = {metric: loss for metric, loss in NEEDED.items() if metric not in names}
+    missing = losses(names)
     if not missing:
         return ProbeOutcome(ProbeState.OK, f"all {len(NEEDED)} are there")
     detail = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())

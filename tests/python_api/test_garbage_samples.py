@@ -1,0 +1,150 @@
+"""One sample that no machine can use: its own row says so, and every reader of the store serves all others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+
+import cotenant
+from cotenant.apps.pipeline import corridor
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.settings.root import Settings
+
+GARBAGE = [
+    # 1e30 bytes or millicores fit no integer of 64 bits; 1e15 do, and are a thousand times any machine.
+    (Signal.MEMORY_WORKING_SET_MAX, 1e30),
+    (Signal.CPU_USAGE_MEAN, 3e35),
+    (Signal.CPU_USAGE_MEAN, 1e15),
+    (Signal.CPU_THROTTLED_MEAN, 1e30),
+    (Signal.CPU_USAGE_MAX, 1e30),
+    (Signal.NODE_CPU_USAGE_MEAN, 1e30),
+    (Signal.NODE_MEMORY_WORKING_SET_MAX, 1e30),
+]
+READERS: dict[str, Callable[[cotenant.ClusterStore], pd.DataFrame]] = {
+    "workloads": lambda s: s.workloads(),
+    "recommendations": lambda s: s.recommendations(),
+    "recommend": lambda s: s.recommend(),
+    "recommend with krr": lambda s: s.recommend(strategy="krr-simple"),
+    "recommend with vpa": lambda s: s.recommend(strategy="vpa"),
+    "nodes": lambda s: s.nodes(),
+    "reclaimable": lambda s: s.reclaimable(),
+    "findings": lambda s: s.findings(),
+    **{f"forecasts of {r}": lambda s, r=r: s.forecasts(resource=r) for r in Resource},  # type: ignore[misc]
+    **{f"portraits of {r}": lambda s, r=r: s.portraits(resource=r) for r in Resource},  # type: ignore[misc]
+    "usage of workloads": lambda s: s.usage(),
+    "usage of containers": lambda s: s.usage(per="container"),
+    **{f"usage of nodes, {r}": lambda s, r=r: s.node_usage(resource=r) for r in Resource},  # type: ignore[misc]
+    **{f"prod on nodes, {r}": lambda s, r=r: s.node_usage(resource=r, of="prod") for r in Resource},  # type: ignore[misc]
+}
+
+
+@dataclass(frozen=True)
+class Spoilt:
+    """A store of which one sample is garbage, and the same store without it."""
+
+    store: cotenant.ClusterStore
+    clean: cotenant.ClusterStore
+    signal: Signal
+    series: str
+    folder: Path
+
+
+def analysed(folder: Path, spoil: tuple[Signal, float] | None) -> tuple[cotenant.ClusterStore, str]:
+    opened = cotenant.demo_store(folder, nodes=2, workloads=5, days=4, seed=3, analyse=False)
+    store, series = Store(folder.as_uri(), opened.cluster), ""
+    if spoil is not None:
+        signal, value = spoil
+        span = store.span(signal)
+        assert span is not None
+        usage = store.read(signal, TimeGrid.between(span[1] - DAY_SECONDS, span[1], signal.spec.step_seconds))
+        row = int(np.isfinite(usage.values).sum(axis=1).argmax())
+        values = usage.values.copy()
+        values[row, np.flatnonzero(np.isfinite(values[row]))[3]] = value
+        store.append(signal, replace(usage, values=values))
+        series = str(usage.refs[row])
+    inventory = store.read_inventory()
+    assert inventory is not None
+    settings, clock = Settings(), FixedClock(inventory.time_seconds)
+    corridor.publish(corridor.analyse(store, settings, clock, Silent()), store, settings, demo=True)
+    return opened, series
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> cotenant.ClusterStore:
+    return analysed(tmp_path_factory.mktemp("clean"), None)[0]
+
+
+@pytest.fixture(scope="module", params=GARBAGE, ids=lambda one: f"{one[0]} {one[1]:g}")
+def spoilt(
+    request: pytest.FixtureRequest, clean: cotenant.ClusterStore, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Spoilt]:
+    folder = tmp_path_factory.mktemp("spoilt")
+    store, series = analysed(folder, request.param)
+    yield Spoilt(store, clean, request.param[0], series, folder)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_serves_as_many_rows_as_without_the_garbage(spoilt: Spoilt, reader: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, clean = READERS[reader](spoilt.store), READERS[reader](spoilt.clean)
+    if reader.startswith(("usage of nodes", "prod on nodes", "usage of workloads")):
+        assert 0 <= len(clean) - len(found) <= 1, "the slot of the garbage is a gap"
+    else:
+        assert len(found) == len(clean)
+
+
+def test_the_container_of_the_garbage_is_implausible_and_all_others_are_as_before(spoilt: Spoilt) -> None:
+    of_node = spoilt.signal.spec.per_node
+    found, clean = spoilt.store.recommendations(), spoilt.clean.recommendations()
+    resource = "memory" if spoilt.signal is Signal.MEMORY_WORKING_SET_MAX else "cpu"
+    spoilt_rows = found[f"{resource}_reason"] == "implausible"
+    pods = {f"{p.namespace}/{p.name}": p.workload for p in _inventory(spoilt).pods}
+    if of_node:
+        assert not spoilt_rows.any()
+    else:
+        namespace, pod, _ = spoilt.series.split("/")
+        workload = pods[f"{namespace}/{pod}"]
+        assert set(found.workload[spoilt_rows]) == {workload.name}
+    same = ~spoilt_rows & ~clean[f"{resource}_reason"].isin(["implausible"])
+    unit = Resource(resource).unit
+    columns = [f"{resource}_request_{unit}", f"{resource}_reason"]
+    pd.testing.assert_frame_equal(found.loc[same, columns], clean.loc[same, columns])
+
+
+def test_sums_pages_and_forecasts_show_nothing_beyond_the_nodes(spoilt: Spoilt) -> None:
+    """The demo's two nodes are all that can be used: more in any sum, mean or peak is the garbage."""
+    capacity = {r: sum(n.capacity[r] for n in _inventory(spoilt).nodes) for r in Resource}
+    workloads, nodes = spoilt.store.workloads(), spoilt.store.nodes()
+    for resource in Resource:
+        unit, most = resource.unit, 1.2 * capacity[resource]
+        for statistic in ("max", "p95"):
+            assert workloads[f"{resource}_{statistic}_{unit}"].max() <= most
+        assert nodes[f"{resource}_usage_{unit}"].max() <= most
+        assert spoilt.store.forecasts(resource=resource)[f"peak_{unit}"].max() <= most
+
+
+def test_the_tables_that_rest_and_the_command_line_serve_are_numbers_that_json_has(spoilt: Spoilt) -> None:
+    store = Store(spoilt.folder.as_uri(), spoilt.store.cluster)
+    for schema in (RECOMMENDATIONS, WORKLOADS, NODES, FORECASTS, FINDINGS):
+        rows = list(store.relation(schema).read().rows())
+        assert msgspec.json.decode(msgspec.json.encode(rows)) == rows
+
+
+def _inventory(spoilt: Spoilt) -> Inventory:
+    inventory = Store(spoilt.folder.as_uri(), spoilt.store.cluster).read_inventory()
+    assert inventory is not None
+    return inventory
