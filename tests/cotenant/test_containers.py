@@ -15,8 +15,10 @@ from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.containers import assess, evidences
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.finding import FindingKind
 from cotenant.core.model.identity import PodContainerRef
 from cotenant.core.model.progress import Silent
+from cotenant.core.model.recommendation import Action
 from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import Signal, TimeGrid
 from cotenant.core.settings.root import Settings
@@ -25,6 +27,8 @@ from profiler.synthetic import SyntheticSpec
 
 EVERYTHING = 1_000_000
 MOST = 12
+ZEROED = (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.MEMORY_WORKING_SET_MAX)
+"""What a sandboxed runtime shows of a container: 0 everywhere."""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,17 @@ def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> Non
     assert len(whole.recommendations) == sum(len(w.containers) for w in history.inventory.workloads)
     assert parts.recommendations == whole.recommendations
     assert whole.findings and parts.findings == whole.findings
+
+
+@pytest.mark.parametrize("strategy", ["cotenant", "krr-simple", "vpa"])
+def test_nothing_falls_and_nothing_is_idle_where_usage_is_all_zeros(history: History, strategy: str) -> None:
+    looser = FindingSettings(minimum_days=1, idle_pod_millicores=10_000)
+    settings = Settings(recommender=RecommenderSettings(strategy=strategy, findings=looser))
+    zeros = {s: replace(u, cells=u.cells * np.float32(0)) if s in ZEROED else u for s, u in history.usage.items()}
+    found = assess(replace(history, usage=zeros), settings)
+    values = [v for r in found.recommendations for v in r.values if v.action is not Action.WITHHELD]
+    assert [v for v in values if v.change is None or v.change <= 0] == []
+    assert [f for f in found.findings if f.kind is FindingKind.IDLE_WORKLOAD] == []
 
 
 def test_means_stand_for_maxima_that_are_not_stored_of_any_day_or_of_the_last(store: Store, tmp_path: Path) -> None:

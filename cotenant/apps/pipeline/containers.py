@@ -38,6 +38,7 @@ from recommender.findings import in_order, of_cluster, of_containers
 from recommender.incomplete import founded_findings, without_decreases
 from recommender.money import priced
 from recommender.partial_inventory import withhold_partial, without_partial
+from recommender.unmeasured import withhold_unmeasured, without_unmeasured
 
 SERIES_AT_ONCE: Final = 256
 """Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
@@ -98,12 +99,13 @@ def judge(
         part = parts.evidence(workloads)
         margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
         evidence = replace(part, least_margins=margins)
-        whole = withhold_partial(recommend(strategy, evidence, own), workloads)
+        measured = withhold_unmeasured(recommend(strategy, evidence, own), evidence)
+        whole = withhold_partial(measured, workloads)
         proposed = withhold_deleted(whole, deleted)
         founded = without_decreases(proposed, history.unread_seconds)
         enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
         found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
-        return ContainerResults(tuple(enriched), tuple(found))
+        return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
 
     return joined(side_by_side(judged, parts.groups(series_at_once)))
 

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     DELETED = "deleted"
     BEST_EFFORT = "best-effort"
     IMPLAUSIBLE = "implausible"
+    UNMEASURED = "unmeasured"
     STALE = "stale"
     FAILED = "failed"
     # a value that a rule other than the percentile decided
@@ -167,6 +168,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DELETED: "The workload is not in the cluster any more, or has had no pod for three days.",
     Reason.BEST_EFFORT: "Asks for nothing on purpose (best effort); a request would change its QoS class.",
     Reason.IMPLAUSIBLE: "A figure is larger than any node: a unit slip somewhere, so nothing is proposed.",
+    Reason.UNMEASURED: "A running container shows no memory at all, which no process can do without: its runtime or its node does not measure it, so nothing is lowered.",
     Reason.STALE: "The newest sample is too old.",
     Reason.FAILED: "The computation failed for this object; the log names the cause.",
     Reason.OOM_BUMP: "The container was killed for lack of memory: what it had then, with a bump, decides.",
