@@ -180,15 +180,26 @@ def cluster(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, 
     return hot, config
 
 
+def moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def report_usage(api: Any, name: str, system: str, pods: list[tuple[str, str]]) -> None:
-    """A NodeMetric of an hour ahead: the system uses `system` cores, each pod one."""
+    """A NodeMetric of now: the system uses `system` cores, each pod one."""
     usage = {"resources": {"cpu": "1", "memory": "1Gi"}}
     api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}})
-    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + LATER))
     node_metric = {"nodeUsage": usage, "systemUsage": {"resources": {"cpu": system, "memory": "1Gi"}}}
     pods_metric = [{"namespace": space, "name": pod_name, "podUsage": usage} for space, pod_name in pods]
-    status = {"updateTime": moment, "nodeMetric": node_metric, "podsMetric": pods_metric}
+    status = {"updateTime": moment(time.time()), "nodeMetric": node_metric, "podsMetric": pods_metric}
     api.patch(f"{METRICS}/{name}/status", {"status": status})
+
+
+def report_again(api: Any, config: Path, seconds: float) -> None:
+    """The same usage of the cluster's two nodes, at this Unix time: a report is neither old nor of the future."""
+    document = yaml.safe_load(config.read_text())
+    arguments = document["descheduler"]["configuration"] if "descheduler" in document else document
+    for name in arguments["nodeSelector"]["matchExpressions"][0]["values"]:
+        api.patch(f"{METRICS}/{name}/status", {"status": {"updateTime": moment(seconds)}})
 
 
 def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, cluster: tuple[str, Path]) -> None:
@@ -212,7 +223,8 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     extender = account(control_plane, "cotenant-extender")
     partial = cotenant(*words, str(extender))
     assert partial.returncode == 4 and "poddisruptionbudgets" in partial.stderr
-    # an hour later one pod may leave: the budget permits one disruption
+    # an hour later, by reports of that hour, one pod may leave: the budget permits one disruption
+    report_again(control_plane.api(), config, time.time() + LATER)
     reading = read(control_plane.client(extender), LoadAwareSettings(), time.time() + LATER)
     assert [gap for gap in reading.gaps if "budgets" in gap]
     whole = read(control_plane.client(control_plane.admin_kubeconfig), LoadAwareSettings(), time.time() + LATER)
@@ -248,9 +260,11 @@ def test_command_and_page_show_the_managers_round(
     rows = []
     for seconds in (0, 300):
         jobs.look()
+        report_again(api, config, time.time() + seconds)
         for intent in manager.decide({}, time.time() + seconds).intents:
             Writer(client, "cotenant-manager").send(intent)
         assert manager.plan is not None
+        report_again(api, config, time.time())
         command = cotenant(
             "--config", str(config), "serve", "descheduler", "--once", "-o", "json", "--kubeconfig", kubeconfig
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from cotenant.core.settings.sections.kube import KubeSettings
 
 IN_CLUSTER = "in-cluster"
 """Name of the cluster whose pod this process is in."""
+_PACKAGE = threading.Lock()
+"""Held while the package reads credentials: it hands out the file of a certificate before it has written it."""
 _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."
 
 
@@ -62,7 +65,8 @@ def load_access(settings: KubeSettings) -> Access:
             "the `kubernetes` package is not installed", fix='Install it: pip install "cotenant[cluster]".'
         ) from error
     try:
-        return _in_cluster() if _runs_in_pod(settings) else _from_kubeconfig(settings)
+        with _PACKAGE:
+            return _in_cluster() if _runs_in_pod(settings) else _from_kubeconfig(settings)
     except RecursionError as error:
         raise ClusterError("no access to a cluster: the kubeconfig is nested too deep to be one", fix=_FIX) from error
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError) as error:
