@@ -67,10 +67,11 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
             fix="Give each cluster's Prometheus an external label such as cluster.",
         )
     shown = ", ".join(value or "(none)" for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    unlabelled = "" if all(values) else ' ("" for what has no such label)'
     raise SourceUnfit(
         f"{describe} holds {len(values)} clusters, by the label {label}: {shown}; their usage would be added up",
         fix=f"Choose one: --prometheus-label {label}={next(filter(None, values))}, or the setting "
-        'profiler.prometheus.labels ("" for what has no such label). For all, write this into the settings file, '
+        f"profiler.prometheus.labels{unlabelled}. For all, write this into the settings file, "
         f"beside the server's address, then cotenant scan --all-clusters:\n{declaration(label, values[:_SHOWN])}",
     )
 
