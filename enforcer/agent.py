@@ -360,6 +360,10 @@ class Agent:
             ephemeral_containers=api_pod.ephemeral_containers,
             own_requests=api_pod.own_requests,
             own_limits=api_pod.own_limits,
+            own_actual_requests=api_pod.own_actual_requests,
+            own_actual_limits=api_pod.own_actual_limits,
+            own_allocated=api_pod.own_allocated,
+            overhead=api_pod.overhead,
             resize=api_pod.resize,
             claims=api_pod.claims,
         )

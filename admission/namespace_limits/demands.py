@@ -14,6 +14,7 @@ from typing import Any, Final
 from admission.namespace_limits.defaults import GROUP_WORDS, band_of_names
 from admission.problem import Problem
 from admission.resources import SIDES, amounts, containers
+from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS
 from cotenant.core.model.kubernetes.pod_qos import PodQos, pod_qos
 from cotenant.core.model.resource import Resource
 
@@ -23,15 +24,6 @@ BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
     "maxLimitRequestRatio": SIDES,
 }
 """Field of a LimitRange's item -> what a pod must name where the field names a resource."""
-QUOTA_SIDES: Final = {
-    key: (resource, side)
-    for resource in Resource
-    for key, side in (
-        (resource.value, "requests"),
-        (f"requests.{resource}", "requests"),
-        (f"limits.{resource}", "limits"),
-    )
-}
 RANGE_FIX: Final = (
     "create it in a namespace whose LimitRange has only default and defaultRequest, or keep cpu and memory by "
     "config.koordinator.sh/skip-update-resources on the profile"
@@ -88,7 +80,7 @@ def demands_of_quota(body: Json) -> tuple[Demand, ...]:
         (str(one.get("scopeName")), str(one.get("operator")), tuple(str(v) for v in one.get("values") or ()))
         for one in selected or ()
     ]
-    return tuple(QuotaDemand(name, key, tuple(scopes)) for key in QUOTA_SIDES if key in _object(spec, "hard"))
+    return tuple(QuotaDemand(name, key, tuple(scopes)) for key in QUOTA_KEYS if key in _object(spec, "hard"))
 
 
 def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
@@ -114,7 +106,8 @@ def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for one in demands:
         if band is not None and isinstance(one, QuotaDemand) and one.counts(pod):
-            resource, side = QUOTA_SIDES[one.key]
+            resource, of_limits = QUOTA_KEYS[one.key]
+            side = "limits" if of_limits else "requests"
             if any(resource not in amounts(c, side) for c in containers(pod, *GROUP_WORDS)):
                 names.setdefault(one.name, []).append(one.key)
     for name, keys in names.items():

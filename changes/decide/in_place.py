@@ -23,6 +23,7 @@ from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Address
 from cotenant.core.model.kubernetes.pod_qos import pod_qos
+from cotenant.core.model.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from cotenant.core.model.recommendation import Action, Recommendation
 
 Json = Mapping[str, Any]
@@ -114,7 +115,7 @@ def answer(pod: Json, write: Write) -> Resized:
     """What the node has made of it so far, from the pod as it is now."""
     name = write.address.name
     conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or () if _is_new(c, pod)}
-    pending, going = conditions.get("PodResizePending"), conditions.get("PodResizeInProgress")
+    pending, going = conditions.get(RESIZE_PENDING), conditions.get(RESIZE_IN_PROGRESS)
     if pending and pending.get("status") == "True":
         never = pending.get("reason") == "Infeasible"
         return Resized(

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.nodemetric import BEYOND
 from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import CotenantError, UsageError
@@ -34,7 +33,7 @@ from cotenant.core.model.kubernetes.protocol import (
     SYSTEM_QOS_ANNOTATION,
 )
 from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.resource import BEYOND_CAPACITY, Resource
 from scheduler_ext.extender.pod import RESOURCES, Pair
 
 Floats = npt.NDArray[np.float64]
@@ -307,9 +306,8 @@ def beyond(metric: LoadMetric, node: ExtenderNode) -> bool:
     Not by what the machine gives to pods, which the system beside them may pass.
     """
     used = [metric.usage or (0.0, 0.0), metric.system, *(usage for usage, _ in metric.pods.values())]
-    return any(
-        whole > 0 and amount > BEYOND * whole for pair in used for amount, whole in zip(pair, node.whole, strict=True)
-    )
+    bounds = [BEYOND_CAPACITY * whole if whole > 0 else math.inf for whole in node.whole]
+    return any(amount > bound for pair in used for amount, bound in zip(pair, bounds, strict=True))
 
 
 def thresholds_of(text: str) -> LoadThresholds:

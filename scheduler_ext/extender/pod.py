@@ -22,6 +22,8 @@ from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_resources import counted_limits, counted_requests
 from cotenant.core.model.kubernetes.pod_wire import (
+    RESIZE_IN_PROGRESS,
+    RESIZE_PENDING,
     PodSpecWire,
     PodStatusWire,
     ResizeConditionWire,
@@ -61,6 +63,7 @@ _UNASKED: Final = {Resource.CPU: 250, Resource.MEMORY: 200 * MIB}
 """What a pod that asks for nothing counts (Koordinator's default estimator)."""
 _BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}
 _BATCH: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
+_OF_RESIZES: Final = (RESIZE_PENDING, RESIZE_IN_PROGRESS)
 _PREFERS: Final = b'"preferredDuringScheduling'
 _IF_POSSIBLE: Final = b'"ScheduleAnyway"'
 _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
@@ -319,7 +322,7 @@ def _remembered(
 def _amounts_of(wire: PodWire) -> _Amounts:
     """The fields that decide about the pod's amounts and no others, so that pods that ask for the same are one key."""
     spec, status = wire.spec, wire.status
-    conditions = [ResizeConditionWire(c.type, "", c.reason) for c in status.conditions or () if "Resize" in c.type]
+    conditions = [ResizeConditionWire(c.type, "", c.reason) for c in status.conditions or () if c.type in _OF_RESIZES]
     return _Amounts(
         PodSpecWire(spec.containers, spec.init_containers, None, spec.overhead, spec.resources),
         PodStatusWire(

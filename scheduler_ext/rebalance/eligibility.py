@@ -44,6 +44,26 @@ class PodChoice(Protocol):
         """One of them must select the pod; none: all pods."""
 
 
+class RoundArgs(Protocol):
+    """What arguments of every plugin have: the MigrationController's, and what does not move now (`RebalanceArgs`)."""
+
+    @property
+    def migration(self) -> MigrationArgs:
+        """Of the MigrationController."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """For which a pod stays where it came to."""
+
+    @property
+    def resting(self) -> frozenset[str]:
+        """Workloads that were moved a short time ago."""
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """Uids of pods whose move failed a short time ago."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eligibility:
     """The rules of one configuration, in the order in which they are tried."""
@@ -99,6 +119,12 @@ class Eligibility:
         rules.append((Reason.WORKLOAD_MOVED_LATELY, lambda pod: pod.owner in resting))
         rules.append((Reason.MOVE_FAILED, lambda pod: pod.facts.identity.uid in failed))
         return cls(tuple(rules))
+
+    @classmethod
+    def of_round(cls, load: PodChoice, arguments: RoundArgs, now_seconds: float) -> Eligibility:
+        """Rules of one round of a plugin, with what rests after moves before it."""
+        rests = arguments.pause_seconds, arguments.resting, arguments.failed
+        return cls.of(load, arguments.migration, now_seconds, *rests)
 
     def refusal(self, pod: RebalancePod) -> Reason:
         """The first rule that keeps the pod where it is; OK when it may be moved."""

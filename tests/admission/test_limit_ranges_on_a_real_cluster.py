@@ -196,7 +196,7 @@ def test_the_api_server_itself_refuses_what_the_webhook_refuses(
         return ""
 
     try:
-        wait_for("it is refused", lambda: f"per {item['type']} is" in refusal())
+        assert wait_for("it is refused", lambda: f"per {item['type']} is" in refusal())
     finally:
         api.delete(f"{ranges}/range")
 

@@ -369,7 +369,20 @@ def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
         evictor.stop()
 
 
-@pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+ON_REAL_CGROUPS = pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+SHORT_OF_MEMORY = SUPPRESS.replace(
+    "enable: true", "enable: true, memoryEvictThresholdPercent: 1, memoryEvictLowerPercent: 0"
+)
+"""More than the machine's whole use would have to leave: only who may not is spared."""
+
+
+def of_cluster(files: Any) -> dict[str, str]:
+    """Settings of an agent of node a-0 that asks the API server."""
+    access = {"api_server": files.server, "token_file": files.token, "ca_file": files.ca}
+    return {"enforcer.pods_file": "", "enforcer.node_name": "a-0", **{f"enforcer.{k}": v for k, v in access.items()}}
+
+
+@ON_REAL_CGROUPS
 def test_the_whole_agent_on_real_cgroups_and_a_real_api_server(plane: ControlPlane, space: str, tmp_path: Path) -> None:
     made = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
     meta = made["metadata"]
@@ -378,14 +391,7 @@ def test_the_whole_agent_on_real_cgroups_and_a_real_api_server(plane: ControlPla
         mine = tree.pod(meta["name"], qos="BE", resources=BATCH, uid=meta["uid"])
         plane.api().patch(f"/api/v1/namespaces/{space}/pods/{meta['name']}/status", {"status": mine.body["status"]})
         before = tree.values(KNOBS)
-        settings = {
-            "enforcer.pods_file": "",
-            "enforcer.node_name": "a-0",
-            "enforcer.api_server": files.server,
-            "enforcer.token_file": files.token,
-            "enforcer.ca_file": files.ca,
-        }
-        with Running(tree, tmp_path / "a", policy=SUPPRESS, settings=settings) as running:
+        with Running(tree, tmp_path / "a", policy=SUPPRESS, settings=of_cluster(files)) as running:
             wait_for("the pod's weight", lambda: tree.read(mine.container, "cpu", "cpu.shares") == "1024")
             wait_for("ready", lambda: running.ask("/readyz")[0] == 200)
             selector = f"regarding.name={meta['name']}"
@@ -396,7 +402,7 @@ def test_the_whole_agent_on_real_cgroups_and_a_real_api_server(plane: ControlPla
         assert tree.values(KNOBS) == before
 
 
-@pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+@ON_REAL_CGROUPS
 def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
     plane: ControlPlane, space: str, tmp_path: Path
 ) -> None:
@@ -418,25 +424,14 @@ def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
             path = f"/api/v1/namespaces/{space}/pods/{meta['name']}/status"
             plane.api().patch(path, {"status": mine.body["status"]})
             tree.run(mine, hold)
-        settings = {
-            "enforcer.pods_file": "",
-            "enforcer.node_name": "a-0",
-            "enforcer.api_server": files.server,
-            "enforcer.token_file": files.token,
-            "enforcer.ca_file": files.ca,
-        }
-        # More than the machine's whole use would have to leave: only who may not is spared.
-        short = SUPPRESS.replace(
-            "enable: true", "enable: true, memoryEvictThresholdPercent: 1, memoryEvictLowerPercent: 0"
-        )
-        with Running(tree, tmp_path / "a", policy=short, settings=settings) as running:
+        with Running(tree, tmp_path / "a", policy=SHORT_OF_MEMORY, settings=of_cluster(files)) as running:
             wait_for("the job's eviction", lambda: leaving(plane, made["job"]))
             running.ticked(5)
             assert [name for name, body in made.items() if leaving(plane, body)] == ["job"]
             assert running.end() == 0, running.log()
 
 
-@pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+@ON_REAL_CGROUPS
 def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
     plane: ControlPlane, space: str, tmp_path: Path
 ) -> None:
@@ -459,19 +454,8 @@ def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
             spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
             plane.api().create(budgets, {"metadata": {"name": name}, "spec": spec})
         wait_for("the budgets", lambda: all("status" in one for one in plane.api().items(budgets)))
-        settings = {
-            "enforcer.pods_file": "",
-            "enforcer.node_name": "a-0",
-            "enforcer.api_server": files.server,
-            "enforcer.token_file": files.token,
-            "enforcer.ca_file": files.ca,
-            "enforcer.evictions_per_minute": "1",
-            "enforcer.evictions_burst": "1",
-        }
-        short = SUPPRESS.replace(
-            "enable: true", "enable: true, memoryEvictThresholdPercent: 1, memoryEvictLowerPercent: 0"
-        )
-        with Running(tree, tmp_path / "a", policy=short, settings=settings) as running:
+        settings = {**of_cluster(files), "enforcer.evictions_per_minute": "1", "enforcer.evictions_burst": "1"}
+        with Running(tree, tmp_path / "a", policy=SHORT_OF_MEMORY, settings=settings) as running:
             # One eviction a minute is allowed; a refused one would have cost that minute, and 60 s of waiting besides.
             wait_for("the eviction of who may leave", lambda: leaving(plane, made["free"]), 45)
             assert not leaving(plane, made["one"]) and not leaving(plane, made["two"])

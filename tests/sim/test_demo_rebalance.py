@@ -112,3 +112,19 @@ def test_the_simulated_scheduler_prefers_the_node_that_a_pod_prefers() -> None:
     assert Sizes().of(pod)["cpu"] == 1000
     assert [node for _, node in placed([pod], places(2000))] == ["small"]
     assert [node for _, node in placed([pod], places(500))] == ["large"], "a preference is no requirement"
+
+
+def test_the_simulated_scheduler_counts_what_a_resize_that_is_put_off_still_has() -> None:
+    small, large = ({"requests": {"cpu": amount}} for amount in ("1", "20"))
+    pod = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [{"name": "c", "resources": large}]}}
+    sizes = Sizes()
+    assert sizes.of(pod)["cpu"] == 20_000
+    in_force = {"name": "c", "resources": large, "allocatedResources": large["requests"]}
+    condition = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+    pod = {**pod, "spec": {"containers": [{"name": "c", "resources": small}]}}
+    pod["status"] = {"containerStatuses": [in_force], "conditions": [condition]}
+    # asked 1, allocated and in force 20 cores: the node owes the larger
+    assert sizes.of(pod)["cpu"] == 20_000
+    # the resize is done: the status alone has changed
+    done = {"name": "c", "resources": small, "allocatedResources": small["requests"]}
+    assert sizes.of({**pod, "status": {"containerStatuses": [done], "conditions": []}})["cpu"] == 1000

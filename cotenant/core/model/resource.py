@@ -23,6 +23,10 @@ class Resource(StrEnum):
         return "millicores" if self is Resource.CPU else "bytes"
 
 
+BEYOND_CAPACITY: Final = 1.2
+"""Use above so many times what a node has is a fault of its source: rates and late samples pass the whole a little."""
+
+
 class DeviceResource(StrEnum):
     """What is measured of a container's GPUs; the values end the names of Koordinator's resources of the same meaning.
 

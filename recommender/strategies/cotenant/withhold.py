@@ -8,7 +8,7 @@ import numpy as np
 
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.usage.plausible import BEYOND_ANY_NODE
+from cotenant.core.model.resource import BEYOND_CAPACITY
 from cotenant.core.settings.sections.recommender import CotenantSettings
 from recommender.evidence import Evidence
 from recommender.strategies.cotenant import jobs
@@ -30,7 +30,7 @@ def reasons(
             c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True)
         ),
         Reason.NO_DATA: ~np.isfinite(demand.wanted),
-        Reason.IMPLAUSIBLE: (demand.largest_node > 0) & (demand.highest > BEYOND_ANY_NODE * demand.largest_node),
+        Reason.IMPLAUSIBLE: (demand.largest_node > 0) & (demand.highest > BEYOND_CAPACITY * demand.largest_node),
         Reason.BEST_EFFORT: _flags(_asks_for_nothing(evidence, i) and p.keep_qos_class for i, p in enumerate(policies)),
         Reason.NOT_ENOUGH_HISTORY: short & ~urgent,
         Reason.LOW_COVERAGE: ~(demand.coverage >= own.minimum_coverage) & ~(urgent | episodic),

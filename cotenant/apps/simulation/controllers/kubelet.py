@@ -8,14 +8,13 @@ from typing import Any, Final
 from cotenant.apps.simulation.population import container_status, running, start_seconds
 from cotenant.core.model.kubernetes.moments import moment, moment_of
 from cotenant.core.model.kubernetes.pod_request import fits, parse_room
-from cotenant.core.model.kubernetes.pod_wire import requests_of
+from cotenant.core.model.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, requests_of
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 
 Json = dict[str, Any]
 
 PLACEHOLDER_SECONDS: Final = 2.0
 """A pause container has nothing to load."""
-PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 
 def delay_seconds(pod: Mapping[str, Any]) -> float:
@@ -73,11 +72,11 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
     )
     free = {name: room.get(name, 0) - others.get(name, 0) for name in requests}
     why = "Infeasible" if not fits(requests, room) else "Deferred" if not fits(requests, free) else ""
-    conditions = [c for c in status.get("conditions") or () if c["type"] not in (PENDING, IN_PROGRESS)]
+    conditions = [c for c in status.get("conditions") or () if c["type"] not in (RESIZE_PENDING, RESIZE_IN_PROGRESS)]
     generation = pod["metadata"].get("generation", 1)
     if why:
         message = "Node didn't have enough capacity" if why == "Infeasible" else "Node didn't have enough resource"
-        condition = {"type": PENDING, "status": "True", "reason": why, "message": message}
+        condition = {"type": RESIZE_PENDING, "status": "True", "reason": why, "message": message}
         changed = {
             **status,
             "conditions": [*conditions, {**condition, "lastTransitionTime": _since(status, why, now_seconds)}],
@@ -93,7 +92,7 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
 
 
 def _since(status: Json, why: str, now_seconds: float) -> str:
-    conditions = (c for c in status.get("conditions") or () if c["type"] == PENDING and c.get("reason") == why)
+    conditions = (c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING and c.get("reason") == why)
     return next((str(c["lastTransitionTime"]) for c in conditions), moment(now_seconds))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.core.model.kubernetes.pod_request import parse_room
-from cotenant.core.model.kubernetes.pod_wire import requests_of
+from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
 from cotenant.core.model.kubernetes.protocol import RESERVATION_LABEL
 from cotenant.core.model.kubernetes.selector import LabelSelector
 
@@ -20,6 +20,8 @@ Json = dict[str, Any]
 Room = dict[str, int]
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
+_COUNTED_STATUS: Final = ("containerStatuses", "initContainerStatuses", "conditions", "resources", "allocatedResources")
+"""Parts of a Pod's status that decide, beside its spec, what it counts with."""
 
 
 @dataclass(slots=True)
@@ -36,18 +38,22 @@ class NodeSpace:
 
 
 class Sizes:
-    """What pods ask for, read once for each spec: a cluster of thousands is looked at every few seconds."""
+    """What pods count with, read once for each spec and report of its kubelet.
+
+    A cluster of thousands is scheduled every few seconds.
+    """
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._known: dict[str, tuple[Json, Room]] = {}
+        self._known: dict[str, tuple[tuple[Any, ...], Room]] = {}
 
     def of(self, pod: Json) -> Room:
         """Requests by resource, and one of `pods`."""
-        spec, uid = pod["spec"], pod["metadata"].get("uid", "")
+        status, uid = pod.get("status") or {}, pod["metadata"].get("uid", "")
+        counted = (pod["spec"], *(status.get(part) for part in _COUNTED_STATUS))
         entry = self._known.get(uid)
-        if entry is None or (entry[0] is not spec and entry[0] != spec):
-            entry = spec, _request_of(pod)
+        if entry is None or entry[0] != counted:  # what is the same object is not compared
+            entry = counted, _request_of(pod)
             self._known[uid] = entry
         return entry[1]
 
@@ -106,7 +112,7 @@ def _turn(pod: Json) -> tuple[bool, str, str]:
 
 
 def _request_of(pod: Json) -> Room:
-    return {**{name: amount for name, amount in requests_of(pod["spec"]).items() if amount}, "pods": 1}
+    return {**{name: amount for name, amount in requests_of_pod(pod).items() if amount}, "pods": 1}
 
 
 def _take(free: Room, requests: Room) -> None:

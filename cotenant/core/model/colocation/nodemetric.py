@@ -16,12 +16,10 @@ from typing import Any, Final
 from cotenant.core.model.errors import ClusterInvalid, QuantityError
 from cotenant.core.model.kubernetes.qos import BANDS, PriorityClass
 from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.resource import Amounts, Resource
+from cotenant.core.model.resource import BEYOND_CAPACITY, Amounts, Resource
 
 AHEAD_SECONDS: Final = 120.0
 """A report from further ahead than this is not of a clock that differs a little: nobody knows how old it is."""
-BEYOND: Final = 1.2
-"""A share of what the node has, beyond which no use is believed; rates of CPU and late samples pass the whole a bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class NodeMetric:
         said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
         said |= {f"pod {one.namespace}/{one.name}": one.usage for one in self.pods}
         said |= {f"host application {one.name}": one.usage for one in self.host_applications}
-        most = BEYOND * capacity
+        most = BEYOND_CAPACITY * capacity
         return next((what for what, usage in said.items() if capacity and usage.get(resource, 0) > most), "")
 
     @classmethod

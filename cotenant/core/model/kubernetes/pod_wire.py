@@ -28,8 +28,9 @@ Quantities = dict[str, str | int | float]
 Read = Callable[[Mapping[str, Any] | None, str], dict[str, int]]
 """Turns quantities into amounts; its second argument names the object in errors."""
 _Wire = TypeVar("_Wire", bound=msgspec.Struct)
-_PENDING: Final = "PodResizePending"
-_IN_PROGRESS: Final = "PodResizeInProgress"
+RESIZE_PENDING: Final = "PodResizePending"
+"""Condition of a Pod whose resize the kubelet has put off (reason Deferred) or refused (Infeasible)."""
+RESIZE_IN_PROGRESS: Final = "PodResizeInProgress"
 
 
 class ResourcesWire(msgspec.Struct):
@@ -109,10 +110,10 @@ def pod_resources(
 def resize_state(conditions: Iterable[ResizeConditionWire]) -> ResizeState:
     """How far a resize in place is; a pending one comes first, because an earlier one may still be in progress."""
     by_type = {condition.type: condition for condition in conditions}
-    pending = by_type.get(_PENDING)
+    pending = by_type.get(RESIZE_PENDING)
     if pending is not None:
         return ResizeState.INFEASIBLE if pending.reason == "Infeasible" else ResizeState.DEFERRED
-    return ResizeState.IN_PROGRESS if _IN_PROGRESS in by_type else ResizeState.NONE
+    return ResizeState.IN_PROGRESS if RESIZE_IN_PROGRESS in by_type else ResizeState.NONE
 
 
 def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]:

@@ -16,12 +16,10 @@ import numpy.typing as npt
 
 from cotenant.core.model.cluster import Node
 from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import MeasuredResource, Resource
+from cotenant.core.model.resource import BEYOND_CAPACITY, MeasuredResource, Resource
 from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import FloatMatrix, Signal, Usage
 
-BEYOND_ANY_NODE: Final = 1.2
-"""Usage above this many times the largest node's capacity is a slip, not a measurement."""
 UsageT = TypeVar("UsageT", bound=Usage[Any] | SparseUsage[Any])
 _LARGEST_QUANTITY: Final = 2.0**63
 """What no Kubernetes quantity reaches; the bound where no node is known."""
@@ -69,4 +67,4 @@ def _largest(nodes: Iterable[Node], resource: MeasuredResource | None) -> int:
 
 
 def _bound(capacity: int) -> float:
-    return BEYOND_ANY_NODE * capacity if capacity else _LARGEST_QUANTITY
+    return BEYOND_CAPACITY * capacity if capacity else _LARGEST_QUANTITY

@@ -109,15 +109,21 @@ def test_a_pod_that_came_just_now_and_a_pod_without_a_controller_stay(moves: Mig
         assert status["message"].startswith("no-controller")
 
 
-def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nodes: Nodes) -> None:
+def hot_node(moves: MigrationScene, fake_nodes: Nodes, **settings: bool) -> tuple[list[str], dict[str, int]]:
+    """Three nodes of 10 cores with rounds of LowNodeLoad over them; eight pods of four workloads are on the first."""
     label = {"moves": moves.namespace[-60:]}
     nodes = fake_nodes(3, cpu="10", labels=label)
     apps = dict.fromkeys("abcd", 2)
     moves.features = (*MIGRATIONS, "descheduler")
     thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 70, "memory": 80}}
     load = {**thresholds, "nodeSelector": {"matchLabels": label}, "anomalyCondition": {"consecutiveAbnormalities": 1}}
-    moves.descheduler = {"interval_seconds": 1, "configuration": configuration(load)}
+    moves.descheduler = {"interval_seconds": 1, "configuration": configuration(load), **settings}
     moves.workloads_on(nodes[0], nodes, apps, **pinned(moves))
+    return nodes, apps
+
+
+def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nodes: Nodes) -> None:
+    nodes, apps = hot_node(moves, fake_nodes)
     agents = FakeAgents(moves.plane, moves.namespace, nodes, dict.fromkeys(apps, 1.0))
     with agents.reporting(), running(moves.plane), Chronicle(moves).kept() as chronicle:
         with moves.manager() as manager:
@@ -144,14 +150,7 @@ def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nod
 
 def test_pods_whose_evictions_are_refused_do_not_keep_a_hot_node_hot(moves: MigrationScene, fake_nodes: Nodes) -> None:
     """A rule of the cluster keeps pods of one workload, two budgets those of another; the others relieve the node."""
-    label = {"moves": moves.namespace[-60:]}
-    nodes = fake_nodes(3, cpu="10", labels=label)
-    apps = dict.fromkeys("abcd", 2)
-    moves.features = (*MIGRATIONS, "descheduler")
-    thresholds = {"lowThresholds": {"cpu": 40, "memory": 40}, "highThresholds": {"cpu": 70, "memory": 80}}
-    load = {**thresholds, "nodeSelector": {"matchLabels": label}, "anomalyCondition": {"consecutiveAbnormalities": 1}}
-    moves.descheduler = {"interval_seconds": 1, "dry_run": False, "configuration": configuration(load)}
-    moves.workloads_on(nodes[0], nodes, apps, **pinned(moves))
+    nodes, apps = hot_node(moves, fake_nodes, dry_run=False)
     for pod in moves.ready_pods("a"):  # those of the lowest deletion cost are moved first
         cost = {"controller.kubernetes.io/pod-deletion-cost": "-1"}
         moves.api.patch(f"{moves.pods_path}/{pod['metadata']['name']}", {"metadata": {"annotations": cost}})
