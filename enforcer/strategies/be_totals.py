@@ -51,10 +51,10 @@ class BeTotals(Stateless):
         A pod is decided again only when it, the policy or the node's CPU normalization ratio changed. A pod whose
         annotation cannot be read gets the verdict AnnotationUnreadable.
         """
-        ratio = ratio_of(observation.node)
+        ratio, quotas_off = ratio_of(observation.node), observation.node.kubelet_quotas_off
         pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and active(p.spec))
         pod_decisions = self._known.each(
-            pods, (policy, ratio), lambda pod: _pod(pod, decision(pod.spec, policy, ratio))
+            pods, (policy, ratio, quotas_off), lambda pod: _pod(pod, decision(pod.spec, policy, ratio), quotas_off)
         )
         wants = tuple(want for _, (wants, _) in pod_decisions for want in wants)
         verdicts = (
@@ -63,19 +63,21 @@ class BeTotals(Stateless):
         return Step(StrategyPlan(wants, verdicts=tuple(verdicts)), state)
 
 
-def _pod(pod: PodReading, of: PodDecision) -> tuple[tuple[Want, ...], str]:
+def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> tuple[tuple[Want, ...], str]:
     """What is wanted, and what of the pod cannot be read."""
-    return tuple(_wants_of(pod, of)), of.pod.broken
+    return tuple(_wants_of(pod, of, quotas_off)), of.pod.broken
 
 
-def _wants_of(pod: PodReading, of: PodDecision) -> Iterator[Want]:
+def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Want]:
+    """quotas_off: the kubelet sets no CPU quota, so that none is what a hook found."""
     strict = pod.spec.kube_qos is not KubeQos.BEST_EFFORT
     if pod.group is not None:
         yield from _wants(pod.group, of.pod, "its containers'", {}, strict)
     for container in pod.containers:
         if container.group is not None:
             resources = of.containers.get(container.spec.name, LEAVE)
-            yield from _wants(container.group, resources, "its", values_before_hooks(pod.spec, container.spec), strict)
+            before = values_before_hooks(pod.spec, container.spec, quotas_off)
+            yield from _wants(container.group, resources, "its", before, strict)
 
 
 def _wants(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL, cron_job_of, deployment_of
+from cotenant.core.model.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.core.model.kubernetes.selector import LabelSelector
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -98,10 +98,10 @@ class RebalancePod:
     def workload(self) -> WorkloadRef:
         """What it belongs to, as forecasts of workloads name it."""
         identity = self.facts.identity
+        by_label = [identity.labels.get(label, "") for label in (TEMPLATE_HASH_LABEL, DEPLOYMENT_CONFIG_LABEL)]
         for one in identity.controllers:
             if one.controlling:
-                owner = WorkloadRef(identity.namespace, one.kind, one.name)
-                return cron_job_of(deployment_of(owner, identity.labels.get(TEMPLATE_HASH_LABEL, "")))
+                return workload_by_name(WorkloadRef(identity.namespace, one.kind, one.name), *by_label)
         return WorkloadRef(identity.namespace, "Pod", identity.name)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from cotenant.core.model.colocation.node_policy import decode
 from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import Knob, KubeQos, Level, PodReading, StrategyPlan
+from enforcer.contract import NO_LIMIT, Knob, KubeQos, Level, PodReading, StrategyPlan
 from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.strategies.be_totals import BeTotals
 from tests.enforcer.readings import MIB, container, node, seen
@@ -42,6 +42,16 @@ def test_a_container_is_known_to_have_been_made_with_it_only_where_the_kubelet_s
     kubelets = {Knob.CPU_SHARES: 2, Knob.CPU_QUOTA: -1, Knob.MEMORY_LIMIT: -1}
     assert {w.knob: w.made_from for w in found.wants if w.level is Level.CONTAINER} == kubelets
     assert {w.made_from for w in found.wants if w.level is Level.POD} == {None}
+
+
+def test_no_quota_is_what_a_kubelet_sets_that_enforces_none() -> None:
+    """cpuCFSQuota: false: beside a limit of 1 CPU the kubelet's quota is none, not 100000 us."""
+    limits = {BATCH_CPU: 500, "cpu": 1000}
+    job = any_pod("job", container(requests=limits, limits=limits), qos=QosClass.BE, kube=KubeQos.BURSTABLE)
+    for off, quota in ((False, 100_000), (True, NO_LIMIT)):
+        found = plan(job, kubelet_quotas_off=off)
+        wants = [w for w in found.wants if w.level is Level.CONTAINER and w.knob is Knob.CPU_QUOTA]
+        assert [w.made_from for w in wants] == [quota]
 
 
 def test_the_tier_above_the_pods_is_left_as_it_is() -> None:

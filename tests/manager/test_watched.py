@@ -46,13 +46,28 @@ def test_only_placeholders_take_nothing(namespace: str, labels: dict[str, str], 
     [
         ({"owner": ("ReplicaSet", "web-6d9f"), "labels": {"pod-template-hash": "6d9f"}}, ("Deployment", "web")),
         ({"owner": ("ReplicaSet", "web-6d9f")}, ("ReplicaSet", "web-6d9f")),
+        (
+            {"owner": ("ReplicationController", "web-3"), "labels": {"deploymentconfig": "web"}},
+            ("DeploymentConfig", "web"),
+        ),
+        ({"owner": ("ReplicationController", "web-3")}, ("ReplicationController", "web-3")),
         ({"owner": ("Job", "report-29384760")}, ("CronJob", "report")),
         ({"owner": ("Job", "load-3")}, ("Job", "load-3")),
         ({"owner": ("StatefulSet", "db")}, ("StatefulSet", "db")),
         ({"owner": ("Node", "n1")}, ("Pod", "p")),
         ({}, ("Pod", "p")),
     ],
-    ids=["Deployment", "ReplicaSet alone", "CronJob", "Job", "StatefulSet", "static pod", "bare pod"],
+    ids=[
+        "Deployment",
+        "ReplicaSet alone",
+        "DeploymentConfig",
+        "ReplicationController alone",
+        "CronJob",
+        "Job",
+        "StatefulSet",
+        "static pod",
+        "bare pod",
+    ],
 )
 def test_a_pod_is_kept_with_its_workload_and_its_start(metadata: dict[str, Any], workload: tuple[str, str]) -> None:
     kind, name = metadata.pop("owner", ("", ""))

@@ -20,7 +20,7 @@ from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.mid_request import mid_request_of
 from cotenant.core.model.kubernetes.observed import ObservedPod
-from cotenant.core.model.kubernetes.owners import cron_job_of, deployment_of
+from cotenant.core.model.kubernetes.owners import workload_by_name
 from cotenant.core.model.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -109,7 +109,7 @@ def _workload(pod: ObservedPod) -> WorkloadRef:
     kind, name = pod.owner
     if not kind or kind == "Node":
         return WorkloadRef(pod.namespace, "Pod", pod.name)
-    return cron_job_of(deployment_of(WorkloadRef(pod.namespace, kind, name), pod.template_hash))
+    return workload_by_name(WorkloadRef(pod.namespace, kind, name), pod.template_hash, pod.deployment_config)
 
 
 def _amounts(quantities: Mapping[str, int]) -> Amounts:

@@ -6,13 +6,12 @@ from a name or label that only one owner can have written, or it is unknown.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.owners import cron_job_of, deployment_config_of, deployment_of
+from cotenant.core.model.kubernetes.owners import MOST_LINKS, owner_by_name
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -28,12 +27,6 @@ LINKS: Final[Mapping[str, tuple[str, str]]] = {
 TEMPLATE_HASH: Final = "label_pod_template_hash"
 DEPLOYMENT_CONFIG: Final = "label_deploymentconfig"
 """Labels of pods as kube-state-metrics writes them, where it is told to."""
-_COUNTED: Final = re.compile(r"-\d+$")
-"""A DeploymentConfig's ReplicationControllers are numbered."""
-_HASHED: Final = re.compile(r"-[a-z0-9]{1,10}$")
-"""A Deployment's ReplicaSets end in the hash of their template."""
-_MOST_LINKS: Final = 8
-"""Longer chains are loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ def _top(
 ) -> tuple[WorkloadRef, str]:
     """The topmost owner, and the metric that lacks the link above it; empty where there is none to lack."""
     ref = WorkloadRef(pod[0], "Pod", pod[1])
-    for _ in range(_MOST_LINKS):
+    for _ in range(MOST_LINKS):
         if ref.kind == "Pod":
             key = (ref.namespace, ref.name)
             if key not in direct:
@@ -102,7 +95,7 @@ def _top(
         elif ref in above:
             upper = above[ref]
         elif ref.kind in LINKS:
-            upper = _by_name(ref, known, labels)
+            upper = owner_by_name(ref, labels.get(TEMPLATE_HASH, ""), labels.get(DEPLOYMENT_CONFIG, ""), known)
             if upper is None:
                 return ref, LINKS[ref.kind][0]
         else:
@@ -111,24 +104,6 @@ def _top(
             return ref, ""
         ref = upper
     return ref, ""
-
-
-def _by_name(ref: WorkloadRef, known: Collection[WorkloadRef], labels: Mapping[str, str]) -> WorkloadRef | None:
-    """The owner that the object's name tells, where a label or the list of controllers confirms it; else None."""
-    match ref.kind:
-        case "ReplicaSet":
-            by_label = deployment_of(ref, labels.get(TEMPLATE_HASH, ""))
-            if by_label != ref:
-                return by_label
-            guess = WorkloadRef(ref.namespace, "Deployment", _HASHED.sub("", ref.name))
-        case "Job":
-            guess = cron_job_of(ref)
-        case _:
-            guess = WorkloadRef(ref.namespace, "DeploymentConfig", _COUNTED.sub("", ref.name))
-            by_label = deployment_config_of(ref, labels.get(DEPLOYMENT_CONFIG, ""))
-            if by_label != ref:
-                return by_label
-    return guess if guess in known else None
 
 
 def _direct(series: Series) -> dict[Key, WorkloadRef | None]:

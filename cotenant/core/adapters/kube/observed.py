@@ -18,7 +18,7 @@ import msgspec
 
 from cotenant.core.adapters.kube.objects import ObjectOwner, PodObjectStatus
 from cotenant.core.model.kubernetes.observed import ObservedNode, ObservedPod
-from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
+from cotenant.core.model.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_request import named_amounts
 from cotenant.core.model.kubernetes.pod_resources import counted_requests
@@ -248,5 +248,6 @@ def pod_of(pod: ObservedPodWire) -> ObservedPod:
         annotations=own_texts(meta.annotations),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
         template_hash=sys.intern((meta.labels or {}).get(TEMPLATE_HASH_LABEL, "")),
+        deployment_config=sys.intern((meta.labels or {}).get(DEPLOYMENT_CONFIG_LABEL, "")),
         start_seconds=pod.status.start_time.timestamp() if pod.status.start_time else None,
     )

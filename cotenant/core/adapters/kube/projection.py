@@ -31,9 +31,9 @@ from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.core.model.kubernetes.owners import (
     DEPLOYMENT_CONFIG_LABEL,
     LINKED,
+    MOST_LINKS,
     TEMPLATE_HASH_LABEL,
-    deployment_config_of,
-    deployment_of,
+    owner_by_name,
 )
 from cotenant.core.model.kubernetes.pod_qos import PodQos
 from cotenant.core.model.kubernetes.pod_resources import counted_requests
@@ -46,8 +46,6 @@ from cotenant.core.model.resource import Resource
 Amounts = dict[Resource, int]
 Owners = Mapping[WorkloadRef, WorkloadRef | None]
 """Objects that were read and may be owned, and by whom; None = by nobody."""
-_MOST_LINKS: Final = 8
-"""Longer chains of owners are loops."""
 NODE_PREFIX: Final = "node.koordinator.sh/"
 ANNOTATION_PREFIX: Final = "cotenant.dev/"
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
@@ -123,13 +121,12 @@ def topmost(pod: PodObject, owners: Owners) -> tuple[WorkloadRef, bool]:
     ref = controller_of(meta)
     if ref is None:
         return WorkloadRef(meta.namespace, "Pod", meta.name), True
-    for _ in range(_MOST_LINKS):
+    for _ in range(MOST_LINKS):
         if ref.kind not in LINKED:
             return ref, True
         if ref not in owners:
-            by_hash = deployment_of(ref, labels.get(TEMPLATE_HASH_LABEL, ""))
-            by_label = deployment_config_of(by_hash, labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
-            return by_label, by_label != ref
+            upper = owner_by_name(ref, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
+            return upper or ref, upper is not None
         upper = owners[ref]
         if upper is None:
             return ref, True

@@ -32,7 +32,8 @@ class ObservedPod:
     """A Pod that may be on a node; labels and annotations as of ObservedNode's annotations.
 
     requests: what the scheduler counts for it, overhead and init containers included.
-    owner: (kind, name) of its controller, ("", "") without one; template_hash: of a Deployment's pod, else "".
+    owner: (kind, name) of its controller, ("", "") without one; template_hash: of a Deployment's pod, else "";
+    deployment_config: that its label names, else "".
     start_seconds: Unix time at which its kubelet accepted it, None before.
     """
 
@@ -50,6 +51,7 @@ class ObservedPod:
     best_effort: bool = False
     """status.qosClass is BestEffort."""
     template_hash: str = ""
+    deployment_config: str = ""
     start_seconds: float | None = None
 
     @property
