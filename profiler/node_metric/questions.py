@@ -14,7 +14,7 @@ from typing import Final
 
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import TimeGrid
-from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, ROOT, PartKind, QueryPart
+from profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, ROOT, PartKind, QueryPart
 from profiler.prometheus.plan import Population, RangeQuery, shards
 from profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector
 
@@ -102,22 +102,23 @@ def _nodes(scene: Scene) -> Iterator[QueryPart]:
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _over("last_over_time", scene.gauge_seconds, highest)
-        yield _part(scene, Ask.NODE_CPU, _over("rate", scene.window_seconds, highest), named(CPU), *ROOT)
+        cores = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE})")
+        yield _part(scene, Ask.NODE_CPU, _over("rate", scene.window_seconds, *cores), named(CPU), *ROOT)
         yield _part(scene, Ask.NODE_MEMORY, last, named(MEMORY), *ROOT)
         return
-    busy = _over("rate", scene.window_seconds, f"sum by ({_BY_NODE})")
+    modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
+    busy = _over("rate", scene.window_seconds, *modes)
     yield _part(scene, Ask.NODE_CPU, busy, named(EXPORTER_CPU), none_of("mode", IDLE_MODES))
     free = selector((named(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
     yield _part(scene, Ask.NODE_MEMORY, (f"{highest} (", f" - {free})"), named(EXPORTER_TOTAL))
 
 
 def _sums(scene: Scene) -> Iterator[QueryPart]:
-    """Per node the sum over its containers, each counted once however many series it has."""
-    outer = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{_BY_POD},container)")
-    rate, last = (
-        _over("rate", scene.window_seconds, *outer),
-        _over("last_over_time", scene.gauge_seconds, *outer),
-    )
+    """Per node the sum over its containers and their cores, each counted once however many series it has."""
+    each = f"{_BY_NODE},{_BY_POD},container"
+    added = f"sum by ({_BY_NODE})"
+    rate = _over("rate", scene.window_seconds, added, f"max by ({each},{CORE})")
+    last = _over("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
     yield _part(scene, Ask.ALL_PODS_CPU, rate, named(CPU), *CONTAINERS)
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, named(MEMORY), *CONTAINERS)
 
@@ -128,8 +129,8 @@ def _times(scene: Scene) -> QueryPart:
 
 
 def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
-    outer = (f"sum by ({_BY_POD})", f"max by ({_BY_POD},container)")
-    rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), *outer)
-    average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), *outer)
+    added, each = f"sum by ({_BY_POD})", f"{_BY_POD},container"
+    rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each},{CORE})")
+    average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
     yield _part(scene, Ask.POD_CPU, rate, named(CPU), *CONTAINERS)
     yield _part(scene, Ask.POD_MEMORY, average, named(MEMORY), *CONTAINERS)

@@ -52,6 +52,12 @@ CONTAINERS: Final = (Matcher("container", "!=", ""), Matcher("container", "!=", 
 every runtime sets it."""
 ROOT: Final = (equal("id", "/"),)
 """A node's root group."""
+CORE: Final = "cpu"
+"""The label that splits a counter of CPU time: one series for each core, or one alone with the value `total`."""
+ONE_CORE: Final = Matcher(CORE, "!~", "|total")
+"""Series that speak of one core alone."""
+ONE_EACH: Final = Matcher(CORE, "!~", "[a-z]*0*[1-9][0-9]*")
+"""Of all series of a container one: the first core's, or that of all cores."""
 
 
 class PartKind(StrEnum):
@@ -141,8 +147,12 @@ class Rates:
         return FIVE_MINUTES_SECONDS // self.pieces
 
 
-def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[QueryPart, ...]:
-    """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own)."""
+def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0) -> tuple[QueryPart, ...]:
+    """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own).
+
+    cores: how many series of CPU a container has where each speaks of one core, else 0. They are added before anything
+    is compared: the highest sum of a slot is not the sum of each core's highest.
+    """
     own = of_labels(labels)
     window = f"[{rates.window_seconds}s])"
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS
@@ -153,12 +163,13 @@ def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Qu
             name, PartKind.CONTAINER, signals, (named(metric), *CONTAINERS, *own), "rate(", window, scale=scale
         )
 
-    mean = rate("cpu", CPU, (Signal.CPU_USAGE_MEAN,), 1000.0)
+    head, tail = _over_cores("rate(", window, cores)
+    mean = replace(rate("cpu", CPU, (Signal.CPU_USAGE_MEAN,), 1000.0), head=head, tail=tail, series=max(1.0, cores))
     if recorded:
         mean = QueryPart("cpu", PartKind.CONTAINER, mean.signals, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
     return (
         mean,
-        *((_maximum(rates, own),) if rates.pieces > 1 else ()),
+        *((_maximum(rates, own, cores),) if rates.pieces > 1 else ()),
         rate("throttled", THROTTLED, (Signal.CPU_THROTTLED_MEAN,), 1000.0),
         rate("pressure", PRESSURE, (Signal.CPU_PRESSURE_MEAN,), 1.0),
         QueryPart(
@@ -169,8 +180,8 @@ def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Qu
             PartKind.NODE,
             (Signal.NODE_CPU_USAGE_MEAN,),
             (named(CPU), *ROOT, *own),
-            "rate(",
-            window,
+            head,
+            tail,
             scale=1000.0,
         ),
         QueryPart(
@@ -179,17 +190,28 @@ def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Qu
     )
 
 
-def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> QueryPart:
+def _over_cores(head: str, tail: str, cores: float) -> tuple[str, str]:
+    """Head and tail of a rate, added over the cores where each has its own; what else tells series apart stays."""
+    return (f"sum without ({CORE}) ({head}", f"{tail})") if cores else (head, tail)
+
+
+def _maximum(rates: Rates, own: tuple[Matcher, ...], cores: float) -> QueryPart:
     """Maximum of short rates: pieces overlap by one scrape, so that every increase lies in one of them.
 
     The subquery's range is a second short of the slot, so that exactly `pieces` evaluations fall into it on every
     server (before version 3 ranges are closed on the left).
     """
     piece = rates.piece_seconds
-    tail = f"[{piece + rates.scrape_seconds}s])[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])"
-    matchers = (named(CPU), *CONTAINERS, *own)
+    head, tail = _over_cores("rate(", f"[{piece + rates.scrape_seconds}s])", cores)
     return QueryPart(
-        "cpu-max", PartKind.CONTAINER, (Signal.CPU_USAGE_MAX,), matchers, "max_over_time(rate(", tail, scale=1000.0
+        "cpu-max",
+        PartKind.CONTAINER,
+        (Signal.CPU_USAGE_MAX,),
+        (named(CPU), *CONTAINERS, *own),
+        f"max_over_time({head}",
+        f"{tail}[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])",
+        scale=1000.0,
+        series=max(1.0, cores),
     )
 
 

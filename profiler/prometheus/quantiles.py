@@ -20,7 +20,7 @@ from cotenant.core.model.identity import ContainerRef, PodContainerRef
 from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
 from profiler.prometheus.decode import Floats, Labels, raw_values
-from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, PartKind, QueryPart
+from profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, PartKind, QueryPart
 from profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
 from profiler.prometheus.promql import named, of_labels
 from profiler.prometheus.questions_in_turn import Answered
@@ -50,13 +50,18 @@ class Question:
     pooled: tuple[float, ...] = field(default=())
 
 
-def queries(question: Question, people: Population, labels: Mapping[str, str]) -> tuple[RangeQuery, ...]:
-    """Four instant questions for each group of namespaces, and the points when percentiles are pooled."""
+def queries(
+    question: Question, people: Population, labels: Mapping[str, str], *, per_core: bool = False
+) -> tuple[RangeQuery, ...]:
+    """Four instant questions for each group of namespaces, and the points when percentiles are pooled.
+
+    per_core: a container has a series of CPU for each core; they are added, which KRR does not.
+    """
     steps = question.span_seconds // question.step_seconds
     groups = [shard for shard, _ in shards(people.containers, _STEPS_PER_QUERY / max(1, steps))]
-    point_parts = _points(question, labels) if question.pooled else ()
+    point_parts = _points(question, labels, per_core) if question.pooled else ()
     instant = TimeGrid(question.end_seconds - 1, 1, 1)
-    instant_parts = [(part, instant) for part in _instants(question, labels)]
+    instant_parts = [(part, instant) for part in _instants(question, labels, per_core)]
     shift = _first_point(question) % question.step_seconds
     return tuple(
         query
@@ -73,11 +78,19 @@ def _first_point(question: Question) -> int:
     return question.end_seconds // 60 * 60 - question.span_seconds
 
 
-def _instants(question: Question, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
+def _rate(step_seconds: int, per_core: bool) -> tuple[str, str]:
+    """Head and tail of a container's rate; of several series of the same the highest."""
+    window = f"[{step_seconds}s]))"
+    if per_core:
+        return f"sum by ({_BY}) (max by ({_BY}, {CORE}) (rate(", f"{window})"
+    return f"max by ({_BY}) (rate(", window
+
+
+def _instants(question: Question, labels: Mapping[str, str], per_core: bool) -> tuple[QueryPart, ...]:
     span = f"[{question.span_seconds}s:{question.step_seconds}s])"
     own = of_labels(labels)
     by = f"max by ({_BY}) ("
-    rate = (by + "rate(", f"[{question.step_seconds}s]))")
+    rate = _rate(question.step_seconds, per_core)
 
     def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> QueryPart:
         return QueryPart(
@@ -92,11 +105,11 @@ def _instants(question: Question, labels: Mapping[str, str]) -> tuple[QueryPart,
     )
 
 
-def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[QueryPart, TimeGrid], ...]:
+def _points(question: Question, labels: Mapping[str, str], per_core: bool) -> tuple[tuple[QueryPart, TimeGrid], ...]:
     """Every point, in as few stretches as the server's limit on steps allows."""
     step = question.step_seconds
     matchers = (named(CPU), *CONTAINERS, *of_labels(labels))
-    head, tail = f"max by ({_BY}) (rate(", f"[{step}s]))"
+    head, tail = _rate(step, per_core)
     part = QueryPart(_POOLED, PartKind.CONTAINER, (), matchers, head, tail, step)
     # A slot is evaluated at its end, so the first one lies before the first point; the query shifts it off the epoch.
     all_points = TimeGrid((_first_point(question) // step - 1) * step, step, question.span_seconds // step + 1)

@@ -171,7 +171,9 @@ class PrometheusSource:
     def quantiles(self, question: Question, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
         window = (question.end_seconds - question.span_seconds, question.end_seconds)
-        queries = quantiles.queries(question, self.survey(window).population, self._settings.labels)
+        surveyed = self.survey(window)
+        own = self._settings.labels
+        queries = quantiles.queries(question, surveyed.population, own, per_core=surveyed.cores > 0)
         answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
         return quantiles.collect(question, zip(queries, answers, strict=True), inventory)
 
@@ -196,7 +198,7 @@ class PrometheusSource:
         """Which part brings each signal; none where the server does not have the metric."""
         rule = surveyed.recorded and self._settings.recording_rules
         parts = (
-            *usage_parts(surveyed.rates, self._settings.labels, rule),
+            *usage_parts(surveyed.rates, self._settings.labels, rule, surveyed.cores),
             *device_parts(surveyed.rates, self._settings.labels, surveyed.names),
             *hourly_parts(surveyed.rates, self._settings.labels),
         )

@@ -25,6 +25,8 @@ from profiler.prometheus.parts import (
     GPU_MEMORY_USED,
     LIMITS,
     MEMORY,
+    ONE_CORE,
+    ONE_EACH,
     REQUESTS,
     RESTARTS,
     ROOT,
@@ -92,6 +94,8 @@ class Survey:
     """Time of the newest sample of a container's CPU, rounded up; None where none was seen."""
     created_seconds: int | None = None
     """When the cluster's namespace kube-system was created; None where the server does not say."""
+    cores: float = 0.0
+    """Series of CPU for each container where there is one for each core, else 0."""
 
     def late(self, end_seconds: int) -> bool:
         """Whether the newest sample is older than a query at this moment can see."""
@@ -143,12 +147,13 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     """The survey's expression; every series is marked with what it tells."""
     own, of_containers = of_labels(labels), containers(labels)
     expressions = {
-        "namespaces": f"count by (namespace) ({of_containers})",
+        "namespaces": f"count by (namespace) ({selector((named(CPU), *CONTAINERS, ONE_EACH, *own))})",
+        "cores": f"count({selector((named(CPU), *CONTAINERS, ONE_CORE, *own))})",
         "samples": f"max(count_over_time({of_containers}[{_COUNTED_SECONDS}s]))",
         "newest": newest_question(of_containers),
         "hidden": f"group({selector((named(CPU), Matcher('exported_container', '!=', ''), *own))}) * time()",
         "exported": f"count({selector((named(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
-        "roots": f"count({selector((named(CPU), *ROOT, *own))})",
+        "roots": f"count({selector((named(CPU), *ROOT, ONE_EACH, *own))})",
         "old-labels": f"count({selector((named(CPU), Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
     }
     expressions |= clusters.questions(of_containers, own, names)
@@ -197,7 +202,9 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     created = clusters.created_seconds(_marked(answer, "birth"))
-    return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")), created)
+    found = newest(_marked(answer, "newest"))
+    cores = values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values()))
+    return Survey(people, rates, bool(covered), names, tuple(notes), found, created, float(cores))
 
 
 def losses(names: Collection[str]) -> dict[str, str]:
