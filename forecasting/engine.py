@@ -137,7 +137,9 @@ def _forecast(
     if calendar.rests:  # past days are no guide to a day of rest, of which the path is made apart
         local, timing = local[:, :0], np.nan_to_num(median)
     expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _tested(reasons)
-    peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings) * calendar.busiest
+    maxima = daily_maxima(past.values, past.grid.slots_per_day)[:, -settings.history_days :]
+    peak = peak_quantiles(maxima, highest, settings) * calendar.busiest
+    peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
     grid = coarse.grid.following(HORIZON)
     day_windows = windows(median, timing, expected, grid, settings)
     forecasts = Forecasts(
@@ -145,7 +147,7 @@ def _forecast(
         resource=usage.resource,
         grid=grid,
         quantiles=path,
-        peak=_at_least(peak, path),
+        peak=peak,
         windows=day_windows,
         model=tuple(model),
         error=tuple(error),
@@ -154,7 +156,7 @@ def _forecast(
         members=tuple(member.name for member in members),
         losses=losses,
         timing=timing,
-        fine=_fine(path, past, coarse, reasons) if fine else None,
+        fine=_fine(path, peak, past, coarse, reasons) if fine else None,
     )
     return forecasts, learned
 
@@ -172,12 +174,13 @@ def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[R
     return past, coarse.tail(settings.history_days * HORIZON)
 
 
-def _fine(path: Array, past: Usage[RefT], coarse: Usage[RefT], reasons: Sequence[Reason]) -> FinePath:
-    """Quantiles of 5-minute values; those of a portrait are of such values already."""
+def _fine(path: Array, peak: Array, past: Usage[RefT], coarse: Usage[RefT], reasons: Sequence[Reason]) -> FinePath:
+    """Quantiles of 5-minute values, none above the day's highest; those of a portrait are of such values already."""
     fine = five_minutes(path, past, coarse)
     portrayed = ~_tested(reasons)
     fine.quantiles[portrayed], fine.profile[portrayed] = path[portrayed], 1
-    return fine
+    highest = peak[:, None, :] / fine.profile.max(axis=2)[..., None]
+    return FinePath(fine.step_seconds, np.minimum(fine.quantiles, highest), fine.profile)
 
 
 def _from_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> tuple[Floats, Floats]:
@@ -222,9 +225,13 @@ def _of_windows(reasons: Sequence[Reason], windows: Sequence[Sequence[Window]]) 
     return tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, windows, strict=True))
 
 
-def _at_least(peak: Array, path: Array) -> Array:
-    """Peak that is nowhere below the highest point of the path's median: a maximum cannot be below a mean."""
-    floor = path[:, :, _MEDIAN].max(axis=1)
-    return np.maximum(
-        np.where(np.isnan(peak), floor[:, None], peak), np.where(np.isnan(floor), -np.inf, floor)[:, None]
-    )
+def _consistent(peak: Array, path: Array, has_days: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Peaks (n, levels) and paths (n, slots, levels) in order: a day's highest value is above no mean in it.
+
+    The peak is raised to the highest point of the path's median. At the other levels the path, whose far quantiles are
+    known less well than that of past days' maxima, gives way; without such a day (has_days: (n,)) the peak does.
+    """
+    highest = path.max(axis=1)
+    median = highest[:, _MEDIAN, None]
+    raised = np.fmax(peak, np.where(has_days[:, None], median, np.fmax(highest, median)))
+    return raised, np.minimum(path, raised[:, None, :])

@@ -78,6 +78,10 @@ def assert_lawful(made: Forecasts[NodeRef]) -> None:
         else:
             assert np.isfinite(both).all()
             assert (both >= 0).all()
+            # P(highest of a day <= x) <= P(one value, or a mean, <= x): so at each level the highest is no lower.
+            assert (made.peak[row] >= made.quantiles[row].max(axis=0)).all()
+            if made.fine is not None:
+                assert (made.peak[row] * (1 + 1e-6) >= made.fine.paths()[row].max(axis=0)).all()
             assert (np.diff(both, axis=-1) >= 0).all()
 
 

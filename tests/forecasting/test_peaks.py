@@ -66,3 +66,42 @@ def test_coverage_on_days_that_were_not_seen(level: float) -> None:
     maxima = np.exp(rng.normal(0, 0.3, (400, 15))) * rng.uniform(10, 1000, (400, 1))
     found = peaks(maxima[:, :14])[:, LEVELS.index(level)]
     assert (maxima[:, 14] <= found).mean() == pytest.approx(level, abs=0.06)
+
+
+def fleet(spreads: np.ndarray, days: int, seed: int) -> np.ndarray:
+    """Lognormal daily maxima (n, days) around a level of their own; spreads: (n,), the sigma of their logarithm."""
+    rng = np.random.default_rng(seed)
+    logs = rng.normal(0, 1, (len(spreads), days)) * spreads[:, None]
+    return np.exp(logs) * rng.uniform(10, 1000, (len(spreads), 1))
+
+
+SPREADS = np.geomspace(0.02, 0.8, 500)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_each_of_five_classes_of_spread_passes_its_p95_on_a_twentieth_of_the_days(seed: int) -> None:
+    days = fleet(SPREADS, 34, seed)
+    # Twenty next days of 100 series: 2000 in a class, so one standard error of 5 % is 0.5 points;
+    # 3 to 7 % is what is wanted of each.
+    passed = np.stack(
+        [days[:, day] > peaks(days[:, day - 14 : day])[:, LEVELS.index(0.95)] for day in range(14, 34)], axis=1
+    )
+    share = passed.reshape(5, -1).mean(axis=1)
+    assert ((share >= 0.025) & (share <= 0.075)).all(), share
+
+
+def test_a_steady_series_does_not_wear_the_spread_of_wild_ones() -> None:
+    found = peaks(fleet(SPREADS, 14, 3))
+    relative = (found[:, LEVELS.index(0.95)] / found[:, LEVELS.index(0.5)]).reshape(5, -1)
+    # Lognormal: p95 / p50 is exp(1.645 sigma); the middles of the first and last fifth are 0.029 and 0.55.
+    assert np.median(relative[0]) == pytest.approx(np.exp(1.645 * 0.029), abs=0.03)
+    assert np.median(relative[4]) == pytest.approx(np.exp(1.645 * 0.55), rel=0.25)
+
+
+def test_a_series_of_one_day_has_the_spread_of_all() -> None:
+    young = np.full((1, 14), np.nan)
+    young[0, -1] = 100.0
+    found = peaks(np.append(fleet(SPREADS, 14, 4), young, axis=0))[-1]
+    everyone = peaks(fleet(SPREADS, 14, 4))
+    relative = np.median(everyone[:, LEVELS.index(0.95)] / everyone[:, LEVELS.index(0.5)])
+    assert found[LEVELS.index(0.95)] / found[LEVELS.index(0.5)] > relative

@@ -117,7 +117,8 @@ class Forecasts(Generic[RefT]):
     """Forecasts of n series.
 
     quantiles: (n, grid.size, len(LEVELS)), of each half hour's mean (memory: of its highest value); fine: of single
-    values inside the half hours; peak: (n, len(LEVELS)); all non-decreasing in the level. Values are finite and >= 0 in
+    values inside the half hours; peak: (n, len(LEVELS)), of the highest single value, at no level below the path's
+    nor the single values'; all non-decreasing in the level. Values are finite and >= 0 in
     the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models that were trained for them.
     timing: (n, grid.size), a curve without unit whose highest run of two hours is where the day's peak is most likely;
     not for heights. losses: (n, members), the quantile loss of each model that was tested

@@ -112,8 +112,8 @@ class ForecastingSettings(Section, frozen=True):
         float, setting("Weight of a day's maximum relative to the next day's.", unit="ratio", gt=0, le=1)
     ] = 0.9
     peak_prior_days: Annotated[
-        float, setting("Days that the other series' peak errors count for in each series'.", unit="days", ge=0)
-    ] = 8.0
+        float, setting("Days that peak errors of equally restless series count for in each one's.", unit="days", ge=0)
+    ] = 24.0
     peak_amplitude: Annotated[
         float,
         setting(
