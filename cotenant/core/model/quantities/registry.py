@@ -1,0 +1,64 @@
+"""All quantities by key. A subject has one module; docs/quantities.md is made from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType, ModuleType
+from typing import Final
+
+from cotenant.core.model.quantities import (
+    costs,
+    counts,
+    lendable,
+    nodes,
+    peaks,
+    plans,
+    quality,
+    queues,
+    requests,
+    savings,
+    times,
+    usage,
+)
+from cotenant.core.model.quantities.quantity import Quantity
+
+SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
+    {
+        "Savings": savings,
+        "Money": costs,
+        "Requests and limits": requests,
+        "Lendable capacity": lendable,
+        "Usage": usage,
+        "Forecasts and peaks": peaks,
+        "Reservation plans": plans,
+        "Nodes": nodes,
+        "Queues": queues,
+        "Counts": counts,
+        "Data quality": quality,
+        "Times": times,
+    }
+)
+"""Title of a chapter -> its module."""
+
+
+def of_subject(title: str) -> tuple[Quantity, ...]:
+    """The quantities of one subject, in the order of its module."""
+    quantities: tuple[Quantity, ...] = SUBJECTS[title].QUANTITIES
+    return quantities
+
+
+def every_quantity() -> tuple[Quantity, ...]:
+    """Those of all subjects."""
+    return tuple(quantity for title in SUBJECTS for quantity in of_subject(title))
+
+
+QUANTITIES: Final[Mapping[str, Quantity]] = MappingProxyType({q.key: q for q in every_quantity()})
+"""By key; a test refuses two of one key."""
+
+
+def quantity(key: str) -> Quantity:
+    """The quantity of a key; a KeyError names what is missing and where to declare it."""
+    try:
+        return QUANTITIES[key]
+    except KeyError:
+        raise KeyError(f"no quantity {key!r}: declare it in cotenant/core/model/quantities") from None

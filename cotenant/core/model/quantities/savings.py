@@ -1,0 +1,9 @@
+"""Quantities of savings: what recommendations free and raise, and what that is in money."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.core.model.quantities.quantity import Quantity
+
+QUANTITIES: Final[tuple[Quantity, ...]] = ()
