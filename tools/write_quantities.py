@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotenant.core.model.quantities.quantity import Quantity
-from cotenant.core.model.quantities.registry import SUBJECTS, of_subject
+from cotenant.core.model.quantities.registry import by_chapter
 
 HEAD = """\
 # Quantities
@@ -20,8 +20,7 @@ millicores.
 
 def page() -> str:
     chapters = [HEAD]
-    for title in SUBJECTS:
-        quantities = of_subject(title)
+    for title, quantities in by_chapter().items():
         if quantities:
             chapters.append("\n".join([f"## {title}", "", *_table(quantities)]) + "\n")
     return "\n".join(chapters)

@@ -20,6 +20,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "strings.md"
 FOLDERS: Final = ("dashboard", "cotenant/apps/cli", "changes", "cotenant/core/model")
+LISTED: Final = ROOT / "cotenant" / "core" / "model" / "quantities"
+"""Definitions, which docs/quantities.md lists already."""
 MARKUP: Final = frozenset({"className", "style", "id", "href", "metavar", "d", "viewBox", "path", "pattern", "style_"})
 """Keyword arguments that no one reads."""
 WORDED: Final = re.compile(r"[A-Za-z]{2,}[,.:;]? +(?:[A-Za-z(]|\{…\})|(?:\{…\}) +[a-z]{2,}")
@@ -113,7 +115,8 @@ def _filled_in(part: ast.expr) -> str:
 def files() -> list[Path]:
     """Files with sentences, in their order."""
     every = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")))
-    return [path for path in every if path.suffix in (".py", ".js") and ".min." not in path.name]
+    scripts = (path for path in every if path.suffix in (".py", ".js") and ".min." not in path.name)
+    return [path for path in scripts if LISTED not in path.parents]
 
 
 @cache

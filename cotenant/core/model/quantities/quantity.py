@@ -22,6 +22,8 @@ class Unit(StrEnum):
     """Without a unit: a quantile's level, a loss divided by another."""
     MONEY_PER_MONTH = "currency a month"
     MONEY_PER_DAY = "currency a day"
+    NODE_SECONDS = "node-seconds"
+    CONTAINER_MINUTES = "container-minutes"
     MOMENT = "Unix seconds"
     SECONDS = "seconds"
     MINUTES = "minutes"

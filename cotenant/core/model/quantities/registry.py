@@ -17,6 +17,7 @@ from cotenant.core.model.quantities import (
     queues,
     requests,
     savings,
+    tables,
     times,
     usage,
 )
@@ -47,9 +48,16 @@ def of_subject(title: str) -> tuple[Quantity, ...]:
     return quantities
 
 
+def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
+    """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
+    subjects = {title: of_subject(title) for title in SUBJECTS}
+    claimed = {column for quantities in subjects.values() for one in quantities for column in one.columns}
+    return subjects | {f"Table: {one.title}": tables.quantities(one, claimed) for one in tables.SUBJECTS}
+
+
 def every_quantity() -> tuple[Quantity, ...]:
-    """Those of all subjects."""
-    return tuple(quantity for title in SUBJECTS for quantity in of_subject(title))
+    """Those of all chapters."""
+    return tuple(quantity for quantities in by_chapter().values() for quantity in quantities)
 
 
 QUANTITIES: Final[Mapping[str, Quantity]] = MappingProxyType({q.key: q for q in every_quantity()})
