@@ -20,6 +20,7 @@ from cotenant.core.model.cluster import (
     Inventory,
     Pod,
     PodPhase,
+    PodRow,
     UnnamedPod,
     Workload,
 )
@@ -163,7 +164,18 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
         events=events,
         created_seconds=snapshot.created_seconds or stored.created_seconds,
         unnamed=tuple(u for u in stored.unnamed if u.last_seconds >= keep_since),
+        pod_rows=_pod_rows(stored, snapshot, keep_since),
     )
+
+
+def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[PodRow, ...]:
+    """What pods' own rows said since then: history holds usage of that time."""
+    rows = {(r.namespace, r.name): r for r in stored.pod_rows if r.seen_seconds >= keep_since}
+    for row in snapshot.pod_rows:
+        old = rows.get((row.namespace, row.name), row)
+        idle = tuple(sorted({*old.idle, *row.idle}))
+        rows[row.namespace, row.name] = replace(row, beyond={**old.beyond, **row.beyond}, idle=idle)
+    return tuple(rows[key] for key in sorted(rows))
 
 
 def _led_on(snapshot: Inventory, stored: Inventory) -> Inventory:
@@ -207,6 +219,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
         server_version=snapshot.server_version or stored.server_version,
         controllers=snapshot.controllers or stored.controllers,
         created_seconds=snapshot.created_seconds or stored.created_seconds,
+        pod_rows=_pod_rows(stored, snapshot, keep_since),
     )
 
 

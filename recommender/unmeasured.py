@@ -1,22 +1,27 @@
-"""Nothing is lowered on usage that nobody measured: a process that runs never uses 0 bytes of memory. Pure.
+"""Nothing is lowered on usage that nobody measured, or not the whole of it. Pure.
 
 A sandboxed runtime, or a kernel without the memory cgroup, shows series of zeros for a container that works. Such zeros
-are absence. They say nothing of CPU either, which comes from the same cgroup; there 0 alone may be true of a process
-that sleeps.
+are absence: a process that runs never uses 0 bytes of memory, and it used CPU at some time. Zeros of memory say nothing
+of CPU either, which comes from the same cgroup. Zeros of CPU alone are true of a process that sleeps; then its counter,
+or its pod's, stands still above zero (`PodRow.idle`), and only then they are believed.
+
+A pod whose own row is clearly larger than its containers' rows together (`PodRow.beyond`) has something running that
+they do not show: of which container, nobody can say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from cotenant.core.model.finding import ClusterFinding
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Recommendation, Value
+from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import Signal
 from recommender.base import withheld
 from recommender.evidence import Evidence
@@ -25,43 +30,77 @@ from recommender.incomplete import REST_ON_LITTLE_USE
 LEAST_SAMPLES: Final = 3
 """A container may show 0 in its first scrape, before its process has a page; three slots of 5 minutes are no start."""
 
+Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
+"""Containers whose usage is not known, and why."""
 
-def unmeasured_containers(evidence: Evidence) -> frozenset[ContainerRef]:
-    """Containers of which a pod shows samples of memory, and all of them are 0."""
-    memory = evidence.usage.get(Signal.MEMORY_WORKING_SET_MAX)
-    if memory is None or not memory.values.size:
-        return frozenset()
-    known = np.isfinite(memory.values)
-    zeros = (known.sum(axis=1) >= LEAST_SAMPLES) & ~((memory.values != 0) & known).any(axis=1)
-    rows = evidence.usage_rows[Signal.MEMORY_WORKING_SET_MAX][zeros]
-    return frozenset(evidence.containers[row] for row in rows if row >= 0)
+
+def doubts(evidence: Evidence) -> Doubts:
+    """Why usage of a resource is not what it seems, by container; those without any doubt are left out."""
+    found: dict[ContainerRef, dict[Resource, Reason]] = {}
+    for ref, resource in _beyond(evidence):
+        found.setdefault(ref, {})[resource] = Reason.POD_USES_MORE
+    for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN):
+        if not _sleeps(series, evidence):
+            found.setdefault(ref, {})[Resource.CPU] = Reason.CPU_UNMEASURED
+    for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX):
+        found[ref] = dict.fromkeys(Resource, Reason.UNMEASURED)
+    return found
 
 
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """The recommendations, in their order, without values that rest on zeros; a raise, as after a kill, stays."""
-    unmeasured = unmeasured_containers(evidence)
-    if not unmeasured:
-        return list(recommendations)
-    return [_measured_part(one) if one.container in unmeasured else one for one in recommendations]
+    """The recommendations, in their order, without values that rest on zeros or on a part of the usage.
+
+    A raise, as after a kill, stays.
+    """
+    why = doubts(evidence)
+    return [_measured_part(one, why[one.container]) if one.container in why else one for one in recommendations]
 
 
 def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -> list[ClusterFinding]:
     """The findings without those that call something idle of which the usage is not measured."""
-    unmeasured = unmeasured_containers(evidence)
-    subjects: set[ContainerRef | WorkloadRef] = {*unmeasured, *(container.workload for container in unmeasured)}
+    why = doubts(evidence)
+    subjects: set[ContainerRef | WorkloadRef] = {*why, *(container.workload for container in why)}
     return [one for one in findings if one.kind not in REST_ON_LITTLE_USE or one.subject not in subjects]
 
 
-def _measured_part(recommendation: Recommendation) -> Recommendation:
+def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef, ContainerRef]]:
+    """Series of which samples are known, and all of them are 0, with their container."""
+    usage = evidence.usage.get(signal)
+    if usage is None or not usage.values.size:
+        return ()
+    known = np.isfinite(usage.values)
+    zeros = (known.sum(axis=1) >= LEAST_SAMPLES) & ~((usage.values != 0) & known).any(axis=1)
+    rows = evidence.usage_rows[signal]
+    return [(usage.refs[i], evidence.containers[rows[i]]) for i in np.flatnonzero(zeros) if rows[i] >= 0]
+
+
+def _sleeps(series: PodContainerRef, evidence: Evidence) -> bool:
+    """Whether a counter that stands still above zero shows that the container's zeros of CPU are true."""
+    rows = (r for r in evidence.inventory.pod_rows if (r.namespace, r.name) == (series.namespace, series.pod))
+    return any(not {"", series.container}.isdisjoint(row.idle) for row in rows)
+
+
+def _beyond(evidence: Evidence) -> Iterable[tuple[ContainerRef, Resource]]:
+    """Containers of workloads of which a pod shows more than its containers."""
+    rows = [row for row in evidence.inventory.pod_rows if row.beyond]
+    owners = evidence.inventory.owners() if rows else {}
+    doubtful: dict[WorkloadRef | None, set[Resource]] = {}
+    for row in rows:
+        doubtful.setdefault(owners.get((row.namespace, row.name)), set()).update(row.beyond)
+    return [(ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ())]
+
+
+def _measured_part(recommendation: Recommendation, why: Mapping[Resource, Reason]) -> Recommendation:
     heap = recommendation.heap
+    lowered = heap is not None and heap.change < 0 and Resource.MEMORY in why
     return replace(
         recommendation,
-        values=tuple(_measured(value) for value in recommendation.values),
-        heap=None if heap is not None and heap.change < 0 else heap,
+        values=tuple(_measured(value, why) for value in recommendation.values),
+        heap=None if lowered else heap,
     )
 
 
-def _measured(value: Value) -> Value:
-    if value.action is Action.WITHHELD or (value.change is not None and value.change > 0):
+def _measured(value: Value, why: Mapping[Resource, Reason]) -> Value:
+    if value.resource not in why or value.action is Action.WITHHELD or (value.change is not None and value.change > 0):
         return value
-    return withheld(value.resource, value.field, value.now, Reason.UNMEASURED, value.inputs)
+    return withheld(value.resource, value.field, value.now, why[value.resource], value.inputs)

@@ -25,7 +25,17 @@ from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.history import SignalSpan, SourceReport, UsageBlock
-from profiler.prometheus import client, decode, heaps, inventory, metric_names, quantiles, questions_in_turn, survey
+from profiler.prometheus import (
+    client,
+    decode,
+    heaps,
+    inventory,
+    metric_names,
+    pod_rows,
+    quantiles,
+    questions_in_turn,
+    survey,
+)
 from profiler.prometheus.answers import CutAnswer
 from profiler.prometheus.heaps import HeapRow
 from profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
@@ -142,7 +152,8 @@ class PrometheusSource:
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
-        return heaps.with_heaps(described, self._heaps(moment, window, whole))
+        compared = self._compared(described, moment, whole)
+        return heaps.with_heaps(compared, self._heaps(moment, window, whole))
 
     def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
         """(namespace, pod) of every pod of which a container's CPU is known at the moment."""
@@ -272,6 +283,28 @@ class PrometheusSource:
         half = len(metrics) // 2
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
+
+    def _compared(self, known: Inventory, moment: int, shard: NamespaceShard) -> Inventory:
+        """The inventory with what pods' own rows say of their containers'; what is not answered is a note."""
+        try:
+            compared = pod_rows.with_pod_rows(known, self._pod_rows(moment, shard))
+        except SourceError as error:
+            self._notes = (*self._notes, f"pods' own usage was not compared with their containers': {error.message}")
+            return known
+        self._notes = (*self._notes, *pod_rows.note(compared))
+        return compared
+
+    def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
+        """Rows of the answer; halved by namespaces where it is too large."""
+        text = pod_rows.question(self._rates(), self._settings.labels, shard)
+        try:
+            return [(labels, float(v[-1])) for labels, v in self._described(text, range(moment, moment + 1))]
+        except SourceLimit as error:
+            shards = None if isinstance(error, SourceTooLong) else shard.halves()
+            if shards is None:
+                raise
+            self._defects[Defect.QUERY_SPLIT] += 1
+            return [row for part in shards for row in self._pod_rows(moment, part)]
 
     def _heaps(self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard) -> list[HeapRow]:
         """Figures of the runtimes of which the server has metrics; what it does not answer is a note."""

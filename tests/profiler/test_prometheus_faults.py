@@ -115,7 +115,7 @@ def test_nobody_listening_is_unreachable_soon(served: Served, tmp_path: Path) ->
 def test_a_server_that_falls_silent_in_the_middle_does_not_hold_the_pull_for_long(
     served: Served, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    proxy.fault = lambda count, _: "hang" if count > 8 else None
+    proxy.fault = lambda count, _: "hang" if count > 9 else None
     begun = time.monotonic()
     record = pulled(store_in(tmp_path), served.end, many(proxy.url, timeout_seconds=2.0))
     # The circuit opens after five unanswered questions, with four in flight: a few seconds, not one for each query.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from cotenant.core.model.cluster import PodRow
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action
 from cotenant.core.model.resource import MIB, Resource
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.base import load_strategy, recommend
-from recommender.unmeasured import unmeasured_containers, withhold_unmeasured
-from tests.support.evidence import Case, evidence_of
+from recommender.evidence import Evidence
+from recommender.unmeasured import doubts, withhold_unmeasured
+from tests.support.evidence import END, Case, evidence_of
 
 SLOTS = 10 * 288  # ten days of 5 minutes
 STRATEGIES = ["cotenant", "krr-simple", "krr-simple-limit", "vpa"]
@@ -47,18 +51,72 @@ def test_no_amount_falls_on_zeros_of_memory(strategy: str, cpu: np.ndarray, memo
     assert not [v for v in left.values if v.action is not Action.WITHHELD and (v.change or 0) <= 0]
 
 
+def with_pod_row(evidence: Evidence, **says: object) -> Evidence:
+    """The evidence where the row of the first pod says something."""
+    row = PodRow("shop", "web-0", END, **says)  # type: ignore[arg-type]
+    return replace(evidence, inventory=replace(evidence.inventory, pod_rows=(row,)))
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_process_that_sleeps_may_use_no_cpu(strategy: str) -> None:
-    # memory is measured (800 MiB): 0 millicores is what a sleeping process uses
-    evidence = evidence_of(case(ZEROS, BYTES))
-    assert unmeasured_containers(evidence) == frozenset()
+@pytest.mark.parametrize("idle", [("c0",), ("",), ("side", "c0")], ids=["its own", "its pod's", "two containers"])
+def test_zero_millicores_are_true_where_a_counter_stands_still(strategy: str, idle: tuple[str, ...]) -> None:
+    # memory is measured (800 MiB), and CPU was counted once: 0 millicores is what a sleeping process uses
+    evidence = with_pod_row(evidence_of(case(ZEROS, BYTES)), idle=idle)
+    assert doubts(evidence) == {}
     made = recommend(load_strategy(strategy), evidence, RecommenderSettings())
     assert withhold_unmeasured(made, evidence) == made
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("cpu", "memory", "idle"),
+    [
+        (ZEROS, BYTES, ()),
+        (ZEROS, BYTES, ("side",)),  # of another container
+        (ZEROS, np.full(SLOTS, np.nan), ()),  # memory is not scraped: a container that is there has a process
+        (np.stack([ZEROS, ZEROS]), np.stack([BYTES, BYTES]), ("c0",)),  # the first pod sleeps, of the other none knows
+        (np.stack([CORES, ZEROS]), np.stack([BYTES, BYTES]), ()),
+        (np.where(np.arange(SLOTS) % 7 == 0, 0.0, np.nan), BYTES, ()),
+    ],
+    ids=["alone", "another's counter", "no memory", "one of two proven", "one of two", "gaps"],
+)
+def test_cpu_is_not_lowered_on_zeros_that_nothing_proves(
+    strategy: str, cpu: np.ndarray, memory: np.ndarray, idle: tuple[str, ...]
+) -> None:
+    evidence = evidence_of(case(cpu, memory))
+    evidence = with_pod_row(evidence, idle=idle) if idle else evidence
+    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([made], evidence)
+    for before, after in zip(made.values, left.values, strict=True):
+        # memory is measured where there is any, and stays as it was
+        if before.resource is Resource.MEMORY or before.action is Action.WITHHELD or (before.change or 0) > 0:
+            assert after == before
+        else:
+            assert (after.action, after.amount, after.reason) == (Action.WITHHELD, None, Reason.CPU_UNMEASURED)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("beyond", [(Resource.CPU,), (Resource.MEMORY,), tuple(Resource)])
+def test_nothing_is_lowered_of_which_the_pod_uses_more_than_its_containers(
+    strategy: str, beyond: tuple[Resource, ...]
+) -> None:
+    # containers show 100m and 100 MiB of 600m and 1 GiB; the pod's row is larger
+    asked = {Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}
+    evidence = evidence_of(Case(cpu=CORES / 5, memory=BYTES / 8, requests=asked))
+    evidence = with_pod_row(evidence, beyond=dict.fromkeys(beyond, 500))
+    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([made], evidence)
+    for before, after in zip(made.values, left.values, strict=True):
+        if before.resource not in beyond or before.action is Action.WITHHELD or (before.change or 0) > 0:
+            assert after == before
+        else:
+            assert (after.action, after.amount, after.reason) == (Action.WITHHELD, None, Reason.POD_USES_MORE)
+    assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in made.values)
 
 
 def test_a_first_scrape_before_the_process_has_a_page_is_no_absence() -> None:
     started = np.full(SLOTS, np.nan)
     started[-2:] = 0.0
-    assert unmeasured_containers(evidence_of(case(CORES, np.stack([BYTES, started])))) == frozenset()
+    assert doubts(evidence_of(case(CORES, np.stack([BYTES, started])))) == {}
     started[-3:] = 0.0
-    assert len(unmeasured_containers(evidence_of(case(CORES, np.stack([BYTES, started]))))) == 1
+    assert len(doubts(evidence_of(case(CORES, np.stack([BYTES, started]))))) == 1

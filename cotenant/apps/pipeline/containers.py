@@ -17,7 +17,7 @@ import numpy as np
 
 from cotenant.apps.pipeline import gpus
 from cotenant.apps.pipeline.analysis import History
-from cotenant.core.model.cluster import Event, Inventory, Pod, Workload
+from cotenant.core.model.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
@@ -137,13 +137,15 @@ class _Parts:
     rows: Mapping[Signal, defaultdict[WorkloadRef, list[int]]]
     pods: defaultdict[WorkloadRef, list[Pod]]
     events: defaultdict[WorkloadRef, list[Event]]
+    pod_rows: defaultdict[WorkloadRef, list[PodRow]]
     daemons: Sequence[Pod]
 
     @classmethod
     def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _Parts:
         pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
         daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
-        return cls(history, settings, server, _rows_by_signal(history), pods, events, daemons)
+        pod_rows = _pod_rows_of(history.inventory)
+        return cls(history, settings, server, _rows_by_signal(history), pods, events, pod_rows, daemons)
 
     def groups(self, most_series: int) -> list[list[Workload]]:
         """Neighbouring workloads of at most so many series of a signal together, or a larger one alone."""
@@ -178,6 +180,7 @@ class _Parts:
             workloads=tuple(workloads),
             pods=tuple(pod for ref in refs for pod in self.pods.get(ref, ())),
             events=tuple(event for ref in refs for event in self.events.get(ref, ())),
+            pod_rows=tuple(row for ref in refs for row in self.pod_rows.get(ref, ())),
         )
         evidence = _evidence(self.history, part, usage, self.settings, self.server)
         others = tuple(pod for pod in self.daemons if pod.workload not in refs)
@@ -258,3 +261,12 @@ def _events_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[Event]]:
         if owner is not None:
             events[owner].append(event)
     return events
+
+
+def _pod_rows_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[PodRow]]:
+    owners, pod_rows = inventory.owners(), defaultdict[WorkloadRef, list[PodRow]](list)
+    for row in inventory.pod_rows:
+        owner = owners.get((row.namespace, row.name))
+        if owner is not None:
+            pod_rows[owner].append(row)
+    return pod_rows

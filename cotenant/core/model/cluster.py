@@ -267,6 +267,21 @@ class UnnamedPod:
 
 
 @dataclass(frozen=True, slots=True)
+class PodRow:
+    """What cAdvisor's row of a whole pod says of the rows of its containers, seen last at `seen_seconds`.
+
+    beyond: the pod's mean usage, in the resource's unit, where it is clearly more than its containers show together.
+    idle: containers whose CPU is counted and did not move of late, so that zeros are true; "" = all of them.
+    """
+
+    namespace: str
+    name: str
+    seen_seconds: int
+    beyond: Mapping[Resource, int] = field(default_factory=dict)
+    idle: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """Everything known about one cluster at `time_seconds`."""
 
@@ -289,6 +304,8 @@ class Inventory:
     """When the cluster's namespace kube-system was created, which tells clusters apart; None where nobody says."""
     unnamed: tuple[UnnamedPod, ...] = ()
     """Pods of the window that used something and that no source names: a part of some workload."""
+    pod_rows: tuple[PodRow, ...] = ()
+    """Of pods whose own row says something of their containers' rows."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """(namespace, pod) -> workload, gone pods included."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import Division
 from cotenant.core.adapters.store.days import Between, Key
-from cotenant.core.model.cluster import Event, Inventory, Pod, Workload
+from cotenant.core.model.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from recommender.deleted_workloads import gone_workloads
 
@@ -106,6 +106,7 @@ def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
                 workloads=tuple(parts.workloads[index]),
                 pods=(*parts.pods[index], *(pod for pod in daemons if index not in parts.numbers_of(pod))),
                 events=tuple(parts.events[index]),
+                pod_rows=tuple(parts.pod_rows[index]),
             ),
             deleted.intersection(workload.ref for workload in parts.workloads[index]),
             parts.between(index, first, last),
@@ -123,6 +124,7 @@ class _Parts:
         self._shared = self._names_of_several(inventory.pods)
         self.workloads, self.pods = defaultdict[int, list[Workload]](list), defaultdict[int, list[Pod]](list)
         self.events, self.strangers = defaultdict[int, list[Event]](list), defaultdict[int, set[PodName]](set)
+        self.pod_rows = defaultdict[int, list[PodRow]](list)
         for name, place in self._places.items():
             if (number := self._number(name)) != self._number(place):
                 self.strangers[number].add(name)
@@ -134,6 +136,9 @@ class _Parts:
         for event in inventory.events:
             name = event.subject.namespace, event.subject.pod
             self.events[self._number(self._places.get(name, name))].append(event)
+        for row in inventory.pod_rows:
+            name = row.namespace, row.name
+            self.pod_rows[self._number(self._places.get(name, name))].append(row)
 
     def numbers_of(self, pod: Pod) -> set[int]:
         """Shards that have to know a pod: its name's, which has the series, and those of all who had that name."""

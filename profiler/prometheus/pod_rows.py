@@ -1,0 +1,118 @@
+"""What the rows of whole pods say of the rows of their containers: one question a scan, and its answer. Pure.
+
+cAdvisor has a row for each container and one for the pod's own group (without a label `container`), of all that
+runs in the pod. It is not usage of its own and is never added to anything. Where a sandboxed runtime runs containers
+out of their groups, or a container's rows are lost, the pod's row is clearly larger than its containers' together.
+What the pod's group alone holds (the pause container, memory of the kernel, files in memory that outlived a restart) is
+within the tolerance, as is the time between two rows' samples, because means of a day are compared.
+
+A counter of CPU that stands still above zero shows that CPU is counted there, and that its zeros are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from cotenant.core.model.cluster import Inventory, PodRow
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, Rates
+from profiler.prometheus.plan import MARK, NamespaceShard
+from profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
+
+LARGER: Final = 1.2
+"""How many times what its containers show together a pod may show."""
+TOLERANCE: Final[Mapping[Resource, int]] = {Resource.CPU: 20, Resource.MEMORY: 32 * MIB}
+"""And how much on top."""
+STILL_CPU_SECONDS: Final = 0.5
+"""A pod that used less in a day did nothing: its pause container takes a few hundredths."""
+SETTLED_SECONDS: Final = HOUR_SECONDS
+"""A younger pod has too few samples to compare: its containers did not start at one moment."""
+_PODS: Final = (equal("container", ""), Matcher("pod", "!=", ""))
+_OWN_GROUP: Final = Matcher("id", "=~", ".*/(kubepods[^/]*-)?pod[^/]+")
+"""A pod's group itself; pause containers have a group inside it."""
+_UNITS: Final = {Resource.CPU: 1000.0, Resource.MEMORY: 1.0}
+_DAY: Final = f"[{DAY_SECONDS}s:{HOUR_SECONDS}s]"
+_CONTAINER, _POD = "idle-container", "idle-pod"
+
+Row = tuple[Mapping[str, str], float]
+"""Labels of a series and its value."""
+
+
+def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard) -> str:
+    """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory.
+
+    Of several series of one row, as of two replicas of Prometheus, the highest counts; cores are added.
+    """
+    own = (*of_labels(labels), *shard.matchers())
+    rate, highest = ("rate(", f"[{rates.window_seconds}s])"), ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
+    expressions = {
+        Resource.CPU: _beyond(Resource.CPU, CPU, rate, own),
+        Resource.MEMORY: _beyond(Resource.MEMORY, MEMORY, highest, own),
+        _CONTAINER: _idle_containers(rates, own),
+        _POD: _idle_pods(own),
+    }
+    return union(marked(text, MARK, name) for name, text in expressions.items())
+
+
+def _beyond(resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...]) -> str:
+    """Pods' means, of those that are clearly more than their containers'."""
+
+    def usage(matchers: tuple[Matcher, ...], *each: str) -> str:
+        series = f"{window[0]}{selector((named(metric), *matchers, *own))}{window[1]}"
+        return f"sum by (namespace, pod) (max by ({', '.join(('namespace', 'pod', *each, CORE))}) ({series}))"
+
+    of_pods, of_containers = usage(_PODS), usage(CONTAINERS, "container")
+    bound = f"{LARGER!r} * avg_over_time({of_containers}{_DAY}) + {TOLERANCE[resource] / _UNITS[resource]!r}"
+    return f"(avg_over_time({of_pods}{_DAY}) > {bound})"
+
+
+def _idle_containers(rates: Rates, own: tuple[Matcher, ...]) -> str:
+    """Containers that use no CPU now, of those of which some was counted before."""
+    series = selector((named(CPU), *CONTAINERS, *own))
+    by = "max by (namespace, pod, container)"
+    counted = f"{by} (last_over_time({series}[{rates.gauge_window_seconds}s])) > 0"
+    return f"({counted} unless {by} (rate({series}[{rates.window_seconds}s])) > 0)"
+
+
+def _idle_pods(own: tuple[Matcher, ...]) -> str:
+    """Pods whose own counter of CPU stood still all day, above zero."""
+    series = selector((named(CPU), *_PODS, _OWN_GROUP, *own))
+    by = "sum by (namespace, pod)"
+    used = f"{by} (last_over_time({series}{_DAY})) - {by} (min_over_time({series}{_DAY}))"
+    return f"({used} <= {STILL_CPU_SECONDS!r} and {by} ({series}) > 0)"
+
+
+def with_pod_rows(inventory: Inventory, rows: Iterable[Row]) -> Inventory:
+    """The inventory with what the answer says of each pod; young ones are not compared yet."""
+    settled_before = inventory.time_seconds - SETTLED_SECONDS
+    young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}
+    found: dict[tuple[str, str], PodRow] = {}
+    for labels, value in rows:
+        key = (labels.get("namespace", ""), labels.get("pod", ""))
+        row = found.get(key, PodRow(*key, inventory.time_seconds))
+        mark = labels.get(MARK, "")
+        if mark in (_CONTAINER, _POD):
+            found[key] = replace(row, idle=tuple(sorted({*row.idle, labels.get("container", "")})))
+        elif key not in young:
+            resource = Resource(mark)
+            found[key] = replace(row, beyond={**row.beyond, resource: round(value * _UNITS[resource])})
+    return replace(inventory, pod_rows=tuple(found[key] for key in sorted(found)))
+
+
+def note(inventory: Inventory) -> tuple[str, ...]:
+    """What is said where pods show more than their containers; nothing where none does."""
+    larger = [row for row in inventory.pod_rows if row.beyond]
+    if not larger:
+        return ()
+    some = ", ".join(f"{row.namespace}/{row.name}" for row in larger[:_SHOWN])
+    more = f" and {len(larger) - _SHOWN} more" if len(larger) > _SHOWN else ""
+    return (
+        f"{len(larger)} pods use clearly more than their containers show together ({some}{more}): what their "
+        "containers use is not measured whole, so nothing of it is lowered",
+    )
+
+
+_SHOWN: Final = 3

@@ -1,0 +1,184 @@
+"""Rows of whole pods are a check alone: what containers do not show is not lowered, and nothing counts twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from cotenant.apps.pipeline.shards.work import workload_totals
+from cotenant.core.model.cluster import Inventory, PodRow
+from cotenant.core.model.finding import FindingKind
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.usage.usage import Signal
+from profiler.sightings import carried_over, merged
+from tests.support.kube_series import END, START, Found, Line, PodSpec, link, node, scanned, served
+
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
+
+CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+OWNER = ("ReplicaSet", "web-5c9f7d8b6f")
+POD = f"{OWNER[1]}-bcdfg"
+SLICE = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_22.slice"
+OWN = {"namespace": "shop", "pod": POD}
+
+
+def pod(uses: tuple[float, float] = (100, 200), containers: Sequence[str] = ("main",)) -> list[Line]:
+    """One pod of 1000m and 1 GiB a container, which uses so many millicores and MiB in each."""
+    spec = PodSpec(POD, OWNER, containers=containers, uses=uses)
+    return [*spec.lines(), link(*OWNER, ("Deployment", "web")), *node()]
+
+
+def row(millicores: float, mib: float, **labels: str) -> list[Line]:
+    """The pod's own."""
+    own = OWN | {"id": SLICE} | labels
+    return [Line(CPU, own, millicores / 1000, counter=True), Line(MEMORY, own, mib * MIB)]
+
+
+def counted(seconds: float, lines: Sequence[Line], container: str = "main") -> list[Line]:
+    """The lines where the container's counter of CPU stands still."""
+    return [
+        replace(x, value=seconds, counter=False) if x.metric == CPU and x.labels.get("container") == container else x
+        for x in lines
+    ]
+
+
+def still(seconds: float, **labels: str) -> Line:
+    """A counter of CPU of the pod's own group, or of one in it, that stands still."""
+    return Line(CPU, OWN | {"id": SLICE} | labels, seconds)
+
+
+def without_rows(lines: Sequence[Line], container: str) -> list[Line]:
+    return [x for x in lines if x.metric not in (CPU, MEMORY) or x.labels.get("container") != container]
+
+
+def of_replicas(lines: Sequence[Line]) -> list[Line]:
+    """Each of cAdvisor's series twice, as two replicas of Prometheus write them."""
+    return [
+        replace(x, labels={**x.labels, "replica": name}) if x.metric in (CPU, MEMORY) else x
+        for name in "ab"
+        for x in lines
+        if name == "a" or x.metric in (CPU, MEMORY)
+    ]
+
+
+def of_cores(lines: Sequence[Line]) -> list[Line]:
+    """A series of CPU for each of four cores."""
+    split = [
+        replace(x, labels={**x.labels, "cpu": f"cpu{i:02d}"}, value=x.value / 4)
+        for x in lines
+        if x.metric == CPU
+        for i in range(4)
+    ]
+    return [*(x for x in lines if x.metric != CPU), *split]
+
+
+PAUSE = {"id": f"{SLICE}/cri-containerd-9f.scope", "image": "registry.k8s.io/pause:3.10", "name": "9f"}
+LOWERED = None
+MORE, NO_CPU, NOTHING = Reason.POD_USES_MORE, Reason.CPU_UNMEASURED, Reason.UNMEASURED
+VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None]] = {
+    # what is done with CPU and with memory: a reason why it is not lowered
+    "no rows of pods": (pod(), LOWERED, LOWERED),
+    "the pod's is a little larger": ([*pod(), *row(112, 225)], LOWERED, LOWERED),
+    "the pod's is smaller": ([*pod(), *row(80, 150)], LOWERED, LOWERED),
+    "a pause container alone": ([*pod(), *row(0.1, 1, **PAUSE)], LOWERED, LOWERED),
+    "the pod's and a pause container's": ([*pod(), *row(105, 205), *row(0.1, 1, **PAUSE)], LOWERED, LOWERED),
+    "two containers": ([*pod(containers=("main", "side")), *row(205, 410)], LOWERED, LOWERED),
+    "two replicas": (of_replicas([*pod(), *row(110, 220)]), LOWERED, LOWERED),
+    "a series for each core": (of_cores([*pod(), *row(110, 220)]), LOWERED, LOWERED),
+    "much larger": ([*pod(), *row(500, 800)], MORE, MORE),
+    "much larger, without ids": ([*pod(), *row(500, 800, id="")], MORE, MORE),
+    "larger of CPU": ([*pod(), *row(160, 205)], MORE, LOWERED),
+    "larger of memory": ([*pod(), *row(105, 300)], LOWERED, MORE),
+    "larger, two replicas": (of_replicas([*pod(), *row(500, 800)]), MORE, MORE),
+    "larger, a series for each core": (of_cores([*pod(), *row(500, 800)]), MORE, MORE),
+    "a container's rows are lost": (
+        without_rows([*pod(containers=("main", "side")), *row(205, 410)], "side"), MORE, MORE,
+    ),
+    "sandboxed": ([*counted(0, pod((0, 0))), *row(500, 800)], NOTHING, NOTHING),
+    "sandboxed, no rows of pods": (counted(0, pod((0, 0))), NOTHING, NOTHING),
+    "CPU is not counted": (counted(0, pod()), NO_CPU, LOWERED),
+    "CPU is not counted, the pod works": ([*counted(0, pod()), *row(500, 205)], NO_CPU, LOWERED),
+    "CPU is not counted, not of the pod either": ([*counted(0, pod()), still(0)], NO_CPU, LOWERED),
+    "CPU is not counted but of a pause container": ([*counted(0, pod()), still(0.03, **PAUSE)], NO_CPU, LOWERED),
+    "CPU is not counted, the pod sleeps": ([*counted(0, pod()), still(12.5)], LOWERED, LOWERED),
+    "the container sleeps": (counted(12.5, pod()), LOWERED, LOWERED),
+    "the container sleeps, two replicas": (of_replicas(counted(12.5, pod())), LOWERED, LOWERED),
+    "the container sleeps, a series for each core": (of_cores(counted(12.5, pod())), LOWERED, LOWERED),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    lines = {name: lines for name, (lines, _, _) in VARIANTS.items()}
+    with served(tmp_path_factory.mktemp("rows"), lines) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def scans(url: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Found]:
+    """A scan of each variant, once."""
+    return cache(lambda variant: scanned(url, variant, tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture
+def found(variant: str, scans: Callable[[str], Found]) -> Found:
+    return scans(variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(found: Found, variant: str) -> None:
+    _, *reasons = VARIANTS[variant]
+    proposal = found.recommendations["shop/Deployment/web/main"]
+    for resource, reason in zip(Resource, reasons, strict=True):
+        value = proposal.value(resource, Field.REQUEST)
+        assert value is not None
+        if reason is None:  # a tenth of what is asked for is used
+            assert value.action is not Action.WITHHELD
+            assert (value.change or 0) < 0
+        else:
+            assert (value.action, value.reason) == (Action.WITHHELD, reason)
+    assert ("clearly more than their containers" in found.notes) is (
+        MORE in reasons or variant == "sandboxed" or "the pod works" in variant
+    )
+    if any(reasons):
+        assert FindingKind.IDLE_WORKLOAD not in {one.kind for one in found.results.findings}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_pods_own_row_is_in_no_sum(found: Found, variant: str) -> None:
+    lines, *_ = VARIANTS[variant]
+    refs, totals = workload_totals(found.history)
+    assert [str(ref) for ref in refs] == ["shop/Deployment/web"]
+    # by container and core, of replicas one: what each uses
+    own = {(x.metric, x.labels["container"], x.labels.get("cpu")): x for x in lines if x.labels.get("container")}
+    millicores = sum(1000 * x.value for (metric, *_), x in own.items() if metric == CPU and x.counter)
+    working_set = sum(x.value for (metric, *_), x in own.items() if metric == MEMORY)
+    cpu, memory = (totals[s].values[0] for s in (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX))
+    assert np.nanmax(cpu) == pytest.approx(millicores, rel=1e-4, abs=1e-6)
+    if working_set:
+        assert np.nanmax(memory) == pytest.approx(working_set, rel=1e-4)
+    else:  # zeros of memory are absence, not 0 bytes
+        assert np.isnan(memory).all()
+
+
+def test_what_a_pods_row_said_counts_as_long_as_its_history() -> None:
+    old = PodRow("shop", POD, START, {Resource.CPU: 500}, ("main",))
+    stored = Inventory("c", START, (), (), (), pod_rows=(old,))
+    newer = PodRow("shop", POD, END, {Resource.MEMORY: 7}, ("side",))
+    for snapshot, meant in (
+        (Inventory("c", END, (), (), ()), old),
+        (
+            Inventory("c", END, (), (), (), pod_rows=(newer,)),
+            replace(newer, beyond={Resource.CPU: 500, Resource.MEMORY: 7}, idle=("main", "side")),
+        ),
+    ):
+        for join in (merged, carried_over):
+            assert join(stored, snapshot, START).pod_rows == (meant,)
+        kept: Mapping[bool, tuple[PodRow, ...]] = {True: (), False: snapshot.pod_rows}
+        assert merged(stored, snapshot, START + 1).pod_rows == kept[not snapshot.pod_rows]
