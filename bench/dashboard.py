@@ -32,9 +32,10 @@ from cotenant.apps.pipeline import corridor
 from cotenant.apps.simulation.demo import CLUSTER, fill
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.views import NODE_HISTORY, NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.core.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.core.settings.root import Settings
 from dashboard.access.forgery import COOKIE, HEADER
 from dashboard.sources.source import FORECAST_LIST

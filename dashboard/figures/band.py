@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.lendable import LIKELY, SURE
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.model.views import BandSeries
@@ -18,16 +19,8 @@ from dashboard.tables import display
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 
 
-def chart(
-    series: BandSeries,
-    resource: Resource,
-    back_seconds: float = USUAL_SECONDS,
-    lent: npt.NDArray[np.float64] | None = None,
-) -> Chart:
-    """One resource's band over so much of its past, and the next day.
-
-    lent: what batch pods may take in the next day's half hours, 95 % sure, in the resource's unit; None = not known.
-    """
+def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:
+    """One resource's band over so much of its past, and the next day."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
     batch = _padded(series.batch, len(usage)) / scale
@@ -38,8 +31,8 @@ def chart(
     unit = UNIT[resource]
     traces = [
         *lines.fan({level: np.asarray(path) / scale for level, path in series.quantiles.items()}, ahead),
-        *_reclaimable(past, usage[shown], batch[shown], unit),
-        *_lent_ahead(series, scale, lent, unit),
+        *_lendable(past, usage[shown], batch[shown], unit, "Batch could take"),
+        *_lendable_ahead(series, scale, unit),
         lines.line(past, usage[shown], "Usage", base.BLUE, width=2),
         lines.line(past, request[shown], "Requested", base.ORANGE, dash="dash"),
         lines.level([*past, *ahead], series.allocatable / scale, "Allocatable"),
@@ -51,14 +44,14 @@ def chart(
     return Chart({"data": traces, "layout": layout}, _summary(series, resource))
 
 
-def _reclaimable(
-    past: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str
+def _lendable(
+    x: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str, name: str
 ) -> list[dict[str, Any]]:
-    """From the usage up to usage + what batch pods could have taken, hour by hour; it breathes with the valleys."""
+    """From the usage up to usage + what batch pods may take, hour by hour; it breathes with the valleys."""
     if not len(usage) or not np.isfinite(batch).any():
         return []
-    low = lines.line(past, usage, "", base.TEAL, width=0)
-    top = lines.line(past, usage + batch, "Batch could take", base.TEAL, width=1)
+    low = lines.line(x, usage, "", base.TEAL, width=0)
+    top = lines.line(x, usage + batch, name, base.TEAL, width=1)
     height = {"customdata": base.gaps(batch), "meta": {"amounts": "customdata"}}  # not the band's upper edge
     fill = {
         "fill": "tonexty",
@@ -68,16 +61,23 @@ def _reclaimable(
     return [low | lines.HIDDEN, top | fill | height]
 
 
-def _lent_ahead(
-    series: BandSeries, scale: float, lent: npt.NDArray[np.float64] | None, unit: str
-) -> list[dict[str, Any]]:
-    """The same over the next day, above the median of the forecast; it is less than now, because it is 95 % sure."""
-    median = np.asarray(series.quantiles.get("0.5", ()), dtype=np.float64)
-    if lent is None or not len(median) or len(lent) != len(median):
-        return []
-    drawn = _reclaimable(base.milliseconds(series.ahead), median / scale, lent / scale, unit)
-    own = {"name": "Batch, 95 % sure"}
-    return [trace | own | {"line": trace["line"] | {"dash": "dot"}} if trace.get("name") else trace for trace in drawn]
+def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[str, Any]]:
+    """The same over the next day above the median of the forecast: as likely as not, and the sum of sure values."""
+    median, likely, sure = (
+        _padded(list(path), len(series.ahead)) / scale
+        for path in (
+            series.quantiles.get("0.5", ()),
+            series.batch_ahead.get(LIKELY, ()),
+            series.batch_ahead.get(SURE, ()),
+        )
+    )
+    x = base.milliseconds(series.ahead)
+    drawn = _lendable(x, median, likely, unit, "Batch can take, median")
+    if not np.isfinite(sure).any():
+        return drawn
+    least = lines.line(x, median + sure, "Batch, every node 95 % sure", base.TEAL, width=1, dash="dot")
+    amounts = {"customdata": base.gaps(sure), "meta": {"amounts": "customdata"}}
+    return [*drawn, least | amounts | {"hovertemplate": f"%{{customdata:,.1f}} {unit}"}]
 
 
 def _padded(values: list[float], size: int) -> npt.NDArray[np.float64]:
@@ -93,7 +93,7 @@ def _summary(series: BandSeries, resource: Resource) -> str:
     text = (
         f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage now {display.amount(samples[-1], resource)}, "
         f"of {display.amount(series.allocatable, resource)} allocatable; "
-        f"batch pods could take {display.amount(series.batch_now, resource)} now"
+        f"batch pods can take {display.amount(series.batch_now, resource)} now"
     )
     top = np.asarray(series.quantiles.get("0.95", ()), dtype=np.float64)
     if len(top) and not np.isnan(top).all():

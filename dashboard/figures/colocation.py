@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.enforcement_tables import floats_of
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.core.model.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, HOUR_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
 from dashboard.figures.lines import SCALE, UNIT
@@ -38,7 +38,8 @@ def chart(
     """From a row of NODE_HISTORY; `ceiling` is capacity less the safety margin, up to which batch may fill the node.
 
     Batch reaches from what may not be taken away (system and high-priority pods) up to the ceiling, because that is
-    how its formula measures it. Without a ceiling it stands on the node's usage.
+    how its formula measures it. Without a ceiling it stands on the node's usage. What is ahead goes on from what is
+    lent now: the median of it, and as a line what is 95 % sure.
     """
     scale = SCALE[resource]
     columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}
@@ -48,24 +49,43 @@ def chart(
     shown = {name: line[recent] for name, line in columns.items()}
     floor = shown["total"] if ceiling is None else ceiling / scale - shown["batch"]
     prod = lines.line(x, shown["prod"], "Prod usage", base.BLUE, width=0)
+    ahead = {name: floats_of(row[name]) / scale for name in ("batch_likely", "batch_sure", "mid_likely")}
+    x_ahead = _half_hours(row["ahead"], len(ahead["batch_likely"]))
     traces = [
         prod | {"fill": "tozeroy", "fillcolor": base.faded(base.BLUE, 0.28)},
-        *_batch(x, floor, shown["batch"]),
+        *_batch(x, floor, shown["batch"], "Batch"),
+        *_batch_ahead(x_ahead, ahead, None if ceiling is None else ceiling / scale),
         lines.line(x, shown["total"], "Whole node", base.BLUE, width=2),
-        lines.line(x, shown["mid"], "Mid", base.VIOLET, dash="dot"),
-        *([] if allocatable is None else [lines.level(x, allocatable / scale, "Allocatable")]),
+        lines.line([*x, *x_ahead], np.concatenate([shown["mid"], ahead["mid_likely"]]), "Mid", base.VIOLET, dash="dot"),
+        *([] if allocatable is None else [lines.level([*x, *x_ahead], allocatable / scale, "Allocatable")]),
     ]
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.1f}} {UNIT[resource]}")
-    figure = {"data": traces, "layout": lines.over_time(UNIT[resource], x, legend=LEGEND)}
-    return Chart(figure, _summary(columns, resource, scale, allocatable))
+    now = [lines.vertical(x[-1])] if x and x_ahead else []
+    layout = lines.over_time(UNIT[resource], [*x, *x_ahead], legend=LEGEND, shapes=now)
+    return Chart({"data": traces, "layout": layout}, _summary(columns, resource, scale, allocatable))
 
 
-def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]]:
+def _half_hours(start: int | None, size: int) -> list[float]:
+    """Milliseconds of the half hours ahead; none where the results hold none."""
+    return [] if start is None else base.milliseconds([start + HALF_HOUR_SECONDS * k for k in range(size)])
+
+
+def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | None) -> list[dict[str, Any]]:
+    """The band of the median, and the floor of what is 95 % sure; nothing without a ceiling or a forecast."""
+    likely, sure = ahead["batch_likely"], ahead["batch_sure"]
+    if ceiling is None or not np.isfinite(likely).any():
+        return []
+    least = lines.line(x, np.where(sure > 0, ceiling - sure, np.nan), "Batch, 95 % sure", base.TEAL, dash="dot")
+    amounts = {"customdata": base.gaps(sure), "hovertemplate": "%{customdata:,.1f}", "meta": {"amounts": "customdata"}}
+    return [*_batch(x, ceiling - likely, likely, "Batch, median"), least | amounts]
+
+
+def _batch(x: list[float], floor: Floats, amount: Floats, name: str) -> list[dict[str, Any]]:
     """The capacity of batch as a band; the hover text gives its height, not its upper edge."""
     some = np.where(amount > 0, floor, np.nan)
     low = lines.line(x, some, "", base.TEAL, width=0) | lines.HIDDEN
-    top = lines.line(x, some + amount, "Batch", base.TEAL, width=1)
+    top = lines.line(x, some + amount, name, base.TEAL, width=1)
     fill = {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.3), "customdata": base.gaps(amount)}
     return [low, top | fill | {"hovertemplate": "%{customdata:,.1f}", "meta": {"amounts": "customdata"}}]
 

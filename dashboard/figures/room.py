@@ -30,7 +30,8 @@ DAY_AXIS: Final[dict[str, Any]] = {
 class RoomSeries:
     """One resource, in its unit; NaN = missing. likely, sure: what batch pods may take, half hour by half hour.
 
-    past: the same hour by hour until `ahead` begins, as it was; used, mid: levels of now, None = not known.
+    past: the same at the end of each hour, the last one now; mid_past, mid_likely: the same of mid pods; sure: sum of
+    every node's 95 % value; used: level of now, None = not known.
     """
 
     resource: Resource
@@ -40,7 +41,8 @@ class RoomSeries:
     likely: Floats
     sure: Floats
     used: float | None
-    mid: float | None
+    mid_past: Floats
+    mid_likely: Floats
 
 
 def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
@@ -49,12 +51,19 @@ def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
     recent = slice(max(0, len(line.times) - PAST_HOURS), None)
     past, ahead = base.milliseconds(line.times[recent]), base.milliseconds(line.ahead)
     both = [*past, *ahead]
-    sure = lines.line(ahead, line.sure / scale, "Batch, 95 % sure", base.TEAL, width=2)
+    mid = np.concatenate([line.mid_past[recent], line.mid_likely]) / scale
+    sure = lines.line(ahead, line.sure / scale, "Batch, every node 95 % sure", base.TEAL, width=1, dash="dot")
+    # one line: its dashed part begins where the other ends, with now
+    joint, now_amount = past[-1:], line.past[recent][-1:]
+    likely = lines.line(
+        [*joint, *ahead], np.concatenate([now_amount, line.likely]) / scale, "Batch, median", base.TEAL, width=2,
+        dash="dash",
+    )  # fmt: skip
     traces = [
-        *([lines.line(past, line.past[recent] / scale, "Batch so far", base.BLUE, width=2)] if past else []),
+        *([lines.line(past, line.past[recent] / scale, "Batch so far", base.TEAL, width=2)] if past else []),
         sure | {"fill": "tozeroy", "fillcolor": base.faded(base.TEAL, 0.2)},
-        lines.line(ahead, line.likely / scale, "Batch, 50 % sure", base.TEAL, dash="dash"),
-        *([] if line.mid is None else [lines.level(both, line.mid / scale, "Mid", base.VIOLET, dash="dashdot")]),
+        likely,
+        *([lines.line(both, mid, "Mid", base.VIOLET, dash="dashdot")] if np.isfinite(mid).any() else []),
         *([] if line.used is None else [lines.level(both, line.used / scale, "Batch pods use now", base.ORANGE)]),
     ]
     for trace in traces:
@@ -73,15 +82,13 @@ def _summary(line: RoomSeries) -> str:
     low, high = (int(slots[f(line.sure[slots])]) for f in (np.argmin, np.argmax))
     worded = [_at(line, k) for k in (low, high)]
     used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
-    return f"{name}, 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
+    return f"{name}, every node 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
 
 
 def _at(line: RoomSeries, slot: int) -> str:
     return f"{display.amount(float(line.sure[slot]), line.resource)} at {display.moment(line.ahead[slot])}"
 
 
-def hourly(start_times: Sequence[int], values: Sequence[float]) -> tuple[list[int], Floats]:
-    """History of the overview as this chart wants it; nothing where the lists do not agree."""
-    if len(start_times) != len(values):
-        return [], np.empty(0)
-    return [int(t) for t in start_times], np.asarray(values, dtype=np.float64)
+def padded(values: Sequence[float], size: int) -> Floats:
+    """The values, or gaps where there are not as many as asked for."""
+    return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)

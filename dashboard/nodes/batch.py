@@ -1,45 +1,49 @@
 """What batch pods could have over the next day, node by node, and when a job's pod would fit. Pure, vectorised.
 
-Capacity that batch has at a moment is its formula's ceiling (capacity less the safety margin) less what the node is
-forecast to use, with what batch pods use already counted back in; never more than a cap, and under a policy that does
-not follow usage never more than it lends now. A job fits a start time where its pod finds free capacity in every half
-hour from there to its end.
+Capacity that batch has at a moment is what the analysis stored of it: the formula of what is lent now, with the
+forecast of prod's usage in the place of its present usage. A job fits a start time where its pod finds free capacity in
+every half hour from there to its end.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import parse_qs
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.colocation.lendable import LEVELS, LIKELY, SURE
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
+from cotenant.core.model.colocation.reclaimable import KNOWN
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.reasons import Reason
+from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.model.views import NODES, PODS, RECLAIMABLE
-from dashboard.nodes.lendable import Lent
+from cotenant.core.model.views import NODES, PODS
 from dashboard.tables.queries import Relation, RowCondition
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 STEP_SECONDS: Final = 1800
-LIKELY: Final = "q50"
-SURE: Final = "q95"
-LEVELS: Final = (LIKELY, SURE)
-"""Columns of FORECASTS that capacity is given at: as likely as not, and 95 % sure."""
+PATHS: Final = {LIKELY: "batch_likely", SURE: "batch_sure"}
+"""Columns of NODE_HISTORY that capacity is given by: as likely as not, and 95 % sure of each node by itself."""
+AHEAD: Final = replace(
+    NODE_HISTORY, columns=tuple(NODE_HISTORY.column(name) for name in ("node", "resource", "ahead", *PATHS.values()))
+)
+"""NODE_HISTORY without the past, which is much longer."""
+NOT_DRAWN: Final = "Past hours that rest on a forecast are not drawn, because forecasts of the past are not kept."
 MOST_WINDOWS: Final = 6
 MOST_HOURS: Final = 24.0
 MOST_CORES: Final = 4096.0
 MOST_GIB: Final = 65_536.0
-USAGE_POLICY: Final = "usage"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,22 +84,21 @@ class Room:
 
 
 def room(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
-    """From the tables of a snapshot and the nodes' rows of FORECASTS with their paths; None without any such path."""
+    """From the tables of a snapshot and the rows of AHEAD; None without any path."""
     names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
-    starts = ahead.columns["start"][np.isfinite(ahead.columns["start"])] if len(ahead) else np.empty(0)
-    if not names or not starts.size:
-        return None
+    starts = ahead.columns["ahead"][np.isfinite(ahead.columns["ahead"])] if len(ahead) else np.empty(0)
     place = {name: i for i, name in enumerate(names)}
-    start = int(starts.max())
-    used = {r: _used(tables[PODS.name], place, r) for r in Resource}
-    capacity = {}
-    for resource in Resource:
-        ceiling, most = _bounds(tables[RECLAIMABLE.name], place, resource, used[resource])
-        for level in LEVELS:
-            usage = _paths(ahead, place, resource, level, start)
-            bounded = np.minimum(ceiling[:, None] - usage + used[resource][:, None], most[:, None])
-            capacity[resource, level] = np.maximum(bounded, 0.0)
-    return Room(names, start, capacity, used)
+    capacity = {(r, level): _paths(ahead, place, r, level) for r in Resource for level in LEVELS}
+    if not names or not starts.size or not any(np.isfinite(path).any() for path in capacity.values()):
+        return None
+    return Room(names, int(starts.max()), capacity, {r: _used(tables[PODS.name], place, r) for r in Resource})
+
+
+def why_unknown(lent: Relation) -> str:
+    """Why amounts for batch are not known, of most of the nodes of which they are not; "" where all are known."""
+    columns = lent.read("reason", where=RowCondition("band = 'batch'")).columns
+    unknown = Counter(Reason(text) for text in columns["reason"] if Reason(text) not in KNOWN)
+    return SENTENCES[unknown.most_common(1)[0][0]] if unknown else ""
 
 
 def batch_pods() -> RowCondition:
@@ -114,30 +117,14 @@ def _used(pods: Relation, place: Mapping[str, int], resource: Resource) -> Float
     return np.asarray(summed, dtype=np.float64)
 
 
-def _bounds(lent: Relation, place: Mapping[str, int], resource: Resource, used: Floats) -> tuple[Floats, Floats]:
-    """(ceiling, most that batch may ever take) of each node, (n,); NaN where the results do not say."""
-    ceiling, most = np.full(len(place), np.nan), np.full(len(place), np.nan)
-    for row in lent.read(where=RowCondition("band = 'batch' AND resource = ?", (resource.value,))).rows():
-        at = place.get(str(row["node"]))
-        if at is None:
-            continue
-        one = Lent.of(row)
-        if one.reason is not Reason.OK:
-            ceiling[at], most[at] = used[at], 0.0
-        elif one.ceiling is not None:
-            fixed = math.inf if one.policy == USAGE_POLICY else float(one.amount)
-            ceiling[at], most[at] = one.ceiling, min(fixed, float(one.terms.get("cap", math.inf)))
-    return ceiling, most
-
-
-def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: str, start: int) -> Floats:
-    """Forecast usage, (n, T); NaN for a node without one, or with one of another run."""
+def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: str) -> Floats:
+    """What batch can take, (n, T); NaN where it is not known."""
     columns = ahead.columns
-    rows = np.flatnonzero((columns["resource"] == resource.value) & (columns["start"] == start))
-    paths = [np.asarray(columns[level][row], dtype=np.float64) for row in rows]
+    rows = np.flatnonzero(columns["resource"] == resource.value)
+    paths = [np.asarray(columns[PATHS[level]][row], dtype=np.float64) for row in rows]
     by_node = np.full((len(place), max((p.size for p in paths), default=0)), np.nan)
     for row, path in zip(rows, paths, strict=True):
-        at = place.get(str(columns["name"][row]))
+        at = place.get(str(columns["node"][row]))
         if at is not None:
             by_node[at, : path.size] = path
     return by_node
@@ -286,22 +273,6 @@ def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Co
         likely_nodes=int((likely >= 1).sum()),
         most=tuple((rooms.nodes[i], int(sure[i])) for i in order),
     )
-
-
-def totals(rooms: Room, resource: Resource) -> Mapping[str, Floats]:
-    """Capacity of all known nodes together by level, (T,); NaN where no node is known."""
-    by_level: dict[str, Any] = {}
-    for level in LEVELS:
-        paths = rooms.capacity[resource, level]
-        by_level[level] = np.where(np.isfinite(paths).any(axis=0), np.nansum(paths, axis=0), np.nan)
-    return by_level
-
-
-def lent_now(lent: Relation, band: str, resource: Resource) -> float | None:
-    """Sum over the nodes of what RECLAIMABLE says; None when it says nothing."""
-    of_these = RowCondition("band = ? AND resource = ?", (band, resource.value))
-    rows, amount = lent.sums(["count(*)", "coalesce(sum(amount), 0)"], of_these)
-    return float(amount) if rows else None
 
 
 def unrequested(nodes: Relation, resource: Resource) -> float | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.core.model.colocation.reclaim_policies import TERMS
+from cotenant.core.model.colocation.reclaimable import decode_terms
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from dashboard.tables import display
@@ -26,11 +27,11 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """One amount of RECLAIMABLE, its terms taken apart."""
+    """One amount of RECLAIMABLE with its terms; None = not known, as the reason says."""
 
     band: str
     resource: Resource
-    amount: int
+    amount: int | None
     policy: str
     reason: Reason
     terms: Mapping[str, int]
@@ -38,10 +39,9 @@ class Lent:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Lent:
         """From a row of RECLAIMABLE."""
-        pairs = (term.rsplit(" ", 1) for term in str(row["terms"]).split(", ") if " " in term)
-        terms = {name: int(amount) for name, amount in pairs}
-        resource = Resource(row["resource"])
-        return cls(row["band"], resource, int(row["amount"] or 0), row["policy"], Reason(row["reason"]), terms)
+        amount = None if row["amount"] is None else int(row["amount"])
+        terms = decode_terms(row["term_amounts"])
+        return cls(row["band"], Resource(row["resource"]), amount, row["policy"], Reason(row["reason"]), terms)
 
     @property
     def ceiling(self) -> int | None:

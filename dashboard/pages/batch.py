@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,6 +12,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.model.colocation.lendable import LIKELY, SURE
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
@@ -39,9 +41,11 @@ FIELDS: Final = (
 """(key of the URL, label, step)."""
 HONEST: Final = (
     "Capacity is measured by use. The scheduler counts what batch pods request, which is not in these results: it may "
-    "find less; and a node that is 95 % sure is still wrong one time in twenty."
+    "find less; a node that is 95 % sure is "
+    "still wrong one time in twenty, and what is no prod pod counts as it is now."
 )
 NO_ROOM: Final = "No node has a forecast yet."
+UNKNOWN: Final = "What nodes can lend is not known."
 NO_ROOM_WHY: Final = "A node needs a few days of history, and a scan that forecasts it."
 
 
@@ -65,10 +69,12 @@ def render(view: View, search: str) -> Component:
 def bands(snapshot: Snapshot) -> Component:
     """What pods of each band could still take of all nodes together, now."""
     lent, nodes, pods = (snapshot.tables[s.name] for s in (RECLAIMABLE, NODES, PODS))
-    if not len(nodes):
+    overview = snapshot.overview
+    if not len(nodes) or overview is None:
         return panels.panel(NOW, panels.empty("The analysis holds no node.", command="cotenant doctor"))
     prod = [batch.unrequested(nodes, r) for r in Resource]
-    mid, lend = ([batch.lent_now(lent, band, r) for r in Resource] for band in ("mid", "batch"))
+    both = (overview.cpu, overview.memory)
+    mid, lend = [band.mid_now for band in both], [band.batch_now for band in both]
     used, count = _in_use(pods)
     stats = [
         _stat("Prod: not requested", prod, "allocatable less requests, node by node"),
@@ -79,7 +85,7 @@ def bands(snapshot: Snapshot) -> Component:
     return html.Div(stats, className="stats four")
 
 
-def _stat(label: str, amounts: list[float | None], detail: str) -> Component:
+def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component:
     cpu, memory = (panels.amount(a, r) for a, r in zip(amounts, Resource, strict=True))
     return panels.stat(label, [cpu, " · ", memory], detail)
 
@@ -98,36 +104,37 @@ def _off(lent: Relation) -> str:
         return "the results do not say"
     everyone = set(columns["node"][rows])
     without = set(columns["node"][rows & ((columns["reason"] != "ok") | (columns["amount"] <= 0))])
-    return f"by {len(everyone) - len(without):,} of {display.counted(len(everyone), 'node')}"
+    counted = f"by {len(everyone) - len(without):,} of {display.counted(len(everyone), 'node')}"
+    return f"{counted}; {why}" if (why := batch.why_unknown(lent)) else counted
 
 
 def day(view: View) -> Component:
     """Both resources over the last and the next day."""
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:
-        return panels.panel("The next 24 hours", _no_room())
+        return panels.panel("The next 24 hours", _no_room(view))
     charts = [_ahead(view, overview, room, r) for r in Resource]
     return html.Div(charts, className="row halves")
 
 
-def _no_room() -> Component:
-    return panels.empty(NO_ROOM, why=NO_ROOM_WHY, command="cotenant scan")
+def _no_room(view: View) -> Component:
+    why = batch.why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
+    return panels.empty(UNKNOWN if why else NO_ROOM, why=why or NO_ROOM_WHY, command="cotenant scan")
 
 
 def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Component:
-    snapshot = view.source.snapshot()
     band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
-    levels = batch.totals(room, resource)
-    times, past = chart.hourly(band.times, band.batch)
+    hours, half_hours = len(band.times), len(band.ahead)
     line = chart.RoomSeries(
         resource=resource,
-        times=times,
-        past=past,
-        ahead=[room.start_seconds + batch.STEP_SECONDS * k for k in range(room.slots)],
-        likely=levels[batch.LIKELY],
-        sure=levels[batch.SURE],
+        times=band.times,
+        past=chart.padded(band.batch, hours),
+        ahead=band.ahead,
+        likely=chart.padded(band.batch_ahead.get(LIKELY, ()), half_hours),
+        sure=chart.padded(band.batch_ahead.get(SURE, ()), half_hours),
         used=float(room.used[resource].sum()),
-        mid=batch.lent_now(snapshot.tables[RECLAIMABLE.name], "mid", resource),
+        mid_past=chart.padded(band.mid, hours),
+        mid_likely=chart.padded(band.mid_ahead.get(LIKELY, ()), half_hours),
     )
     now = None if overview.demo or view.now_seconds() >= room.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
@@ -136,7 +143,10 @@ def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Co
 
 def _note(room: Room) -> str:
     missing = len(room.nodes) - room.known
-    text = "What batch pods may take, all nodes together; what they use already is part of it."
+    text = (
+        "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
+        "follows the median of its forecast; the dotted line is the sum of every node's 95 % value. " + batch.NOT_DRAWN
+    )
     if not missing:
         return text
     return f"{text} {missing:,} of {display.counted(len(room.nodes), 'node')} are not known and count as nothing."
@@ -173,7 +183,7 @@ def answer(view: View, search: str) -> Component:
         return panels.failed(error.message, error.fix)
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:
-        return _no_room()
+        return _no_room(view)
     now = float(room.start_seconds) if overview.demo else view.now_seconds()
     if now >= room.end_seconds:
         ended = display.duration(now - room.end_seconds)

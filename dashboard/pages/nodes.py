@@ -24,6 +24,7 @@ from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from dashboard.nodes import lendable as lending
+from dashboard.nodes.batch import NOT_DRAWN
 from dashboard.nodes.lendable import Lent
 from dashboard.sources.source import Snapshot
 from dashboard.tables import carried, display, list_page
@@ -227,7 +228,10 @@ def _hours(
     back_seconds: float,
 ) -> Component:
     title = _title_of_hours(resource)
-    note = "Batch fills the node up to its safety margin; what batch pods use already is part of it."
+    note = (
+        "Batch fills the node up to its safety margin; what batch pods use already is part of it. It is what the "
+        f"formula gave, gives now, and gives while prod follows its forecast. {NOT_DRAWN}"
+    )
     hours = view.source.node_history(row["node"]).get(resource.value)
     if hours is None or not any(v is not None for v in hours["total"]):
         why = "The source showed no usage of this node in the window."

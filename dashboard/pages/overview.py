@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -24,8 +23,7 @@ from dashboard.figures import band, heat, waste
 from dashboard.frame import panels
 from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import batch, policy_offer
-from dashboard.nodes.batch import Room
+from dashboard.nodes import lent_now, policy_offer
 from dashboard.pages import recommendations
 from dashboard.sources.namespace_filter import OF_THESE, overview_of
 from dashboard.tables import carried, display, queries, select_bar, time_span
@@ -120,9 +118,7 @@ def _whose(page: OverviewPage) -> str:
 def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
     overview, view = page.overview, page.view
-    lent = [panels.amount(overview.cpu.batch_now, Resource.CPU), " and ",
-            panels.amount(overview.memory.batch_now, Resource.MEMORY), " can be lent to batch pods now",
-            *_lent_ahead(view.source.batch_room()), "; "]  # fmt: skip
+    lent = lent_now.sentence(overview, view.source.snapshot().tables[RECLAIMABLE.name])
     saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
              f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
     counts = dict(queries.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
@@ -136,15 +132,6 @@ def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
     if not short:
         risk = ["at risk: ", *findings[:1], "."] if findings else ["nothing is at risk."]
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
-
-
-def _lent_ahead(room: Room | None) -> list[Any]:
-    """The least and the most of the next day's lendable CPU; nothing without forecasts of nodes."""
-    sure = np.array([]) if room is None else batch.totals(room, Resource.CPU)[batch.SURE]
-    if not np.isfinite(sure).any():
-        return []
-    ends = panels.between(float(np.nanmin(sure)), float(np.nanmax(sure)), Resource.CPU)
-    return [", ", ends, " over the next 24 hours (95 % sure)"]
 
 
 def _ready(page: OverviewPage) -> ReadyNow:
@@ -179,19 +166,20 @@ def _headline(overview: Overview) -> Component:
 def _present(page: OverviewPage, ready: ReadyNow) -> Component:
     """What could be used now, what comes next, what is worth doing."""
     overview = page.overview
+    unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
     return html.Div(
         [
             _reclaimable(
                 "Batch reclaimable now",
                 overview.cpu.batch_now,
                 overview.memory.batch_now,
-                "from what prod pods do not use",
+                unknown or "from what prod pods do not use",
             ),
             _reclaimable(
                 "Mid reclaimable now",
                 overview.cpu.mid_now,
                 overview.memory.mid_now,
-                "from what prod pods request and will not use soon",
+                unknown or "from what prod pods request and will not use soon",
             ),
             _peak(overview),
             _worth(page, ready),
@@ -267,9 +255,7 @@ def _band(page: OverviewPage, resource: Resource) -> Component:
             why="The source had no samples in the window.",
             command="cotenant doctor",
         )
-    room = page.view.source.batch_room()
-    lent = None if room is None else batch.totals(room, resource)[batch.SURE]
-    drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS), lent)
+    drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS))
     return panels.figure(drawn, "band-figure", BAND_HEIGHT)
 
 

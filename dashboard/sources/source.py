@@ -20,6 +20,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.store.relation import Index, Relation
 from cotenant.core.model.colocation.enforcement import Gathering, NodeLanes
 from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
 from cotenant.core.model.errors import NoData, StoreCorrupt, StoreError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
@@ -35,7 +36,6 @@ from cotenant.core.model.views import (
     EVENTS,
     FINDINGS,
     FORECASTS,
-    NODE_HISTORY,
     NODES,
     PLANS,
     PODS,
@@ -343,14 +343,14 @@ class StoreSource:
         """Computed once a run, when somebody asks: it reads the paths of all nodes."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:
-            self._room = (snapshot.version, batch.room(snapshot.tables, self._paths()))
+            self._room = (snapshot.version, batch.room(snapshot.tables, self._ahead()))
         return self._room[1]
 
-    def _paths(self) -> Table:
+    def _ahead(self) -> Table:
         try:
-            return self._store.read_table(FORECASTS, {"scope": "node"})
+            return self._store.read_table(batch.AHEAD)
         except NoData:
-            return Table.from_rows(FORECASTS, [])
+            return Table.from_rows(batch.AHEAD, [])
 
     def upkeep(self) -> Upkeep:
         """Read when asked for; a table that was never written is empty."""

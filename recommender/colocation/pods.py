@@ -62,6 +62,43 @@ class PodTerms:
         return ((f.name, getattr(self, f.name)) for f in fields(self)[2:])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PodFacts:
+    """What is known of m pods beside their usage: (m,) each, or (m, moments); amounts in the resource's unit.
+
+    active: it occupies its node, else only its metric is left; request, mid_request: 0 where it is not active; high:
+    its class is above batch; prod: its class is prod, or it has none; exclusive: its CPUs are its own and never lent;
+    judged_elsewhere: it has no measurement, and `announced` judges its request.
+    """
+
+    active: Booleans
+    request: Floats
+    mid_request: Floats
+    high: Booleans
+    prod: Booleans
+    exclusive: Booleans
+    judged_elsewhere: Booleans
+
+
+def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
+    """Share of each pod in the sums of its node by the name of the term, in the shape of `measured`.
+
+    measured: present usage in the resource's unit, NaN = none. A pod without a measurement counts with its request in
+    hp_used, and so does one whose CPUs are its own; its class decides in which of the sums it is.
+    """
+    is_measured = np.isfinite(measured)
+    usage = np.where(is_measured, measured, 0.0)
+    request = pods.request + pods.mid_request
+    return {
+        "all_used": usage,
+        "hp_used": np.where(pods.active & (~is_measured | pods.exclusive), request, usage) * pods.high,
+        "hp_request": request * pods.high,
+        "hp_max": np.maximum(request, usage) * pods.high,
+        "prod_request": pods.request * pods.prod,
+        "prod_used": np.where(pods.judged_elsewhere, request, usage) * pods.prod,
+    }
+
+
 class KnownPlaces:
     """Places that occurred since a census, numbered, and how many of its pods each holds; without one it holds none."""
 
@@ -259,23 +296,21 @@ class PodColumns:
         """
         row, active = _ROW[resource], self._active[used]
         own, raw = self._request[row, used], self._usage[row, used]
-        request = own + self._mid_request[row, used]
-        measured = np.isfinite(raw)
-        usage = np.where(measured, raw, 0.0)
         classes = np.where(active, self._class[used], self._metric_class[used])
         placeholder, exclusive = self._placeholder[used], self._exclusive(used, resource)
-        high, prod = ~_RECLAIMER[classes] & ~placeholder, _PROD[classes] & ~placeholder
-        judged = active & ~measured & ~exclusive & self._new(used)
-        return PodTerms(
-            node=self._node[used],
-            zones=np.where(active, self._zones[used], 0),
-            all_used=usage,
-            hp_used=np.where(active & (~measured | exclusive), request, usage) * high,
-            hp_request=request * high,
-            hp_max=np.maximum(request, usage) * high,
-            prod_request=own * prod,
-            prod_used=np.where(judged, request, usage) * prod,
+        demand = demand_terms(
+            raw,
+            PodFacts(
+                active=active,
+                request=own,
+                mid_request=self._mid_request[row, used],
+                high=~_RECLAIMER[classes] & ~placeholder,
+                prod=_PROD[classes] & ~placeholder,
+                exclusive=exclusive,
+                judged_elsewhere=active & ~np.isfinite(raw) & ~exclusive & self._new(used),
+            ),
         )
+        return PodTerms(node=self._node[used], zones=np.where(active, self._zones[used], 0), **demand)
 
     def _exclusive(self, used: npt.NDArray[np.int64], resource: Resource) -> Booleans:
         """Whether the pod's CPUs are its own and never lent, so that its request counts whatever it uses."""

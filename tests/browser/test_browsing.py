@@ -13,9 +13,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
+from cotenant.core.model.colocation.reclaimable import decode_terms
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.text import visible
-from cotenant.core.model.views import FINDINGS, NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.model.views import FINDINGS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from dashboard import pages
 from tests.browser.conftest import Open
 from tests.browser.test_pages import THEMES, api, column, pictured, settled
@@ -78,7 +80,7 @@ def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, m
     terms = {(r["band"], r["resource"]): r for r in made.store.read_table(RECLAIMABLE, {"node": "node-003"}).rows()}
     for title, key in (("Batch CPU", ("batch", "cpu")), ("Mid memory", ("mid", "memory"))):
         panel = page.locator(".panel", has=page.get_by_role("heading", name=title, exact=True))
-        expect(panel.locator("tr")).to_have_count(len(terms[key]["terms"].split(", ")) + (key[0] == "batch"))
+        expect(panel.locator("tr")).to_have_count(len(decode_terms(terms[key]["term_amounts"])) + (key[0] == "batch"))
         expect(panel.locator(".formula")).to_contain_text("at least 0 = ")
     expect(page.locator(".verdict").first).to_contain_text("Not more because")
 

@@ -175,7 +175,9 @@ def test_amounts_a_node_can_lend_are_written_in_the_unit_of_their_resource(tmp_p
     store = Store(tmp_path.as_uri(), "demo")
     common = {"node": "n1", "band": "batch", "policy": "usage", "reason": "ok"}
     cpu = common | {"resource": "cpu", "amount": 3828, "terms": "capacity 16000, hp_used 12172"}
+    cpu |= {"term_amounts": '{"capacity": 16000, "hp_used": 12172}'}
     memory = common | {"resource": "memory", "amount": 3 * 2**30, "terms": "capacity 4294967296, hp_used 1073741824"}
+    memory |= {"term_amounts": '{"capacity": 4294967296, "hp_used": 1073741824}'}
     store.write_table(Table.from_rows(RECLAIMABLE, [cpu, memory, common | {"resource": "memory", "band": "mid"}]))
     command = ("get", "reclaimable", "--terms")
     # 16,000 millicores are 16 cores; 4,294,967,296 and 1,073,741,824 bytes are 4 and 1 GiB.

@@ -11,7 +11,8 @@ from cotenant.apps.pipeline import browse, corridor
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
+from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
@@ -20,7 +21,6 @@ from cotenant.core.model.views import (
     COVERAGE_BY_DAY,
     EVENTS,
     FINDINGS,
-    NODE_HISTORY,
     RECOMMENDATION_LOG,
     Overview,
     portraits_of,
@@ -78,17 +78,21 @@ def test_every_kill_of_the_window_is_an_event_of_its_workload(
     assert isinstance(kills[0].subject, PodContainerRef)
 
 
-def test_the_newest_hour_of_a_node_obeys_the_batch_formula(store: Store, analysis: Analysis) -> None:
+def test_every_hour_of_a_node_obeys_the_batch_formula_with_the_usage_at_its_end(
+    store: Store, analysis: Analysis
+) -> None:
     settings = Settings().recommender.reclaimable
     node = analysis.history.inventory.nodes[0]
     rows = store.read_table(NODE_HISTORY).rows()
     row = next(r for r in rows if (r["node"], r["resource"]) == (node.name, "cpu"))
     # batch <= capacity x 60 % - prod, because system and mid use can only lower it
     ceiling = node.capacity[Resource.CPU] * settings.cpu_reclaim_percent / 100
-    for batch, prod, total in zip(row["batch"], row["prod"], row["total"], strict=True):
-        if None not in (batch, prod, total):
-            assert 0 <= batch <= max(0.0, ceiling - prod) + 1e-3
-            assert prod <= total * 1.001 + 1
+    prod = analysis.pod_totals[Resource.CPU].prod
+    at_ends = prod.values[prod.row_of[NodeRef(node.name)]][(row["start"] - prod.grid.start_seconds) // 300 + 11 :: 12]
+    assert len(at_ends) == len(row["batch"])
+    compared = [(b, p) for b, p in zip(row["batch"], at_ends.tolist(), strict=True) if b is not None and p >= 0]
+    assert len(compared) > 150
+    assert all(0 <= batch <= max(0.0, ceiling - prod_used) + 1e-3 for batch, prod_used in compared)
 
 
 def test_the_log_grows_only_when_a_proposal_changes(store: Store, analysis: Analysis) -> None:

@@ -13,7 +13,7 @@ import pytest
 from cotenant.apps.manager.controllers.colocation_controller import _peak
 from cotenant.apps.manager.controllers.descheduler_controller import outlooks_of
 from cotenant.apps.manager.decisions.results import RunResults, collect
-from cotenant.apps.pipeline import browse, corridor, day_margins, stored_history, tables
+from cotenant.apps.pipeline import corridor, day_margins, stored_history, tables
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.explain import Explanations
 from cotenant.apps.pipeline.nodes.reclaimable import peak_forecasts
@@ -22,7 +22,6 @@ from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.store.tables import rows_of
 from cotenant.core.model.errors import NoData
-from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Recommendation
@@ -222,34 +221,11 @@ def test_the_managers_peaks_are_those_behind_the_amounts(analysis: Analysis) -> 
         assert len(received) == SPEC.nodes and all(p.system_peak > 0 for p in received.values())
 
 
-def test_the_line_of_batch_holds_peaks_back_where_the_amount_rests_on_a_proven_forecast(analysis: Analysis) -> None:
-    node = analysis.history.inventory.nodes[0]
-    rows = [
-        replace(r, terms={**r.terms, "system_peak": 0}) if (r.node, r.resource) == (node.name, Resource.CPU) else r
-        for r in analysis.reclaimable
-    ]
-    settings = Settings().recommender.reclaimable
-    before, after = (
-        browse.node_lines(one, settings)[Resource.CPU]["batch"].values
-        for one in (analysis, replace(analysis, reclaimable=tuple(rows)))
-    )
-    np.testing.assert_array_equal(before[1:], after[1:])
-    totals = analysis.pod_totals[Resource.CPU]
-    high, pods = (of.coarser(12).values[0] for of in (totals.high, totals.pods))
-    used = analysis.history.node_usage[Signal.NODE_CPU_USAGE_MEAN]
-    of_node = used.coarser(12).values[used.row_of[NodeRef(node.name)]]
-    capacity, allocatable = node.capacity[Resource.CPU], node.allocatable[Resource.CPU]
-    system = np.maximum(of_node - pods, capacity - allocatable)
-    expected = capacity - system[-24:].max() - high[-24:].max()
-    assert after[0, -1] == pytest.approx(max(expected, 0), rel=1e-4)
-
-
 def test_where_no_peak_is_expected_the_likeliest_hours_are_shown_as_mild(analysis: Analysis) -> None:
     forecast = analysis.cluster_forecasts[Resource.CPU]
     quiet = replace(forecast, windows=((),))
     even = replace(analysis, cluster_forecasts={**analysis.cluster_forecasts, Resource.CPU: quiet})
-    lines = browse.node_lines(even, Settings().recommender.reclaimable)
-    peak, window = summarised(even, lines, demo=True, strategy="cotenant").peak, forecast.peak_window(0)
+    peak, window = summarised(even, demo=True, strategy="cotenant").peak, forecast.peak_window(0)
     assert peak is not None and not peak.pronounced and window is not None
     assert peak.start_seconds == window.start_seconds
 

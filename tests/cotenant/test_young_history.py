@@ -11,12 +11,13 @@ from cotenant.apps.pipeline import corridor
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
 from cotenant.core.model.usage.week import WEEKS
-from cotenant.core.model.views import FINDINGS, NODE_HISTORY, NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.core.model.views import FINDINGS, NODES, RECOMMENDATIONS, WORKLOADS
 from cotenant.core.settings.root import Settings
 from profiler.sightings import Sightings, by_usage, with_history
 

@@ -21,7 +21,7 @@ from cotenant.core.adapters.store.relation import Relation
 from cotenant.core.model.errors import StoreError, UsageError
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.views import FORECASTS, NODES, PODS, RECLAIMABLE
+from cotenant.core.model.views import NODES, PODS, RECLAIMABLE
 from dashboard.figures import room as chart
 from dashboard.nodes import batch
 from dashboard.nodes.batch import LIKELY, SURE, Job, Room
@@ -50,39 +50,25 @@ def tables(**rows: Any) -> Mapping[str, Relation]:
     return {s.name: Relation.of(Table.from_rows(s, rows.get(s.name, []))) for s in schemas}
 
 
-def lent(
-    node: str, policy: str = "usage", reason: str = "ok", amount: int = 7000, more: str = ""
-) -> list[dict[str, Any]]:
-    """A node of 16 cores and 64 GiB that keeps 4 cores and 16 GiB back."""
-    both = (("cpu", 16_000, 4_000, amount), ("memory", 64 * GIB, 16 * GIB, 30 * GIB))
+def ahead(node: str, cores: float, sure: float, start: int = DAY) -> list[dict[str, Any]]:
+    """What batch can take of a node: these cores at the median and surely, and 40 and 36 GiB of memory."""
+    amounts = (("cpu", 1000 * cores, 1000 * sure), ("memory", 40 * GIB, 36 * GIB))
     return [
-        {"node": node, "band": "batch", "resource": r, "amount": a, "policy": policy, "reason": reason,
-         "terms": f"capacity {capacity}, safety_margin {margin}, system_used 0" + (more if r == "cpu" else "")}
-        for r, capacity, margin, a in both
-    ]  # fmt: skip
+        {"node": node, "resource": r, "ahead": start, "batch_likely": [likely] * 4, "batch_sure": [least] * 4}
+        for r, likely, least in amounts
+    ]
 
 
-def forecast(node: str, cores: float, spread: float = 1.0, start: int = DAY) -> list[dict[str, Any]]:
-    """Usage of a node: this many cores at the median, `spread` more at q95; 10 and 12 GiB of memory."""
-    rows = []
-    for resource, median, high in (("cpu", 1000 * cores, 1000 * (cores + spread)), ("memory", 10 * GIB, 12 * GIB)):
-        paths = {"q50": [median] * 4, "q95": [high] * 4}
-        rows.append({"scope": "node", "name": node, "resource": resource, "start": start, **paths})
-    return rows
-
-
-def made_of(lending: list[dict[str, Any]], ahead: list[dict[str, Any]], pods: Any = ()) -> Room:
-    names = sorted({row["node"] for row in lending})
-    given_tables = tables(nodes=[{"node": n} for n in names], reclaimable=lending, pods=list(pods))
-    found = batch.room(given_tables, Table.from_rows(FORECASTS, ahead))
-    assert found is not None
-    return found
+def made_of(rows: list[dict[str, Any]], pods: Any = ()) -> Room | None:
+    names = sorted({row["node"] for row in rows})
+    given_tables = tables(nodes=[{"node": n} for n in names], pods=list(pods))
+    return batch.room(given_tables, Table.from_rows(batch.AHEAD, rows))
 
 
 # ---- room of each node
 
 
-def test_room_is_the_ceiling_less_the_forecast_with_batch_s_own_use_counted_back() -> None:
+def test_room_is_what_the_analysis_stored_and_what_batch_uses_of_it_is_not_free() -> None:
     pod = {
         "namespace": "b",
         "pod": "p",
@@ -92,35 +78,31 @@ def test_room_is_the_ceiling_less_the_forecast_with_batch_s_own_use_counted_back
         "cpu_usage": 500,
         "memory_usage": GIB,
     }
-    found = made_of(lent("n0"), forecast("n0", 5.0), [pod, pod | {"pod": "q", "qos": "LS", "priority": "koord-prod"}])
-    # Ceiling 16 - 4 = 12 cores; forecast 5 (q95: 6) of which batch's half core is batch's own.
-    assert found.capacity[Resource.CPU, LIKELY][0, 0] == 7500
-    assert found.capacity[Resource.CPU, SURE][0, 0] == 6500
+    pods = [pod, pod | {"pod": "q", "qos": "LS", "priority": "koord-prod"}]
+    found = made_of(ahead("n0", 7.5, 6.5), pods)
+    assert found is not None
+    assert found.capacity[Resource.CPU, LIKELY].tolist() == [[7500.0] * 4]
+    assert found.capacity[Resource.CPU, SURE].tolist() == [[6500.0] * 4]
+    # Half a core and a GiB are batch's own; the other pod is prod's.
     assert found.free(Resource.CPU, SURE)[0, 0] == 6000
-    # Memory: 64 - 16 - 12 GiB forecast at q95 leave 36, and 1 more is batch's own.
-    assert found.capacity[Resource.MEMORY, SURE][0, 0] == 37 * GIB
-
-
-def test_a_cap_bounds_room_and_so_does_a_policy_that_does_not_follow_usage() -> None:
-    capped = made_of(lent("n0", more=", cap 3000"), forecast("n0", 1.0))
-    fixed = made_of(lent("n0", policy="request", amount=2000), forecast("n0", 1.0))
-    assert capped.capacity[Resource.CPU, SURE].tolist() == [[3000.0] * 4]
-    assert fixed.capacity[Resource.CPU, SURE].tolist() == [[2000.0] * 4]
+    assert found.free(Resource.MEMORY, SURE)[0, 0] == 35 * GIB
 
 
 def test_a_node_that_lends_nothing_has_no_room_and_one_without_forecast_is_not_known() -> None:
-    lending = [*lent("n0", reason="colocation-off"), *lent("n1"), *lent("n2")]
-    found = made_of(lending, [*forecast("n0", 1.0), *forecast("n1", 1.0, start=DAY - 86_400), *forecast("n2", 14.0)])
-    # n1's forecast is of another run; n2 is forecast to use more than its ceiling.
-    assert found.capacity[Resource.CPU, SURE][0].max() == 0 and found.capacity[Resource.CPU, SURE][2].max() == 0
+    found = made_of([*ahead("n0", 0, 0), *ahead("n1", math.nan, math.nan), *ahead("n2", 3, 2)])
+    assert found is not None
+    assert found.capacity[Resource.CPU, SURE][0].max() == 0
     assert np.isnan(found.capacity[Resource.CPU, SURE][1]).all()
     assert (found.known, len(found.nodes)) == (2, 3)
-    assert np.isfinite(batch.totals(found, Resource.CPU)[SURE]).all()
 
 
 def test_without_nodes_or_paths_there_is_no_room_to_speak_of() -> None:
-    assert batch.room(tables(), Table.from_rows(FORECASTS, forecast("n0", 1.0))) is None
-    assert batch.room(tables(nodes=[{"node": "n0"}]), Table.from_rows(FORECASTS, [])) is None
+    assert batch.room(tables(), Table.from_rows(batch.AHEAD, ahead("n0", 1, 1))) is None
+    assert batch.room(tables(nodes=[{"node": "n0"}]), Table.from_rows(batch.AHEAD, [])) is None
+    # of results of an earlier version, and of those that are too old to say anything of now
+    assert made_of([{"node": "n0", "resource": "cpu"}]) is None
+    unknown = [{**row, "batch_likely": [math.nan] * 4, "batch_sure": [math.nan] * 4} for row in ahead("n0", 0, 0)]
+    assert made_of(unknown) is None
 
 
 # ---- when a job fits
@@ -263,20 +245,24 @@ def lines_of(sure: list[float]) -> chart.RoomSeries:
     times = [DAY - 3600 * k for k in range(30, 0, -1)]
     ahead = [DAY + HALF_HOUR * k for k in range(len(sure))]
     values = 1000 * np.array(sure, dtype=np.float64)
-    return chart.RoomSeries(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, 4000.0)
+    mid = np.full(30, np.nan), np.full(len(sure), 4000.0)
+    return chart.RoomSeries(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, *mid)
 
 
 def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() -> None:
     made = chart.chart(lines_of([4, 2, 6]), None)
     json.dumps(made.figure, allow_nan=False)
     drawn = {t.name: t for t in go.Figure(made.figure).data}
-    assert len(drawn["Batch so far"].x) == 24 and list(drawn["Batch, 95 % sure"].y) == [4, 2, 6]
+    assert len(drawn["Batch so far"].x) == 24 and list(drawn["Batch, every node 95 % sure"].y) == [4, 2, 6]
+    # One line: what is ahead begins where the past ends, with the 8 cores of now.
+    assert list(drawn["Batch, median"].y) == [8, 5, 3, 7] and drawn["Batch, median"].x[0] == drawn["Batch so far"].x[-1]
+    assert list(drawn["Mid"].y) == [None] * 24 + [4, 4, 4]
     assert "least, 2 cores at Thu 19 Nov 12:30 UTC, and most, 6 cores at Thu 19 Nov 13:00 UTC" in made.summary
 
 
 def test_a_chart_without_forecast_says_so() -> None:
     assert "no forecast says" in chart.chart(lines_of([math.nan, math.nan]), None).summary
-    assert chart.hourly([1, 2], [1.0])[0] == []
+    assert np.isnan(chart.padded([1.0], 2)).all()
 
 
 @pytest.fixture(scope="module")
@@ -307,9 +293,11 @@ def test_real_results_answer_a_small_job_at_once(source: StoreSource, made: Resu
 def test_present_forecast_and_present_lending_agree(source: StoreSource, made: Results) -> None:
     found = source.batch_room()
     assert found is not None
-    now = batch.lent_now(source.snapshot().tables[RECLAIMABLE.name], "batch", Resource.CPU)
+    overview = source.snapshot().overview
+    assert overview is not None
     # The first half hour of the median follows the present by at most what usage moves in it.
-    assert batch.totals(found, Resource.CPU)[LIKELY][0] == pytest.approx(now, rel=0.15)
+    assert overview.cpu.batch_ahead[LIKELY][0] == pytest.approx(overview.cpu.batch_now, rel=0.05)
+    assert found.capacity[Resource.CPU, LIKELY].sum(axis=0) == pytest.approx(overview.cpu.batch_ahead[LIKELY])
 
 
 @pytest.mark.server

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cotenant.core.model.colocation.lendable import LIKELY, SURE
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.model.views import BandSeries, NamespaceWaste
 from dashboard.figures import band, base, gantt, heat, legend, lines, passage, room, waste
@@ -57,6 +58,15 @@ def test_batch_stands_on_the_usage_of_its_hour() -> None:
     figure = plotted(band.chart(series(), Resource.CPU))
     # Batch may take what is left up to 160 cores, so usage and batch together are 160 in every hour.
     assert list(trace(figure, "Batch could take").y) == pytest.approx([160.0] * 168)
+
+
+def test_what_batch_can_take_goes_on_above_the_median_and_what_is_sure_of_each_node_lies_below_it() -> None:
+    likely, sure = [1000.0 * 50] * 48, [1000.0 * 40] * 48
+    figure = plotted(band.chart(replace(series(), batch_ahead={LIKELY: likely, SURE: sure}), Resource.CPU))
+    # The median begins with 80 + 50 = 130 cores and rises by one a half hour.
+    assert list(trace(figure, "Batch can take, median").y[:2]) == [180, 181]
+    assert list(trace(figure, "Batch, every node 95 % sure").y[:2]) == [170, 171]
+    assert list(trace(figure, "Batch, every node 95 % sure").customdata[:2]) == [40, 40]
 
 
 def test_memory_is_drawn_in_gib() -> None:
@@ -148,7 +158,9 @@ def test_a_change_and_the_way_back_a_minute_later_are_named_at_different_ends_of
 EVERY_STATE = [Bar(f"ns/{phase}", START, START + HOUR, 1, "ok", phase) for phase in gantt.STATES]
 
 
-ROOM = RoomSeries(Resource.CPU, [START], np.ones(1), [START + HOUR], np.ones(1), np.ones(1), used=1.0, mid=1.0)
+ROOM = RoomSeries(
+    Resource.CPU, [START], np.ones(1), [START + HOUR], np.ones(1), np.ones(1), 1.0, np.ones(1), np.ones(1)
+)
 
 
 @pytest.mark.parametrize(

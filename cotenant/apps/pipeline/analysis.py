@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cotenant.core.adapters.store import tables as stored_tables
 from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.colocation.lendable import LendableLines
 from cotenant.core.model.colocation.reclaimable import Reclaimable
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
@@ -114,12 +115,14 @@ class PodTotals:
 class PodSums:
     """What is summed over the pods of one resource: totals by node, and the present usage of each pod.
 
-    present: by (namespace, pod); peaks: (nodes,), Koordinator's sum of the peaks of running prod pods on each node.
+    present: by (namespace, pod); peaks: (nodes,), Koordinator's sum of the peaks of running prod pods on each node;
+    hours: by name the terms of `pod_hours` at the end of each hour, (nodes, hours).
     """
 
     totals: PodTotals
     present: Mapping[tuple[str, str], float]
     peaks: Floats
+    hours: Mapping[str, Floats]
 
 
 class Division(msgspec.Struct, frozen=True):
@@ -269,6 +272,11 @@ class Analysis:
     """Of CPU and memory, and of GPUs where their use is known."""
 
     reclaimable: tuple[Reclaimable, ...]
+    """What each node lends now."""
+
+    lendable: Mapping[Resource, LendableLines]
+    """The same over the window and the next 24 hours, by the same formulas."""
+
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
     settings_digest: str

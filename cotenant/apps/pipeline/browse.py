@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,8 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
-from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, PROD
+from cotenant.apps.pipeline.nodes.pod_hours import hours_of
+from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
 from cotenant.core.model.cluster import EventKind, Node
+from cotenant.core.model.colocation.lendable import LIKELY, SURE
+from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
@@ -20,13 +23,14 @@ from cotenant.core.model.table import Kind, Table
 from cotenant.core.model.usage.histogram import HistogramBatch
 from cotenant.core.model.usage.sparse_usage import AnyUsage
 from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
-from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
-from cotenant.core.settings.sections.recommender import ReclaimableSettings
+from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, RECOMMENDATION_LOG, portraits_of
 from profiler.group_reduce import reduce_rows
 from profiler.pool import by_workload
 
 LADDER: Final = (0.5, 0.9, 0.95, 0.98, 0.99)
 REQUEST_SIGNAL: Final = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
+AHEAD_NAMES: Final = {LIKELY: "likely", SURE: "sure"}
+"""Level of the forecast -> end of a column's name in NODE_HISTORY."""
 LIGHTEST_BUCKET: Final = 1e-6
 """Share below which a bucket is not drawn."""
 HOURS_PER_WEEK: Final = 168
@@ -156,61 +160,33 @@ def events(analysis: Analysis) -> Table:
     )
 
 
-NodeLines = Mapping[Resource, Mapping[str, Usage[NodeRef]]]
-"""The lines `total`, `prod`, `batch` and `mid` of every node, hourly."""
+def hourly(usage: Usage[Any]) -> Usage[Any]:
+    """Hourly means, with one of the hour that has begun at the end of the usage."""
+    grid, hours = usage.grid, hours_of(usage.grid)
+    missing = (hours.end_seconds - grid.end_seconds) // grid.step_seconds
+    padded = np.pad(usage.values, ((0, 0), (0, missing)), constant_values=np.nan)
+    longer = replace(usage, grid=replace(grid, size=grid.size + missing), values=padded)
+    return _hourly(longer, Statistic.MEAN)
 
 
-def node_lines(analysis: Analysis, settings: ReclaimableSettings) -> NodeLines:
-    """What each node used, and what batch and mid could have taken, in the inventory's order of nodes."""
-    return {resource: _node_columns(analysis, resource, settings) for resource in Resource}
-
-
-def batch_of_cluster(lines: NodeLines, resource: Resource, times: Sequence[int]) -> list[float]:
-    """Sum over the nodes in each of the hours; NaN where no node is known."""
-    batch = lines[resource]["batch"]
-    present = np.isfinite(batch.values)
-    sums = np.where(present.any(axis=0), np.where(present, batch.values, 0).sum(axis=0), np.nan)
-    index = (np.asarray(times, dtype=np.int64) - batch.grid.start_seconds) // HOUR_SECONDS
-    inside = (index >= 0) & (index < batch.grid.size)
-    return _floats(np.where(inside, sums[np.clip(index, 0, max(batch.grid.size - 1, 0))], np.nan))
-
-
-def node_history(analysis: Analysis, lines: NodeLines) -> Table:
-    """The figure of colocation of every node."""
+def node_history(analysis: Analysis) -> Table:
+    """What every node used, and what it could and can lend, in the inventory's order of nodes."""
     rows: list[dict[str, Any]] = []
-    for resource, columns in lines.items():
-        grid = next(iter(columns.values())).grid
-        for i, node in enumerate(analysis.history.inventory.nodes):
-            lists = {name: _floats(usage.values[i]) for name, usage in columns.items()}
-            rows.append({"node": node.name, "resource": resource.value, "start": grid.start_seconds, **lists})
+    nodes = analysis.history.inventory.nodes
+    for resource, lines in analysis.lendable.items():
+        of_nodes = analysis.history.node_usage[NODE_SIGNAL[resource]]
+        used = {
+            "total": _in_order(hourly(of_nodes), nodes),
+            "prod": hourly(analysis.pod_totals[resource].prod).values,
+        }
+        lent = {band.value: line for band, line in lines.past.items()}
+        ahead = {f"{band}_{AHEAD_NAMES[level]}": line for (band, level), line in lines.ahead.items()}
+        columns: dict[str, npt.NDArray[Any]] = used | lent | ahead
+        grids = {"start": lines.hours.start_seconds, "ahead": lines.half_hours.start_seconds}
+        for i, node in enumerate(nodes):
+            lists = {name: _floats(line[i]) for name, line in columns.items()}
+            rows.append({"node": node.name, "resource": resource.value, **grids, **lists})
     return Table.from_rows(NODE_HISTORY, rows)
-
-
-def _node_columns(analysis: Analysis, resource: Resource, settings: ReclaimableSettings) -> dict[str, Usage[NodeRef]]:
-    """The four lines of every node, hourly, in the inventory's order of nodes."""
-    history, nodes = analysis.history, analysis.history.inventory.nodes
-    totals = analysis.pod_totals[resource]
-    prod, of_high, of_pods = (_hourly(u, Statistic.MEAN) for u in (totals.prod, totals.high, totals.pods))
-    high, pods = of_high.values, of_pods.values
-    node_usage = _in_order(_hourly(history.node_usage[NODE_SIGNAL[resource]], Statistic.MEAN), nodes)
-    capacity, allocatable = (_column(nodes, a, resource) for a in ("capacity", "allocatable"))
-    percent = settings.cpu_reclaim_percent if resource is Resource.CPU else settings.memory_reclaim_percent
-    system = np.maximum(node_usage - np.nan_to_num(pods), capacity - allocatable)
-    # a node whose forecast is proven holds back peaks and no percentage; the day before stands for the peak ahead
-    by_peak = _lending_by_peak(analysis, resource)
-    peaks = _highest_before(system) + _highest_before(high)
-    batch = np.maximum(np.where(by_peak, capacity - peaks, capacity * percent / 100 - system - high), 0)
-    requested = _prod_requests(analysis, resource)[:, None]
-    mid = np.minimum(np.minimum(requested, allocatable) - _highest_before(prod.values), capacity - node_usage)
-    lines = {"total": node_usage, "prod": prod.values, "batch": batch, "mid": np.maximum(mid, 0)}
-    return {name: replace(prod, values=values.astype(np.float32)) for name, values in lines.items()}
-
-
-def _lending_by_peak(analysis: Analysis, resource: Resource) -> npt.NDArray[np.bool_]:
-    """Nodes whose batch amount rests on a proven forecast, a column in the inventory's order, (nodes, 1)."""
-    rows = (r for r in analysis.reclaimable if r.resource is resource and "system_peak" in r.terms)
-    names = {row.node for row in rows}
-    return np.array([node.name in names for node in analysis.history.inventory.nodes], dtype=bool).reshape(-1, 1)
 
 
 def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
@@ -218,31 +194,6 @@ def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
     row = {ref.name: i for i, ref in enumerate(usage.refs)}
     padded = np.append(usage.values, np.full((1, usage.grid.size), np.nan, dtype=np.float32), axis=0)
     return padded[[row.get(node.name, -1) for node in nodes]]
-
-
-def _column(nodes: Sequence[Node], which: str, resource: Resource) -> npt.NDArray[np.float64]:
-    """An amount of each node as a column, (nodes, 1), also for a cluster of which no node is known."""
-    amounts = [getattr(node, which).get(resource, np.nan) for node in nodes]
-    return np.array(amounts, dtype=np.float64).reshape(-1, 1)
-
-
-def _prod_requests(analysis: Analysis, resource: Resource) -> npt.NDArray[np.float64]:
-    """What prod pods request on each node now, (nodes,)."""
-    inventory = analysis.history.inventory
-    place = {node.name: i for i, node in enumerate(inventory.nodes)}
-    sums = np.zeros(len(place))
-    for pod in inventory.pods:
-        if pod.running and pod.node in place and pod.effective_priority in PROD:
-            sums[place[pod.node]] += pod.requests.get(resource, 0)
-    return sums
-
-
-def _highest_before(values: FloatMatrix, hours: int = 24) -> FloatMatrix:
-    """Maximum of the hours up to each one: what stands for a forecast in the past, where none was made."""
-    highest = values.copy()
-    for back in range(1, min(hours, values.shape[1])):
-        highest[:, back:] = np.fmax(highest[:, back:], values[:, :-back])
-    return highest
 
 
 def logged(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:

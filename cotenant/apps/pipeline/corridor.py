@@ -19,9 +19,9 @@ import structlog
 
 from cotenant.apps.pipeline import browse, day_margins, explain, gpus, learned, overview, plans, pods, tables, weeks
 from cotenant.apps.pipeline.analysis import Analysis, Division, Floats, History
-from cotenant.apps.pipeline.nodes import node_explanations, node_history
+from cotenant.apps.pipeline.nodes import lendable_lines, node_explanations, node_history
 from cotenant.apps.pipeline.nodes.node_peaks import prod_node_peaks
-from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, peak_forecasts, reclaimable
+from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
 from cotenant.apps.pipeline.shards import executors, judgements, plan
 from cotenant.apps.pipeline.shards.executors import Executor, Here
 from cotenant.apps.pipeline.shards.merge import Merger
@@ -154,7 +154,7 @@ class _Run:
         running = {r: of.peaks for r, of in sums.items()}
         peaks = prod_node_peaks(history, prod, running, maxima, settings.node_peak)
         foreseen = {r: peak_forecasts(history, r, peaks[r], of.totals) for r, of in sums.items()}
-        lendable = reclaimable(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
+        lending = lenders(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
         container_results = merger.container_results().of_cluster(history, settings)
         most, before = settings.plans.most_proposals, stored_rehearsals(self.store)
         proposed, rehearsed = plans.proposals(merger.candidates().largest(most), settings, before)
@@ -173,7 +173,10 @@ class _Run:
             peak_forecasts=foreseen,
             node_maxima=maxima,
             cluster_forecasts={resource: of for (kind, resource), of in forecasts.items() if kind == "cluster"},
-            reclaimable=lendable,
+            reclaimable=reclaimable(lending, history),
+            lendable={
+                r: lendable_lines.lines(history, lender, sums[r], forecasts["prod", r]) for r, lender in lending.items()
+            },
             recommendations=container_results.recommendations,
             findings=container_results.findings,
             settings_digest=digest(settings),
@@ -277,9 +280,8 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     store.write_parts(FORECASTS, tables.forecast_parts(analysis))
     for table in _result_tables(analysis):
         store.write_table(table)
-    lines = browse.node_lines(analysis, settings.recommender.reclaimable)
     browsable = set(analysis.rows)
-    for table in _browsable_tables(analysis, store, lines):
+    for table in _browsable_tables(analysis, store):
         store.write_table(table)
         browsable.add(table.schema.name)
     store.remove_others(browsable, portraits_of("").name)
@@ -291,7 +293,7 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     day_margins.write(store, settings, analysis.recommendations, analysis.computed_seconds)
     explain.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
-    summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)
+    summed = overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy)
     store.write_document("overview", summed)
 
 
@@ -306,9 +308,9 @@ def _result_tables(analysis: Analysis) -> Iterator[Table]:
     yield weeks.table(analysis.weeks)
 
 
-def _browsable_tables(analysis: Analysis, store: Store, lines: browse.NodeLines) -> Iterator[Table]:
+def _browsable_tables(analysis: Analysis, store: Store) -> Iterator[Table]:
     yield browse.events(analysis)
-    yield browse.node_history(analysis, lines)
+    yield browse.node_history(analysis)
     yield browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations)
     yield from browse.coverage(analysis)
 

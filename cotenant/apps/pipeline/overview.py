@@ -9,23 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import Analysis
-from cotenant.apps.pipeline.browse import NodeLines, batch_of_cluster, hour_of_week
+from cotenant.apps.pipeline.browse import hour_of_week, hourly
 from cotenant.core.model.changes.savings import worth_the_effort
 from cotenant.core.model.cluster import Container, Inventory, Workload
+from cotenant.core.model.colocation.lendable import LEVELS, LendableLines, total_now
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.identity import ClusterRef
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Usage
+from cotenant.core.model.usage.forecast import LEVELS as FORECAST_LEVELS
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
 from forecasting.peak_time import RUN_SECONDS, busiest
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 
 
-def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str) -> Overview:
+def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
     """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
@@ -45,8 +46,8 @@ def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str)
         containers=sum(len(w.containers) for w in inventory.workloads),
         pods=sum(p.running for p in inventory.pods),
         headline=_headline(analysis),
-        cpu=_band(analysis, Resource.CPU, lines),
-        memory=_band(analysis, Resource.MEMORY, lines),
+        cpu=_band(analysis, Resource.CPU),
+        memory=_band(analysis, Resource.MEMORY),
         heat=_heat(analysis),
         waste=_waste(analysis),
         peak=_peak(analysis),
@@ -105,26 +106,37 @@ def _amount(container: Container, resource: Resource, field: Field) -> int:
     return amounts.get(resource, 0)
 
 
-def _band(analysis: Analysis, resource: Resource, lines: NodeLines) -> BandSeries:
-    hourly = analysis.cluster_totals[resource].coarser(HOUR_SECONDS // analysis.history.window.step_seconds)
-    forecast = analysis.cluster_forecasts[resource]
-    reclaimed = {band: reclaimed_now(analysis.reclaimable, band, resource) for band in Band}
+def _band(analysis: Analysis, resource: Resource) -> BandSeries:
+    past = hourly(analysis.cluster_totals[resource])
+    forecast, lines = analysis.cluster_forecasts[resource], analysis.lendable[resource]
+    amounts = {band: _known_amounts(analysis.reclaimable, band, resource) for band in Band}
+    ahead = {band: {level: _floats(_on(forecast.grid, lines, band, level)) for level in LEVELS} for band in Band}
     return BandSeries(
-        times=[int(t) for t in hourly.grid.times()],
-        usage=_floats(hourly.values[0]),
-        request=_request_history(analysis, resource, hourly.grid.times()),
+        times=[int(t) for t in past.grid.times()],
+        usage=_floats(past.values[0]),
+        request=_request_history(analysis, resource, past.grid.times()),
         allocatable=float(allocatable(analysis.history.inventory, resource)),
         ahead=[int(t) for t in forecast.grid.times()],
-        quantiles={q: _floats(forecast.quantiles[0, :, LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
-        batch_now=reclaimed[Band.BATCH],
-        mid_now=reclaimed[Band.MID],
-        batch=batch_of_cluster(lines, resource, [int(t) for t in hourly.grid.times()]),
+        quantiles={q: _floats(forecast.quantiles[0, :, FORECAST_LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
+        batch_now=total_now(amounts[Band.BATCH]),
+        mid_now=total_now(amounts[Band.MID]),
+        batch=_floats(lines.past_of_cluster(Band.BATCH)),
+        mid=_floats(lines.past_of_cluster(Band.MID)),
+        batch_ahead=ahead[Band.BATCH],
+        mid_ahead=ahead[Band.MID],
+        lending_nodes=sum(amount is not None for amount in amounts[Band.BATCH]),
     )
 
 
-def reclaimed_now(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> float:
-    """Sum over the nodes, in the resource's unit."""
-    return float(sum(r.amount for r in reclaimable if r.band is band and r.resource is resource))
+def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> list[int | None]:
+    """Of every node, in the resource's unit."""
+    return [r.known_amount for r in reclaimable if r.band is band and r.resource is resource]
+
+
+def _on(grid: TimeGrid, lines: LendableLines, band: Band, level: str) -> npt.NDArray[np.float64]:
+    """The cluster's line on the grid of its forecast, which is that of the nodes' where both are of one history."""
+    line = lines.ahead_of_cluster(band, level)
+    return line if lines.half_hours == grid else np.full(grid.size, np.nan)
 
 
 def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:

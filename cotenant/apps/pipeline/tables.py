@@ -13,7 +13,7 @@ from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
 from cotenant.core.adapters.store import tables as stored_tables
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
-from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
+from cotenant.core.model.colocation.reclaimable import Band, Reclaimable, encode_terms
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.core.model.recommendation import Field, Recommendation
@@ -201,7 +201,7 @@ def nodes(analysis: Analysis) -> Table:
             row[f"{resource}_usage"] = present[resource].get(node.name)
             for band in Band:
                 reclaimable = reclaimed.get((node.name, band, resource))
-                row[f"{band}_{resource}"] = reclaimable.amount if reclaimable else None
+                row[f"{band}_{resource}"] = reclaimable.known_amount if reclaimable else None
                 row["reason"] = reclaimable.reason.value if reclaimable else row.get("reason", "")
         node_rows.append(row)
     return Table.from_rows(NODES, node_rows)
@@ -293,10 +293,11 @@ def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
                 "node": r.node,
                 "band": r.band.value,
                 "resource": r.resource.value,
-                "amount": r.amount,
+                "amount": r.known_amount,
                 "policy": r.policy,
                 "reason": r.reason.value,
                 "terms": ", ".join(f"{name} {amount}" for name, amount in r.terms.items()),
+                "term_amounts": encode_terms(r.terms),
             }
             for r in capacities
         ],

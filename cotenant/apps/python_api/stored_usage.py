@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, PROD, node_refs, of_classes
+from cotenant.apps.pipeline.nodes.pod_hours import PROD
+from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, node_refs, of_classes
 from cotenant.apps.python_api.own_usage import ALLOCATABLE, AMOUNTS, COLUMN, THROTTLED
 from cotenant.apps.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.core.adapters.store import Store

@@ -260,10 +260,13 @@ RECLAIMABLE: Final = Schema(
         Column("node", "Node", Kind.TEXT, "Name of the node."),
         Column("band", "Band", Kind.TEXT, "batch or mid."),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
-        Column("amount", "Amount", Kind.AMOUNT, "Reclaimable amount."),
+        Column(
+            "amount", "Amount", Kind.AMOUNT, "Reclaimable amount; missing where the reason is that it is not known."
+        ),
         Column("policy", "Policy", Kind.TEXT, "Formula variant."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
         Column("terms", "Terms", Kind.TEXT, "Every term of the formula, same unit.", wide=True),
+        Column("term_amounts", "Amounts of terms", Kind.TEXT, "The same as a JSON object: name -> amount.", wide=True),
     ),
     ("node", "band", "resource"),
 )
@@ -342,25 +345,6 @@ EVENTS: Final = Schema(
     ("namespace", "kind", "workload", "time", "event", "pod"),
 )
 
-NODE_HISTORY: Final = Schema(
-    "node_history",
-    (
-        Column("node", "Node", Kind.TEXT, "Name of the node."),
-        Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
-        Column("start", "Start", Kind.TIME, "Start of the first hour."),
-        Column("total", "Total", Kind.LIST, "Usage of the whole node, hourly means."),
-        Column("prod", "Prod", Kind.LIST, "Usage of prod pods and pods without a class, hourly means."),
-        Column("batch", "Batch", Kind.LIST, "Reclaimable for batch by the usage formula, hour by hour."),
-        Column(
-            "mid",
-            "Mid",
-            Kind.LIST,
-            "Reclaimable for mid hour by hour, the highest prod usage of the 24 hours before in the place of a forecast.",
-        ),
-    ),
-    ("node", "resource"),
-)
-
 RECOMMENDATION_LOG: Final = Schema(
     "recommendation_log",
     (
@@ -427,8 +411,17 @@ class BandSeries:
     quantiles: Mapping[str, list[float]]  # by "0.1", "0.5", "0.9", "0.95"
     batch_now: float
     mid_now: float
+    """Sums over the nodes of RECLAIMABLE's amounts; NaN where no node's amount is known."""
     batch: list[float] = field(default_factory=list)
-    """What batch pods could have taken in each hour of `times`; empty when it was not computed."""
+    """What batch pods could have taken at the end of each hour of `times`, the last one now, all nodes together."""
+    mid: list[float] = field(default_factory=list)
+    """The same of mid pods."""
+    batch_ahead: Mapping[str, list[float]] = field(default_factory=dict)
+    """What batch pods can take in each half hour of `ahead`, by LIKELY and SURE; at SURE a sum of every node's value."""
+    mid_ahead: Mapping[str, list[float]] = field(default_factory=dict)
+    """The same of mid pods."""
+    lending_nodes: int | None = None
+    """Nodes whose amount for batch is known now, 0 included; None = results of an earlier version do not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -58,8 +59,12 @@ def reclaimable(
 
 def _legible(table: Table) -> Table:
     """The same rows of RECLAIMABLE with the terms written as the amount is: "capacity 16, safety_margin 6400m"."""
+    from cotenant.core.model.colocation.reclaimable import decode_terms
+
     rows = list(table.rows())
     for row in rows:
-        pairs = (term.rsplit(" ", 1) for term in row["terms"].split(", ") if term)
-        row["terms"] = ", ".join(f"{name} {human(kind_of(row['resource']), int(amount))}" for name, amount in pairs)
-    return Table.from_rows(table.schema, rows)
+        kind, terms = kind_of(row["resource"]), decode_terms(row["term_amounts"])
+        # results of an earlier version have the words alone
+        row["terms"] = ", ".join(f"{name} {human(kind, amount)}" for name, amount in terms.items()) or row["terms"]
+    shown = tuple(column for column in table.schema.columns if column.name != "term_amounts")
+    return Table.from_rows(replace(table.schema, columns=shown), rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import tempfile
@@ -204,8 +205,11 @@ def summary(overview: Overview) -> Iterator[str]:
         ("memory", head.memory_requests_commitment, head.memory_utilisation),
     ):
         yield f"{name:<7} requested {percent(requested)}, used {percent(used)} of allocatable"
-    cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
-    yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
+    if math.isfinite(overview.cpu.batch_now) and math.isfinite(overview.memory.batch_now):
+        cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
+        yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
+    else:
+        yield "reclaimable for batch now: not known; the reason of each node: cotenant get reclaimable"
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
         mild = "" if peak.pronounced else " (mild)"

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima, next_border
-from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, PROD, node_refs, of_classes
+from cotenant.apps.pipeline.nodes.pod_hours import PROD
+from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, node_refs, of_classes
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.identity import NodeRef
 from cotenant.core.model.resource import Resource

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
-from cotenant.apps.pipeline.nodes.reclaimable import PROD
+from cotenant.apps.pipeline.nodes.pod_hours import PROD
 from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.colocation.pod_turnover import Place, PodCensus, unreplaced
 from cotenant.core.model.identity import NodeRef, PodContainerRef

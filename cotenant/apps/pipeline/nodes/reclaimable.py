@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.apps.pipeline.analysis import Floats, History, PodSums, PodTotals
-from cotenant.core.model.cluster import Inventory
+from cotenant.apps.pipeline.nodes.pod_hours import PRESENT_SLOTS, PROD, HoursOfPods, PodHours, pod_hours
+from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.colocation.reclaimable import Reclaimable
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.kubernetes.qos import PriorityClass
@@ -21,35 +22,43 @@ from cotenant.core.settings.sections.recommender import ReclaimableSettings
 from forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
 from profiler.pool import Members, PartialTotals, TotalOfParts, by_node, partial_totals
 from recommender.colocation.columns import NO_FORECAST, PeakForecast
-from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
+from recommender.colocation.formulas import Parameters, prod_reclaimable
 from recommender.colocation.inventory import Usages, node_columns, pod_columns, strategies
+from recommender.colocation.lendable import FORMULAS, Lender
 from recommender.colocation.strategy import ColocationConfig
 from recommender.incomplete import with_incomplete_noted
 
 POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
-PROD: Final = (PriorityClass.PROD, PriorityClass.NONE)
 HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
 """Classes whose use is never lent: prod, mid and pods without a class."""
-PRESENT_SLOTS: Final = 2
-"""A pod's newest sample counts as present when it lies in the last ten minutes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialPodSums:
-    """`PodSums` of some pods, whose nodes have others: totals of prod, of what else is never lent, and of the rest."""
+    """`PodSums` of some pods, whose nodes have others: totals of prod, of what else is never lent, and of the rest.
+
+    hours: what they used and requested at the end of each hour.
+    """
 
     prod: PartialTotals
     above_batch: PartialTotals
     rest: PartialTotals
     present: Mapping[tuple[str, str], float]
     peaks: Floats
+    hours: PodHours
 
 
 def partial_sums(
-    usage: AnyUsage[PodContainerRef], inventory: Inventory, peaks: Callable[[Members[NodeRef]], Floats]
+    usage: AnyUsage[PodContainerRef],
+    inventory: Inventory,
+    peaks: Callable[[Members[NodeRef]], Floats],
+    pods: Sequence[Pod] = (),
 ) -> PartialPodSums:
-    """Of the series of some pods, all containers of each; inventory: at least these pods, and all nodes."""
+    """Of the series of some pods, all containers of each; inventory: at least these pods, and all nodes.
+
+    pods: those whose hours are summed, each in one part alone; their series are among the usage.
+    """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     prod, high, known = (
         of_classes(everything, usage.refs, inventory, classes).rows for classes in (PROD, HIGH, tuple(PriorityClass))
@@ -57,7 +66,8 @@ def partial_sums(
     above = np.where(prod >= 0, -1, high)
     rest = np.where(high >= 0, -1, known)
     of_prod, of_above, of_rest = (partial_totals(usage, replace(everything, rows=rows)) for rows in (prod, above, rest))
-    return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything))
+    hours = pod_hours(usage, inventory, pods)
+    return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything), hours)
 
 
 class SumsOfPods:
@@ -69,6 +79,7 @@ class SumsOfPods:
         self._prod, self._above, self._rest = (TotalOfParts(refs, grid) for _ in range(3))
         self._present: dict[tuple[str, str], float] = {}
         self._peaks = np.zeros(len(refs))
+        self._hours = HoursOfPods(len(refs), grid)
 
     def add(self, part: PartialPodSums) -> None:
         """Pods that are in no other part."""
@@ -77,6 +88,7 @@ class SumsOfPods:
         self._rest.add(part.rest)
         self._present.update(part.present)
         self._peaks += part.peaks
+        self._hours.add(part.hours)
 
     def sums(self, resource: Resource) -> PodSums:
         """Of all parts."""
@@ -86,7 +98,7 @@ class SumsOfPods:
         above = self._prod if self._above.empty else self._prod.with_part(self._above)
         high = prod if self._above.empty else above.usage(spec.resource, spec.statistic)
         pods = high if self._rest.empty else above.with_part(self._rest).usage(spec.resource, spec.statistic)
-        return PodSums(PodTotals(prod, high, pods), self._present, self._peaks)
+        return PodSums(PodTotals(prod, high, pods), self._present, self._peaks, self._hours.terms)
 
 
 def pod_totals(history: History, resource: Resource) -> PodTotals:
@@ -114,23 +126,35 @@ def of_classes(
     return replace(members, rows=np.where(owns, members.rows, -1))
 
 
-def reclaimable(
+def lenders(
     history: History,
     sums: Mapping[Resource, PodSums],
     prod: Mapping[Resource, NodePeaks[NodeRef]],
     forecasts: Mapping[Resource, Mapping[str, PeakForecast]],
     settings: ReclaimableSettings,
     now_seconds: float,
-) -> tuple[Reclaimable, ...]:
-    """Batch and mid amounts of every node and resource, by the settings as the cluster's strategy."""
-    chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
-    pods = pod_columns(history.inventory, {resource: of.present for resource, of in sums.items()})
-    messages: list[Reclaimable] = []
+) -> dict[Resource, Lender]:
+    """By resource: the present terms of every node and its strategy, by the settings as the cluster's strategy."""
+    inventory = history.inventory
+    chosen = strategies(inventory, ColocationConfig.of_settings(settings))
+    pods = pod_columns(inventory, {resource: of.present for resource, of in sums.items()})
+    made: dict[Resource, Lender] = {}
     for resource in Resource:
         usages = _usages(history, resource, prod[resource], forecasts[resource])
-        columns = node_columns(history.inventory, resource, usages, pods)
-        parameters = Parameters.of(chosen, resource)
-        messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
+        columns = node_columns(inventory, resource, usages, pods)
+        allocatable = np.array([n.allocatable.get(resource, 0) for n in inventory.nodes], dtype=np.float64)
+        made[resource] = Lender.of(columns, Parameters.of(chosen, resource), allocatable, now_seconds)
+    return made
+
+
+def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[Reclaimable, ...]:
+    """Batch and mid amounts of every node and resource now."""
+    messages = [
+        message
+        for lender in lending.values()
+        for formula in FORMULAS.values()
+        for message in formula(lender.now, lender.given, 0.0).messages()
+    ]
     return with_incomplete_noted(messages, history.unread_seconds)
 
 

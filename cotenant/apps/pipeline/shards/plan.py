@@ -72,6 +72,11 @@ class WorkloadShard:
             [name not in self.strangers and self._holds(places.get(name, name)) for name in names], dtype=bool
         )
 
+    def own_pods(self) -> list[Pod]:
+        """Pods of the inventory whose series this shard has, also where they left none: each is one shard's alone."""
+        names = [PodContainerRef(pod.namespace, pod.name, "") for pod in self.inventory.pods]
+        return [pod for pod, own in zip(self.inventory.pods, self.mine(names), strict=True) if own]
+
     def _holds(self, place: Place) -> bool:
         return (self.first is None or place >= self.first) and (self.last is None or place < self.last)
 

@@ -6,7 +6,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
 from cotenant.core.adapters.memory import give_back, return_early, uncollected
 from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Inventory
+from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress, Silent
 from cotenant.core.model.resource import Resource
@@ -114,7 +114,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
     judged = _judged(task, store, history, of_pods)
-    sums = _sums(counted)
+    sums = _sums(counted, shard)
     # back-tests take as much memory as the series of pods, which are needed no more
     del of_pods, counted, usage
     history = replace(history, usage={s: history.usage[s] for s in browse.REQUEST_SIGNAL.values()})
@@ -215,9 +215,10 @@ class _SumsOfPods(NamedTuple):
     requested: Mapping[Resource, HourlySum]
 
 
-def _sums(history: History) -> _SumsOfPods:
+def _sums(history: History, shard: WorkloadShard) -> _SumsOfPods:
+    own = shard.own_pods()
     return _SumsOfPods(
-        {r: _pods(history, r) for r in Resource},
+        {r: _pods(history, r, own) for r in Resource},
         coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory),
         {r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
     )
@@ -251,9 +252,9 @@ def _result(
     )
 
 
-def _pods(history: History, resource: Resource) -> PartialPodSums:
+def _pods(history: History, resource: Resource, own: Sequence[Pod]) -> PartialPodSums:
     usage = history.usage[POD_SIGNAL[resource]]
-    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage))
+    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage), own)
 
 
 def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, TypeAlias
 
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
+
+Terms: TypeAlias = Mapping[str, int]
+"""Named terms of a formula in its order, in the unit of the amount."""
 
 
 class Band(StrEnum):
@@ -15,6 +20,10 @@ class Band(StrEnum):
 
     MID = "mid"
     BATCH = "batch"
+
+
+KNOWN: Final = frozenset({Reason.OK, Reason.COLOCATION_OFF})
+"""Reasons of an amount that is known; with all others nothing is lent because nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,21 @@ class Reclaimable:
     resource: Resource
     amount: int
     policy: str
-    terms: Mapping[str, int]
+    terms: Terms
     reason: Reason = Reason.OK
     note: str = ""
+
+    @property
+    def known_amount(self) -> int | None:
+        """The amount where it is known: 0 where colocation is off; None where no report says what could be lent."""
+        return self.amount if self.reason in KNOWN else None
+
+
+def encode_terms(terms: Terms) -> str:
+    """The terms as a JSON object, as a table stores them."""
+    return json.dumps(terms)
+
+
+def decode_terms(text: str) -> Terms:
+    """Inverse of `encode_terms`; none of an empty text, which results of an earlier version have."""
+    return {str(name): int(amount) for name, amount in json.loads(text).items()} if text else {}

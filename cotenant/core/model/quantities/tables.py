@@ -12,7 +12,7 @@ from typing import Final
 
 from cotenant.core.model import autopilot, clusters, views
 from cotenant.core.model.changes import tables as change_tables
-from cotenant.core.model.colocation import enforcement_tables
+from cotenant.core.model.colocation import enforcement_tables, lendable_tables
 from cotenant.core.model.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Unit
 from cotenant.core.model.queues import tables as queue_tables
 from cotenant.core.model.rebalance import tables as rebalance_tables
@@ -120,8 +120,8 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
     TableSubject("Portraits", views.PORTRAITS, Level.WORKLOAD, f"{_PIPELINE}.browse.portraits", Moment.WINDOW,
                  units=_PORTRAIT),
     TableSubject("Events", views.EVENTS, Level.POD, f"{_PIPELINE}.browse.events", Moment.WINDOW),
-    TableSubject("Nodes over time", views.NODE_HISTORY, Level.NODE, f"{_PIPELINE}.browse.node_history",
-                 Moment.EACH_SLOT),
+    TableSubject("Nodes over time", lendable_tables.NODE_HISTORY, Level.NODE, f"{_PIPELINE}.browse.node_history",
+                 Moment.EACH_SLOT, times={"ahead": Moment.NEXT_24_HOURS}),
     TableSubject("Log of recommendations", views.RECOMMENDATION_LOG, Level.CONTAINER, f"{_PIPELINE}.browse.logged",
                  Moment.AFTER_ALL_STEPS),
     TableSubject("Coverage by namespace", views.COVERAGE, Level.NAMESPACE, f"{_PIPELINE}.browse.coverage",

@@ -51,6 +51,16 @@ class SparseUsage(Generic[RefT]):
         """Dense values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
         return self._dense(np.arange(len(self.refs))[index], 0)
 
+    def at(self, index: slice | npt.NDArray[Any], slots: npt.NDArray[np.integer[Any]]) -> FloatMatrix:
+        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of a row's samples."""
+        positions = np.arange(len(self.refs))[index]
+        if not len(self.cells):
+            return np.full((len(positions), len(slots)), np.nan, dtype=np.float32)
+        begin, end = self.bounds[positions, None], self.bounds[positions + 1, None]
+        place = begin - self.first[positions, None] + slots
+        inside = (place >= begin) & (place < end)
+        return np.where(inside, self.cells[np.where(inside, place, 0)], np.float32(np.nan))
+
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
         """These series alone, dense."""
         positions = np.arange(len(self.refs))[index]

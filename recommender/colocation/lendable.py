@@ -1,0 +1,175 @@
+"""What nodes can lend over time: the formulas of `formulas` at past moments, now, and over the next 24 hours. Pure.
+
+Every amount that a surface shows of another moment than now comes from here, so that a past hour, the present and the
+hours ahead are one line by one rule:
+
+    past   the usage and the pods of that moment, by the node's labels, annotations and settings as they are now
+    now    `formulas.batch` and `formulas.mid`
+    ahead  as now, but for what prod pods use, which follows a path of their forecast; all else stays as it is now
+
+An amount is NaN where it is not known: a node that was not measured at that moment, or a term that rests on a forecast
+of the past, which is not kept. It is 0 where nothing is lent, as on a node whose strategy is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.reasons import Reason
+from recommender.colocation.columns import AMOUNT_CAP, Floats, NodeColumns, whole
+from recommender.colocation.formulas import REASONS, BandColumns, Parameters, batch, mid, where_policy
+
+ROWS_AT_ONCE: Final = 2**16
+"""Nodes times moments that exist as columns at the same time."""
+Formula: TypeAlias = Callable[[NodeColumns, Parameters, float], BandColumns]
+FORMULAS: Final[Mapping[Band, Formula]] = {Band.BATCH: batch, Band.MID: mid}
+_OK, _OFF = REASONS.index(Reason.OK), REASONS.index(Reason.COLOCATION_OFF)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lender:
+    """n nodes for one resource: their present terms, their strategies, and what pods may request of them, (n,).
+
+    now: with the moments of reports as seen from now, which is 0.
+    """
+
+    now: NodeColumns
+    given: Parameters
+    allocatable: Floats
+
+    @classmethod
+    def of(cls, columns: NodeColumns, given: Parameters, allocatable: Floats, now_seconds: float) -> Lender:
+        """From the columns of `now_seconds`."""
+        now = replace(columns, measured_seconds=columns.measured_seconds - now_seconds)
+        return cls(now, given, allocatable)
+
+    def parts(self, moments: int) -> Iterator[slice]:
+        """Rows of so many nodes as may be looked at together at this number of moments."""
+        step = max(1, ROWS_AT_ONCE // max(1, moments))
+        return (slice(first, first + step) for first in range(0, len(self.now.nodes), step))
+
+    def at(self, rows: slice, moments: int) -> Lender:
+        """These nodes, each once for every moment."""
+        return Lender(
+            _repeated(self.now, rows, moments),
+            _repeated(self.given, rows, moments),
+            np.repeat(self.allocatable[rows], moments),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PastUse:
+    """Use of n nodes at H past moments, (n, H) each, in the resource's unit.
+
+    pods: by name the sums of `pods.demand_terms`; node_used: the newest sample of the whole node up to the moment, NaN
+    = none; age_seconds: of that sample, NaN = none.
+    """
+
+    pods: Mapping[str, Floats]
+    node_used: Floats
+    age_seconds: Floats
+
+
+def known_amounts(of: BandColumns) -> Floats:
+    """Amounts of n nodes, (n,), in the resource's unit: 0 where colocation is off, NaN where no report says enough."""
+    return np.where(of.reasons == _OK, of.amounts.astype(np.float64), np.where(of.reasons == _OFF, 0.0, np.nan))
+
+
+def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
+    """What batch and mid could have taken at past moments, (n, H) by band.
+
+    NaN where the node's report of then would have been too old, and where the amount rests on a forecast: that of batch
+    under a policy by forecast, on nodes that have one; that of mid wherever what prod requests and will not use counts.
+    """
+    moments = use.node_used.shape[1]
+    amounts = {band: np.full(use.node_used.shape, np.nan) for band in Band}
+    for rows in lender.parts(moments):
+        of_nodes = lender.at(rows, moments)
+        columns = replace(of_nodes.now, **_columns_of_past(use, rows))
+        least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), of_nodes.given)
+        promised = whole(np.minimum(columns.prod_request, of_nodes.allocatable))
+        most = _amounts(mid, replace(columns, prod_reclaimable=promised), of_nodes.given)
+        shape = amounts[Band.MID][rows].shape
+        amounts[Band.BATCH][rows] = _batch_without_forecast(columns, of_nodes.given).reshape(shape)
+        amounts[Band.MID][rows] = _agreed(least, most).reshape(shape)
+    return amounts
+
+
+def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
+    """What batch and mid can take at moments of the next 24 hours, (n, T) by band.
+
+    prod_path: what prod pods use then by one level of their forecast, (n, T), in the resource's unit, NaN = not known.
+    Mid pods, the system, batch pods, requests and the 24-hour peak count as they do now; of the policy that takes the
+    larger of use and request of each pod at least what all pods use together. NaN where the path is not known and
+    matters, and where no present amount is known.
+    """
+    moments = prod_path.shape[1]
+    amounts = {band: np.full(prod_path.shape, np.nan) for band in Band}
+    for rows in lender.parts(moments):
+        of_nodes, path = lender.at(rows, moments), prod_path[rows].ravel().astype(np.float64)
+        unknown = np.isnan(path)
+        least, most = np.where(unknown, 0.0, path), np.where(unknown, AMOUNT_CAP / 4, path)
+        for band, formula in FORMULAS.items():
+            amount = _amounts(formula, _columns_ahead(of_nodes.now, least), of_nodes.given)
+            if unknown.any():
+                amount = _agreed(amount, _amounts(formula, _columns_ahead(of_nodes.now, most), of_nodes.given))
+            amounts[band][rows] = amount.reshape(amounts[band][rows].shape)
+    return amounts
+
+
+def _amounts(formula: Formula, columns: NodeColumns, given: Parameters) -> Floats:
+    return known_amounts(formula(columns, given, 0.0))
+
+
+def _agreed(least: Floats, most: Floats) -> Floats:
+    """The amount where what is not known cannot change it, else NaN."""
+    return np.where(least == most, least, np.nan)
+
+
+def _batch_without_forecast(columns: NodeColumns, given: Parameters) -> Floats:
+    amounts = _amounts(batch, columns, given)
+    by_forecast = where_policy(given, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
+    return np.where(by_forecast & (given.enabled > 0), np.nan, amounts)
+
+
+def _columns_of_past(use: PastUse, rows: slice) -> dict[str, Any]:
+    """The columns of NodeColumns that are of the moment; the age of a report is its moment, as seen from 0."""
+    pods = {name: whole(column[rows].ravel()) for name, column in use.pods.items()}
+    node_used = whole(use.node_used[rows].ravel())
+    return {
+        "system_used": np.maximum(node_used - pods.pop("all_used"), 0),
+        "node_used": node_used,
+        "announced": np.zeros(len(node_used), dtype=np.int64),
+        "measured_seconds": -use.age_seconds[rows].ravel(),
+        **pods,
+    }
+
+
+def _columns_ahead(now: NodeColumns, prod_used: Floats) -> NodeColumns:
+    """The present columns with another use of prod pods: whatever is beside them stays as it is."""
+    rise = whole(prod_used) - now.prod_used
+    hp_used = np.maximum(now.hp_used + rise, 0)
+    return replace(
+        now,
+        prod_used=whole(prod_used),
+        hp_used=hp_used,
+        hp_max=np.maximum(now.hp_max, hp_used),
+        node_used=np.where(now.node_used < 0, now.node_used, np.maximum(now.node_used + rise, 0)),
+    )
+
+
+def _repeated(columns: Any, rows: slice, moments: int) -> Any:
+    """A dataclass of columns with each of these rows once for every moment, node after node."""
+    repeated: dict[str, Any] = {}
+    for field in fields(columns):
+        column = getattr(columns, field.name)
+        if isinstance(column, np.ndarray):
+            repeated[field.name] = np.repeat(column[rows], moments)
+        elif isinstance(column, tuple):
+            repeated[field.name] = tuple(np.repeat(np.array(column[rows], dtype=object), moments).tolist())
+    return replace(columns, **repeated)
