@@ -16,7 +16,7 @@ from autopilot.decide.floors import FloorOutlook, lent_peaks
 from autopilot.decide.history import ActState, acts_of
 from autopilot.decide.policy import NamespacedPolicy, parse_policy
 from autopilot.decide.queue import QueueEntry, for_manifests
-from autopilot.decide.records import proposals_between
+from autopilot.decide.records import proposals_between, proposed_amounts
 from autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
 from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
 from autopilot.rounds.floors import floor_forecasts
@@ -327,8 +327,8 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
     for note in proposals.values():
         counts = row(note.subject.partition("/")[0])
         counts["proposed"] += 1
-        for resource in Resource:
-            counts[f"{resource.value}_proposed"] -= int(note.details.get(f"{resource.value}_delta", 0))
+        for name, amount in proposed_amounts(note).items():
+            counts[name] += amount
     for note in notes:
         if note.event is AutopilotEvent.LEFT_ALONE:
             row(note.subject.partition("/")[0])["left_alone"] += 1
@@ -346,8 +346,10 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
     for standing in history.standings.values():
         if accepted_by_autopilot(standing) and standing.accepted_seconds >= since_seconds and standing.state.in_force:
             counts = row(standing.change.namespace)
-            counts["cpu_freed"] += standing.change.saved_millicores
-            counts["memory_freed"] += standing.change.saved_bytes
+            frees, raises = standing.change.savings.frees, standing.change.savings.raises
+            for resource in Resource:
+                counts[f"{resource.value}_freed"] += frees.amount(resource)
+                counts[f"{resource.value}_raised"] += raises.amount(resource)
     for week in weeks:
         counts = row(week.workload.namespace)
         counts["weeks"] += 1
@@ -414,8 +416,8 @@ def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:
         "kind": candidate.workload.kind,
         "workload": candidate.workload.name,
         "policy": candidate.policy.rpartition("/")[2],
-        "cpu": candidate.moved.get(Resource.CPU, 0),
-        "memory": candidate.moved.get(Resource.MEMORY, 0),
+        **{f"{resource.value}_frees": candidate.savings.frees.amount(resource) for resource in Resource},
+        **{f"{resource.value}_raises": candidate.savings.raises.amount(resource) for resource in Resource},
         "confidence": candidate.confidence,
         "score": candidate.score,
         "gitops": candidate.gitops,

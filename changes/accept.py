@@ -36,13 +36,13 @@ from changes.resize import answers, born
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
 from cotenant.core.model.changes.judgement import UsageTrace
+from cotenant.core.model.changes.savings import Savings, savings_of
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.recommendation import Field, Recommendation
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.settings.sections.actions import ActionSettings
 
 Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
@@ -109,14 +109,9 @@ class Review:
         return any(one.rule == SECOND_PERSON and one.outcome is not GuardrailOutcome.PASS for one in self.guardrails)
 
     @property
-    def saved_millicores(self) -> int:
-        """CPU requested less, over all replicas."""
-        return _saved(self.recommendations, Resource.CPU)
-
-    @property
-    def saved_bytes(self) -> int:
-        """Memory requested less, over all replicas."""
-        return _saved(self.recommendations, Resource.MEMORY)
+    def savings(self) -> Savings:
+        """What it frees and raises over all pods."""
+        return savings_of(self.recommendations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +375,7 @@ class Actions:
         )
 
     def _judge_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
-        moved = sum(abs(review.saved_millicores) for review in reviews)
+        moved = sum(abs(review.savings.net.millicores) for review in reviews)
         rules = judge_batch(len(reviews), moved, terms.requested_millicores, self.settings.guardrails)
         for rule in blocking(rules, terms.overridden):
             raise UsageError(f"guardrail {rule.rule}: {rule.why}", fix=f"Take fewer, or --override {rule.rule}.")
@@ -392,7 +387,7 @@ class Actions:
             if first:
                 ahead = replace(self._change(reviews[0], terms), id=secrets.token_hex(6), writes=tuple(first))
                 later = replace(self._change(reviews[0], terms), writes=tuple(rest), wave=1)
-                return [replace(ahead, saved_millicores=0, saved_bytes=0), later]
+                return [ahead.promising(Savings()), later]
         count = first_of(len(reviews), terms.canary)
         return [replace(self._change(r, terms), wave=int(i >= count)) for i, r in enumerate(reviews)]
 
@@ -410,10 +405,8 @@ class Actions:
             recommendation=f"{first.settings_digest}@{first.end_seconds}",
             writes=review.writes,
             guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
-            saved_millicores=review.saved_millicores,
-            saved_bytes=review.saved_bytes,
             next_steps=review.next_steps,
-        )
+        ).promising(review.savings)
 
     def _of_living_pods(self, writes: Sequence[Write]) -> list[Write]:
         """All but those of pods that have ended since: there is nothing to change any more."""
@@ -447,8 +440,3 @@ def _refuse(review: Review, overridden: Sequence[str]) -> None:
     for rule in review.blocked(overridden):
         message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
         raise UsageError(message, fix=f"Change it, or --override {rule.rule}.")
-
-
-def _saved(recommendations: Sequence[Recommendation], resource: Resource) -> int:
-    values = [(r.replicas, r.value(resource, Field.REQUEST)) for r in recommendations]
-    return sum(n * -v.change for n, v in values if v is not None and v.change is not None)

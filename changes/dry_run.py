@@ -11,34 +11,41 @@ from changes.accept import Actions, Review
 from changes.api_advice import advice
 from changes.decide.admission_diff import added
 from changes.decide.field_changes import quiet
+from changes.decide.gitops.file_lines import file_lines
 from cotenant.core.model.changes.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.core.model.changes.tables import write_lines
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.recommendation import Restart
 
 
 def looked(review: Review) -> WorkloadReview:
-    """A review as the pages show it: field by field old and new, rules, restart, savings a month (None: no prices)."""
+    """A review as the pages show it: field by field old and new, rules, restart, what it frees and raises."""
     moves = [
         FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
         for write in review.writes
         for pointer, old in write.before.items()
     ]
     rules = [GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
-    savings = [r.monthly_saving for r in review.recommendations if r.monthly_saving is not None]
     return WorkloadReview(
         review.workload,
         tuple(moves),
         tuple(rules),
         restart=_restart(review).value,
         impossible=review.impossible,
-        saved_millicores=review.saved_millicores,
-        saved_bytes=review.saved_bytes,
-        saved_monthly=sum(savings) if savings else None,
+        savings=review.savings,
+        lines=tuple(lines_of(review)),
         error=review.error,
         suggested=review.suggested,
         recommendations=review.recommendations,
         next_steps=review.next_steps,
     )
+
+
+def lines_of(review: Review) -> list[FieldMove]:
+    """Everything that accepting it writes, made of the writes themselves; of a bundle what its files change."""
+    if review.method is not Method.BUNDLE:
+        return write_lines(review.writes)
+    return file_lines(review.recommendations)
 
 
 def tried(actions: Actions, review: Review) -> DryRunResult:

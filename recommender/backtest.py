@@ -55,7 +55,7 @@ class Amounts:
     """By how much heaps shrink, bytes: the memory that was seen then is so much lower."""
 
     def effective_request(self, resource: Resource) -> Floats:
-        """What the scheduler counts: the request, else the limit, else 0."""
+        """What the scheduler counts, as `pod_request.effective_request` of a container: request, else limit, else 0."""
         request, limit = self.requests[resource], self.limits[resource]
         return np.where(np.isfinite(request), request, np.nan_to_num(limit))
 

@@ -25,6 +25,7 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.settings.base import digest
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.evidence import Evidence
+from recommender.severity import danger_alone
 
 GROUP: Final = "cotenant.strategies"
 BUILT_IN: Final[Mapping[str, str]] = {
@@ -82,7 +83,12 @@ def recommend(
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed(strategy.name, evidence, settings, error)] if len(evidence) else []
-    return _above_heaps(recommendations, evidence)
+    return [_in_danger(one) for one in _above_heaps(recommendations, evidence)]
+
+
+def _in_danger(one: Recommendation) -> Recommendation:
+    """Critical only where there is danger, whatever scale the strategy has."""
+    return replace(one, values=tuple(danger_alone(value) for value in one.values))
 
 
 def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:

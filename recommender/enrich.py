@@ -15,13 +15,14 @@ import structlog
 
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.recommendation import Recommendation, Waste
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.recommender import RecommenderSettings
 from recommender.backtest import backtest, present, record
 from recommender.evidence import Evidence, Floats
 from recommender.money import monthly_savings, prices
 from recommender.restart import restart
+from recommender.severity import waste
 from recommender.trust import EPISODIC, Grounds, proposed_resources, trust
 
 
@@ -74,8 +75,12 @@ class _EnrichStage:
                 usable.append(position)
         self.outcome = backtest(self.recorded, now, then)
         freed = {r: now.effective_request(r) - then.effective_request(r) for r in Resource}
+        self.pods = self._pods()
         price = prices(self.evidence.workloads, self.inventory, self.settings.prices)
-        self.savings = monthly_savings(freed, self._pods(), price)
+        self.savings = monthly_savings(freed, self.pods, price)
+        self.before = {r: now.effective_request(r) * self.pods for r in Resource}
+        self.freed = {r: amounts * self.pods for r, amounts in freed.items()}
+        self.requested = {r: float(column.sum()) for r, column in self.before.items()}
         return usable
 
     def enriched(self, recommendation: Recommendation) -> Recommendation:
@@ -85,6 +90,7 @@ class _EnrichStage:
         tried = self.outcome.of(index) if about else None
         savings = {resource: float(money[index]) for resource, money in self.savings.items()}
         workload, version = self.evidence.workloads[index], self.inventory.server_version
+        container = workload.container(recommendation.container.container)
         return replace(
             recommendation,
             backtest=tried,
@@ -92,7 +98,19 @@ class _EnrichStage:
             restart=restart(recommendation, workload, self.siblings[workload.ref], version),
             monthly_saving=sum(savings.values()) if about else None,
             monthly_savings=savings if about else {},
+            pods=float(self.pods[index]),
+            waste=self._waste(index),
+            present_limits=dict(container.limits) if container else {},
         )
+
+    def _waste(self, index: int) -> Waste:
+        """Of the resource that wastes most."""
+        steps = self.settings.cotenant.severity
+        words = (
+            waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r], steps)
+            for r in Resource
+        )
+        return max(words, key=lambda word: word.rank)
 
     def _pods(self) -> Floats:
         """Pods that are paid for, (n,): those that run now; of jobs, the mean number over the days looked at."""

@@ -4,14 +4,17 @@ A value that is withheld has severity UNKNOWN (`Value`'s default); these rules a
 
 KRR looks at the absolute difference alone: 0.4 core of a 100-core job weighs as much as 0.4 core of a 0.5-core one.
 Ours asks for both, a change that is large for this container (relative) and large for the cluster (all replicas).
+Critical is danger alone (`danger_alone`); how much of a request is not needed is another scale (`waste`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.recommendation import Action, Severity, Value, Waste
 from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.settings.sections.recommender import SeveritySettings
 
 KRR_STEPS: Final = {
     Resource.CPU: ((500, Severity.CRITICAL), (250, Severity.WARNING), (100, Severity.OK)),
@@ -41,6 +44,30 @@ def severity(resource: Resource, now: int | None, amount: int | None, replicas: 
         if difference * max(replicas, 1) >= least and ratio >= RELATIVE_STEPS[level]
     )
     return next(reached, Severity.GOOD)
+
+
+def danger_alone(value: Value) -> Value:
+    """The value without the level of danger where it only asks for less: that is waste, which has words of its own."""
+    falls = value.action is Action.UNSET or (value.change is not None and value.change < 0)
+    return replace(value, severity=Severity.WARNING) if falls and value.severity is Severity.CRITICAL else value
+
+
+def waste(resource: Resource, before: float, freed: float, requested: float, steps: SeveritySettings) -> Waste:
+    """How much of a request over all pods is not needed, by its share and by its amount.
+
+    before, freed, requested: of the container, of what the proposal frees, and of all that the cluster requests, over
+    all pods in the unit. LARGE is a large share of the cluster too.
+    """
+    is_cpu = resource is Resource.CPU
+    medium, small = (steps.warning_millicores, steps.ok_millicores) if is_cpu else (steps.warning_bytes, steps.ok_bytes)
+    share = freed / before if before > 0 else 0.0
+    levels = (
+        (Waste.LARGE, steps.critical_change, max(steps.critical_cluster_share * requested, medium)),
+        (Waste.MEDIUM, steps.warning_change, medium),
+        (Waste.SMALL, steps.ok_change, small),
+    )
+    reached = (word for word, least_share, least in levels if freed > 0 and share >= least_share and freed >= least)
+    return next(reached, Waste.NONE)
 
 
 def limit_severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:

@@ -28,6 +28,7 @@ from changes.decide.readiness import readiness
 from changes.decide.steps import is_out_of_reach, largest_cut, rebased
 from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.savings import total_change
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 from cotenant.core.model.reasons import Reason
@@ -179,12 +180,7 @@ def _candidate(
     moving = [r for r in allowed if any(changes(v) for v in r.values)]
     ready = readiness(moving, under.settings.guardrails) if moving else None
     first = ready.first if ready else ()
-    requests = [(r, v) for r in first for v in r.values if v.field is Field.REQUEST and v.change]
-    moved = {
-        resource: total
-        for resource in Resource
-        if (total := sum(r.replicas * (v.change or 0) for r, v in requests if v.resource is resource))
-    }
+    moved = {resource: total for resource in Resource if (total := sum(total_change(r, resource) or 0 for r in first))}
     blocked = None
     if ready is None or not ready.ready.now:
         stopped = f"{', '.join(ready.stopped_by)}" if ready else ""

@@ -22,6 +22,7 @@ from autopilot.decide.starts import StartAim
 from changes.decide.change_windows import is_open, when
 from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, QueueVerdict, Way
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.savings import Savings, savings_of
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Recommendation
@@ -38,7 +39,7 @@ BUNDLED_WHILE_WAITING: Final = (Reason.AUTOPILOT_KEPT_BY_GITOPS, Reason.AUTOPILO
 class QueueCandidate:
     """One workload with a recommendation, under one policy.
 
-    worth: of the change, not negative, comparable between workloads; moved: change of the requests over all replicas,
+    worth: of the change, not negative, comparable between workloads; moved: net change of the requests over all pods,
     in the resource's unit; urgent: it only raises this resource, after an OOM kill or after throttling that hurts;
     blocked: the reason that the workload itself gives, and the sentence for people; allowed: what the policy allows of
     its recommendations, over the values of now; digest: of the amounts that are proposed; starts: what its starting
@@ -61,6 +62,11 @@ class QueueCandidate:
     starts: StartAim | None = None
     first: tuple[Recommendation, ...] = ()
     gitops: str = ""
+
+    @property
+    def savings(self) -> Savings:
+        """What the step frees and raises over all pods."""
+        return savings_of(self.first)
 
     @property
     def score(self) -> float:

@@ -122,4 +122,19 @@ def _is_news(candidate: QueueCandidate, last: LedgerNote | None, now_seconds: fl
 
 
 def _moved(candidate: QueueCandidate) -> dict[str, int]:
-    return {f"{resource.value}_delta": candidate.moved.get(resource, 0) for resource in Resource}
+    savings = candidate.savings
+    return {
+        **{f"{resource.value}_frees": savings.frees.amount(resource) for resource in Resource},
+        **{f"{resource.value}_raises": savings.raises.amount(resource) for resource in Resource},
+    }
+
+
+def proposed_amounts(note: LedgerNote) -> dict[str, int]:
+    """What a noted proposal would free and raise, by column of REPORT; older notes have the net alone."""
+    amounts: dict[str, int] = {}
+    for resource in Resource:
+        change = int(note.details.get(f"{resource.value}_delta", 0))
+        amounts[f"{resource.value}_proposed"] = int(note.details.get(f"{resource.value}_frees", max(0, -change)))
+        raises = int(note.details.get(f"{resource.value}_raises", max(0, change)))
+        amounts[f"{resource.value}_proposed_raises"] = raises
+    return amounts

@@ -5,7 +5,7 @@ A failed rule stops the change unless a person overrides it by its name; the led
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from changes.decide import autoscaler_targets
@@ -17,6 +17,7 @@ from changes.decide.heap_flags import template_heap_bytes
 from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from changes.decide.steps import largest_cut, least_amount
+from cotenant.core.model.changes.savings import request_change, request_now
 from cotenant.core.model.changes.service import Method
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import format_amount
@@ -39,6 +40,7 @@ __all__ = [
 
 HOUR_SECONDS: Final = 3600.0
 SECOND_PERSON: Final = "second-person"
+GITOPS: Final = "gitops"
 
 
 def judge(
@@ -182,9 +184,11 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     """A cut of which this is the first step passes: `steps` has seen to its size."""
     most, rule = largest_cut(resource, settings), STEP_RULES[resource]
     requests = [
-        (r.container.container, v.now, v.amount, v.clamps)
+        (r.container.container, now, v.amount, v.clamps)
         for r, v in moved
-        if (v.resource, v.field) == (resource, Field.REQUEST) and v.now and v.amount is not None
+        if (v.resource, v.field) == (resource, Field.REQUEST)
+        and (now := request_now(r, resource))
+        and v.amount is not None
     ]
     cuts = [(1 - amount / now, name) for name, now, amount, _ in requests if amount < least_amount(now, most)]
     if cuts:
@@ -211,7 +215,11 @@ def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:
 def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
     """The label or annotation by which a GitOps tool owns the object; "" when none does."""
     meta = live.get("metadata") or {}
-    keys = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+    return gitops_key({**(meta.get("labels") or {}), **(meta.get("annotations") or {})}, settings)
+
+
+def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
+    """The first key of labels and annotations by which a GitOps tool owns an object; "" without one."""
     return next((key for key in settings.managed_by if key in keys), "")
 
 
@@ -233,12 +241,12 @@ def _gitops(
 ) -> Guardrail:
     owner = gitops_owner(around.live, settings)
     if not owner:
-        return made("gitops", True, "no GitOps owner")
+        return made(GITOPS, True, "no GitOps owner")
     if not leaves_manifests(around.method, around.live, recommendations):
         why = f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
-        return made("gitops", False, why)
+        return made(GITOPS, False, why)
     end = "a bundle goes that way" if around.method is Method.BUNDLE else "nothing that its manifests name is written"
-    return made("gitops", True, f"{owner} says that a GitOps tool owns it: {end}")
+    return made(GITOPS, True, f"{owner} says that a GitOps tool owns it: {end}")
 
 
 def _rollout(live: Json) -> Guardrail:
@@ -268,6 +276,7 @@ def _cool_down(
     lowers = any(one.gpu for one in recommendations) or any(
         v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved
     )
+    lowers = lowers or any((request_change(one, resource) or 0) < 0 for one in recommendations for resource in Resource)
     if around.changed_seconds is None or not lowers:
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
     hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS
@@ -292,9 +301,14 @@ def _webhook(around: GuardrailContext) -> Iterator[Guardrail]:
         yield made("webhook", not around.webhook, around.webhook or "new pods get the values from our webhook")
 
 
+def takes_second(qos: QosClass) -> bool:
+    """Whether a workload of this class is changed only when a second person agrees."""
+    return qos in (QosClass.LSE, QosClass.LSR)
+
+
 def _second(around: GuardrailContext) -> Guardrail:
     """Where people log in the change waits for one; elsewhere nobody can be asked, and a typed name has to do."""
-    if around.qos not in (QosClass.LSE, QosClass.LSR):
+    if not takes_second(around.qos):
         return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {around.qos or 'LS'} needs one person")
     needs = f"class {around.qos} needs a second person"
     if around.logs_in:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from changes.decide.guardrails import blocking, judge_recorded
+from changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
 from changes.decide.patches import changes, refusal
 from changes.decide.steps import first_step
 from cotenant.core.model.changes.steps import Ready
+from cotenant.core.model.cluster import Workload
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.settings.sections.actions import GuardrailSettings
 
@@ -25,8 +26,10 @@ class Readiness:
     stopped_by: tuple[str, ...] = ()
 
 
-def readiness(recommendations: Sequence[Recommendation], limits: GuardrailSettings) -> Readiness:
-    """Judge the first step of one workload's recommendations."""
+def readiness(
+    recommendations: Sequence[Recommendation], limits: GuardrailSettings, workload: Workload | None = None
+) -> Readiness:
+    """Judge the first step of one workload's recommendations; by its class and labels too, where it is given."""
     first = first_step(recommendations, limits)
     if not any(changes(value) for r in recommendations for value in r.values):
         return Readiness(Ready.NOTHING, first)
@@ -34,5 +37,9 @@ def readiness(recommendations: Sequence[Recommendation], limits: GuardrailSettin
         return Readiness(Ready.BLOCKED, first, ("template",))
     if failed := blocking(judge_recorded(first, limits), ()):
         return Readiness(Ready.BLOCKED, first, tuple(rule.rule for rule in failed))
+    if workload is not None and gitops_key(workload.labels, limits):
+        return Readiness(Ready.BLOCKED, first, (GITOPS,))
+    if workload is not None and takes_second(workload.qos):
+        return Readiness(Ready.SECOND_PERSON, first, (SECOND_PERSON,))
     is_whole = all(a.values == b.values for a, b in zip(first, recommendations, strict=True))
     return Readiness(Ready.WHOLE if is_whole else Ready.FIRST_STEP, first)

@@ -16,6 +16,7 @@ from changes.decide.field_changes import on_new_pods, template_containers
 from changes.decide.heap_flags import rebased_heap
 from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES
+from cotenant.core.model.changes.savings import request_change, request_now
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.recommendation import Action, Clamp, Field, Recommendation, Value
 from cotenant.core.model.resource import MIB, Resource
@@ -82,10 +83,9 @@ def planned_steps(
     """Every step of cuts that take several, the first one now; none where everything changes at once."""
     first = first_step(recommendations, settings)
     begun = [
-        NextStep(now_seconds, one.container.container, resource, request.now, amount)
+        NextStep(now_seconds, one.container.container, resource, request_now(one, resource), amount)
         for one, step in zip(recommendations, first, strict=True)
         for resource, (amount, _) in _requests(one, step)
-        if (request := one.value(resource, Field.REQUEST)) is not None and request.now is not None
     ]
     return (*begun, *later_steps(recommendations, first, settings, now_seconds))
 
@@ -122,7 +122,8 @@ def rebased(
         values = tuple(now(name, v) for v in one.values)
         if heap and one.heap and heap.amount_bytes > one.heap.amount_bytes:  # somebody has given it a larger one
             values = tuple(({(v.resource, v.field): v for v in values} | _holding(values, heap)).values())
-        return replace(one, values=values, heap=heap)
+        limits = present[name].limits if name in present else one.present_limits
+        return replace(one, values=values, heap=heap, present_limits=limits)
 
     return tuple(_priced(r, over_now(r)) for r in recommendations)
 
@@ -133,7 +134,7 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         request = values.get((resource, Field.REQUEST))
         if request is None or STEP_RULES[resource] in whole:
             continue
-        amount = _step(request, settings)
+        amount = _step(recommendation, request, settings)
         if amount is None:
             continue
         values[resource, Field.REQUEST] = _stepped(request, amount)
@@ -167,11 +168,15 @@ def _holding(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Valu
     return raised_values
 
 
-def _step(request: Value, settings: GuardrailSettings) -> int | None:
-    """The request after the first of several steps; None where it changes at once, or not at all."""
-    if not changes(request) or request.action is not Action.SET or request.now is None or request.amount is None:
+def _step(one: Recommendation, request: Value, settings: GuardrailSettings) -> int | None:
+    """The request after the first of several steps; None where it changes at once, or not at all.
+
+    A request that is set first falls from the limit, which the scheduler has counted until then.
+    """
+    if not changes(request) or request.action is not Action.SET or request.amount is None:
         return None
-    _, amount = next(_walk(request.resource, request.now, request.amount, settings), (0, request.amount))
+    walk = _walk(request.resource, request_now(one, request.resource), request.amount, settings)
+    _, amount = next(walk, (0, request.amount))
     return None if amount == request.amount else amount
 
 
@@ -210,14 +215,14 @@ def _stepped(value: Value, amount: int) -> Value:
 
 
 def _priced(before: Recommendation, after: Recommendation) -> Recommendation:
-    """The money of the recommendation after its requests moved: as before for each unit requested less."""
+    """The money of the recommendation after its requests moved: as before for each unit requested less.
+
+    A request that is not set is counted as the scheduler does.
+    """
     if before.monthly_saving is None:
         return after
     savings = {}
     for resource, money in before.monthly_savings.items():
-        old, new = (r.value(resource, Field.REQUEST) for r in (before, after))
-        if old is not None and new is not None and old.change:
-            savings[resource] = money * (new.change or 0) / old.change
-        else:
-            savings[resource] = money
+        old, new = (request_change(one, resource) for one in (before, after))
+        savings[resource] = money * (new or 0) / old if old else money
     return replace(after, monthly_saving=sum(savings.values()), monthly_savings=savings) if savings else after

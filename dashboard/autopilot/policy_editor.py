@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.autopilot import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.savings_text import FREES, RAISES
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Schema
@@ -22,7 +23,7 @@ from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
 from dashboard.frame.table_cells import Drawn, cells, filled, reason_chips, subject, titles
 from dashboard.frame.view import View, in_cluster
-from dashboard.tables import display, select_bar
+from dashboard.tables import display
 
 NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""
@@ -32,8 +33,8 @@ VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", Queue
 DRAWN: Final[Drawn] = {
     "place": lambda place: f"{place:,}" if place else display.MISSING,
     "decision": lambda verdict: panels.chip(verdict, VERDICTS[QueueVerdict(verdict)]),
-    "cpu": lambda change: _change(change, Resource.CPU),
-    "memory": lambda change: _change(change, Resource.MEMORY),
+    **{f"cpu_{word}": lambda amount: _amount(amount, Resource.CPU) for word in (FREES, RAISES)},
+    **{f"memory_{word}": lambda amount: _amount(amount, Resource.MEMORY) for word in (FREES, RAISES)},
     "workload": lambda drawn: drawn,
 }
 """Columns of a queue that are drawn otherwise than by their kind."""
@@ -121,8 +122,8 @@ def queue_cells(row: Mapping[str, Any]) -> list[Any]:
     return cells(LISTED, {**row, "workload": subject(row["workload"], row["namespace"], row["kind"])}, DRAWN)
 
 
-def _change(amount: float | None, resource: Resource) -> Any:
-    return display.MISSING if amount is None else select_bar.signed_amount(amount, resource)
+def _amount(amount: float | None, resource: Resource) -> Any:
+    return panels.amount(amount, resource) if amount else display.MISSING
 
 
 def as_yaml(body: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
+from cotenant.core.model.changes.savings_text import NOTHING, saving_text
 from cotenant.core.model.changes.service import LedgerEntry
 from cotenant.core.model.changes.tables import moves
 from cotenant.core.model.text import visible
@@ -81,7 +82,7 @@ def body(
             html.H3("What moved"),
             _moved(change),
             *review_steps.steps(change.next_steps if standing.state.in_force else (), "Next steps"),
-            html.H3("Freed"),
+            html.H3("Freed and raised"),
             _freed(standing),
             html.H3("Guardrails"),
             _guardrails(change),
@@ -158,8 +159,8 @@ def _moved(change: Change) -> Component:
 
 def _freed(standing: ChangeStatus) -> Component:
     change = standing.change
-    promised = change_tables.pair((change.saved_millicores, change.saved_bytes))
-    achieved = promised if standing.state.in_force else "nothing"
+    promised = saving_text(change.savings, "")
+    achieved = promised if standing.state.in_force else NOTHING
     word = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}
     note = word.get(standing.state, "the cluster does not hold it" if not standing.state.in_force else "in force")
     return panels.facts(("", "Requests"), [("Expected", promised), ("Achieved", f"{achieved} ({note})")], "Freed")

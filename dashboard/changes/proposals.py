@@ -8,6 +8,8 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.core.model.changes.savings import When, savings_of
+from cotenant.core.model.changes.savings_text import FREES, RAISES, saving_text
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.recommendation import Recommendation, Restart
 from cotenant.core.model.resource import Resource
@@ -56,8 +58,8 @@ def _tried(result: BacktestTotals) -> Component:
         ("Minutes throttled", _minutes(result.now_throttled_minutes), _minutes(result.throttled_minutes)),
         ("OOM kills", f"{result.now_oom_kills:,}", f"{result.oom_kills:,}"),
         ("Evictions in addition", "–", f"{result.evictions:,}"),
-        ("CPU freed", "–", _freed(result.freed_millicores, Resource.CPU)),
-        ("Memory freed", "–", _freed(result.freed_bytes, Resource.MEMORY)),
+        ("CPU requests, mean over the days", "–", _moved(result.freed_millicores, Resource.CPU)),
+        ("Memory requests, mean over the days", "–", _moved(result.freed_bytes, Resource.MEMORY)),
     )
     worse = {
         "Minutes throttled": result.throttled_minutes > result.now_throttled_minutes,
@@ -81,17 +83,15 @@ def _minutes(minutes: float) -> str:
     return f"{minutes:,.0f}"
 
 
-def _freed(amount: int, resource: Resource) -> str:
-    return display.signed(amount, resource).removeprefix("+")
+def _moved(freed: int, resource: Resource) -> str:
+    """A positive number under its word."""
+    return f"net {FREES if freed >= 0 else RAISES} {display.amount(abs(freed), resource)}"
 
 
 def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Component]:
-    money = story.monthly_saving(recommendations)
     changing = [r for r in recommendations if any(v.change or v.amount != v.now for v in r.values)]
-    worth = (
-        "not priced" if money is None else f"{'saves' if money >= 0 else 'costs'} {abs(money):,.2f} {currency} a month"
-    )
-    rows = (("Restart", RESTARTS[story.restart(changing)]), ("Worth", worth))
+    worth = saving_text(savings_of(recommendations), currency)
+    rows = (("Restart", RESTARTS[story.restart(changing)]), (f"Requests {When.ALL_STEPS}", worth))
     return [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from cotenant.core.model.changes.savings import total_change
 from cotenant.core.model.changes.service import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.pod_qos import qos_class_of
@@ -170,29 +171,8 @@ def _obstacle(look: WorkloadReview, terms: ReviewTerms, method: Method) -> Out |
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewSums:
-    """What all of them change together, over all replicas; monthly None where nothing is priced."""
-
-    workloads: int
-    millicores: int
-    bytes: int
-    monthly: float | None
-
-
-def sums(looks: Sequence[WorkloadReview]) -> ReviewSums:
-    """Changes of requests with their sign: what is saved is negative; monthly is what is saved."""
-    priced = [look.saved_monthly for look in looks if look.saved_monthly is not None]
-    return ReviewSums(
-        len(looks),
-        -sum(look.saved_millicores for look in looks),
-        -sum(look.saved_bytes for look in looks),
-        sum(priced) if priced else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field of a container: now and then (None: not set), highest seen, and its change over all replicas."""
+    """One field of a container: now and then (None: not set), highest seen, and its change over all pods."""
 
     container: str
     value: Value
@@ -213,18 +193,10 @@ def lines(recommendations: Iterable[Recommendation]) -> list[FieldChange]:
         for value in one.values:
             if value.action is not Action.WITHHELD:
                 observed_max = value.inputs.get("observed_max")
-                change = (value.amount or 0) - (value.now or 0) if value.field is Field.REQUEST else None
-                total = None if change is None else change * one.replicas
+                total = total_change(one, value.resource) if value.field is Field.REQUEST else None
                 high = float(observed_max) if isinstance(observed_max, int | float) else None
-                field_changes.append(FieldChange(one.container.container, value, after(value), high, total))
+                field_changes.append(FieldChange(one.container.container, value, value.then, high, total))
     return field_changes
-
-
-def after(value: Value) -> int | None:
-    """What the field holds once the proposal is applied."""
-    if value.action is Action.WITHHELD:
-        return value.now
-    return None if value.action is Action.UNSET else value.amount
 
 
 def quality_classes(recommendations: Sequence[Recommendation]) -> tuple[str, str]:
@@ -234,7 +206,7 @@ def quality_classes(recommendations: Sequence[Recommendation]) -> tuple[str, str
 
 def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> str:
     def side(one: Recommendation, field: Field) -> dict[Resource, int]:
-        amounts = {v.resource: (v.now if now else after(v)) for v in one.values if v.field is field}
+        amounts = {v.resource: (v.now if now else v.then) for v in one.values if v.field is field}
         return {resource: amount for resource, amount in amounts.items() if amount is not None}
 
     return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in recommendations).value

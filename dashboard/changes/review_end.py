@@ -15,18 +15,15 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.allocation.gpu_share import GpuShareProposal
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import IdentitySource, Person
+from cotenant.core.model.changes.savings import When, joined_savings
 from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible, visible_lines
-from dashboard.changes import explanation, review_steps
-from dashboard.changes import review as reviewing
-from dashboard.changes.review import FieldChange, Out, ReviewTerms
+from dashboard.changes import review_steps
+from dashboard.changes.review import Out, ReviewTerms
 from dashboard.frame import panels
-from dashboard.tables import display, select_bar
+from dashboard.tables import display, savings
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.UNKNOWN: ("orange", "Sent, and no answer came: `cotenant recs settle` reads the cluster."),
@@ -59,10 +56,9 @@ def confirm(
     soak_minutes: float,
 ) -> list[Component]:
     """Sum, who, what is written, how long it soaks."""
-    sums = reviewing.sums(going)
     facts: list[tuple[str, Any]] = [
-        ("Workloads", f"{sums.workloads:,}"),
-        ("Method", review_steps.METHODS[method.value][0] + _canary(terms, sums.workloads)),
+        ("Workloads", f"{len(going):,}"),
+        ("Method", review_steps.METHODS[method.value][0] + _canary(terms, len(going))),
         ("Pods", _restarts(going)),
         ("Written by", _person(who)),
         ("Written", _written(going)),
@@ -80,37 +76,16 @@ def confirm(
 
 
 def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
-    """Each workload by name, every field from old to new, and what is left for later."""
+    """Each workload by name, everything that is written object by object and field by field, what is left for later."""
     items = [
         html.Li([
             html.Strong(visible(str(look.workload))),
-            html.Ul([
-                *(html.Li(_moved(line)) for line in reviewing.lines(look.recommendations) if line.moves),
-                *(html.Li(_gpu_moved(one, one.gpu)) for one in look.recommendations if one.gpu),
-            ]),
+            review_steps.written(look.lines),
             *review_steps.steps(look.next_steps),
         ])
         for look in going
     ]  # fmt: skip
     return [html.H3("What changes"), html.Ul(items, className="reasons", id="review-changes")]
-
-
-def _moved(line: FieldChange) -> list[Any]:
-    resource = line.value.resource
-    old, new = (
-        "not set" if amount is None else panels.amount(amount, resource) for amount in (line.value.now, line.then)
-    )
-    return [
-        f"{visible(line.container)} {explanation.TITLES[resource, line.value.field]} ",
-        old,
-        " → ",
-        html.Strong(new),
-    ]
-
-
-def _gpu_moved(one: Recommendation, gpu: GpuShareProposal) -> list[Any]:
-    name = f"{visible(one.container.container)} {review_steps.GPU_TITLE} "
-    return [name, str(gpu.now), " → ", html.Strong(str(gpu.share))]
 
 
 def _second(going: Sequence[WorkloadReview]) -> str:
@@ -158,25 +133,23 @@ def _written(going: Sequence[WorkloadReview]) -> list[Component]:
 
 def summed(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
     """The line at the foot of every step."""
-    sums = reviewing.sums(going)
+    total = joined_savings(look.savings for look in going)
     parts: list[Any] = [
-        html.Strong(display.counted(sums.workloads, "workload")),
-        html.Span(select_bar.signed_amount(sums.millicores, Resource.CPU), className="selection-sum"),
-        html.Span(select_bar.signed_amount(sums.bytes, Resource.MEMORY), className="selection-sum"),
+        html.Strong(display.counted(len(going), "workload")),
+        html.Span([f"{When.NOW}: ", *savings.saving_parts(total, currency)], className="selection-sum"),
     ]
-    if sums.monthly is not None:
-        parts.append(html.Span(select_bar.monthly(sums.monthly, currency), className="selection-sum"))
     return [*parts, *([html.Span(f"{out:,} left out", className="dim")] if out else [])]
 
 
 # --- files instead ----------------------------------------------------------------------------------------------------
 def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Component]:
-    """What will be written out, and that the cluster stays as it is."""
+    """What will be written out, field by field, and that the cluster stays as it is."""
     kind = "kubectl commands" if form is BundleForm.KUBECTL else review_steps.FORMS[form]
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
-    return [html.P(text), html.P("The cluster is not touched; the ledger notes who took them.", className="said")]
+    said = html.P("The cluster is not touched; the ledger notes who took them.", className="said")
+    return [html.P(text), said, *_every_change(going)]
 
 
 def zipped(contents: Mapping[str, str]) -> bytes:

@@ -13,6 +13,8 @@ from dash import html
 from dash.development.base_component import Component
 
 from cotenant.core.model.allocation.gpu_share import GpuShareProposal
+from cotenant.core.model.changes.savings import When
+from cotenant.core.model.changes.savings_text import saving_text
 from cotenant.core.model.changes.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
@@ -103,7 +105,22 @@ def _moves(
     body = html.Tbody([*rows, *(_gpu_row(one, one.gpu) for one in recommendations if one.gpu)])
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
     facts = html.P(_facts(look, recommendations, highs, currency), className="panel-note")
-    return [table, *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
+    all_written = [html.H4("Everything that is written"), written(look.lines)]
+    return [table, *all_written, *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
+
+
+def written(lines: Sequence[FieldMove]) -> Component:
+    """Every line of a write, below the object that it is written to."""
+    objects = dict.fromkeys(line.target for line in lines)
+    items = [
+        html.Li([visible(target), html.Ul([html.Li(_line(line)) for line in lines if line.target == target])])
+        for target in objects
+    ]
+    return html.Ul(items, className="reasons written-lines")
+
+
+def _line(line: FieldMove) -> list[Any]:
+    return [f"{visible(line.pointer)}: {visible(line.now)} → ", html.Strong(visible(line.new))]
 
 
 def steps(next_steps: Sequence[NextStep], title: str = "Left for later") -> list[Component]:
@@ -139,14 +156,11 @@ def _gpu_row(one: Recommendation, gpu: GpuShareProposal) -> Component:
 def _facts(
     look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> str:
-    """A workload in one line: its replicas, p99 of the use of all its pods, what the change saves or costs a month."""
+    """A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises."""
     replicas = max((one.replicas for one in recommendations), default=0)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
     usage = [f"p99 of all pods together: {amounts}"] if amounts else []
-    money = look.saved_monthly
-    worth = [] if money is None else [
-        f"{'saves' if money >= 0 else 'costs'} {display.money(abs(money), currency)} a month"
-    ]  # fmt: skip
+    worth = [f"{When.NOW}: {saving_text(look.savings, currency)}"]
     return " · ".join([display.counted(replicas, "replica"), *usage, *worth]) + "."
 
 

@@ -176,12 +176,6 @@ def restart(recommendations: Sequence[Recommendation]) -> Restart:
     return max((r.restart for r in recommendations), key=list(Restart).index, default=Restart.NONE)
 
 
-def monthly_saving(recommendations: Sequence[Recommendation]) -> float | None:
-    """Money a month, all containers together; None when nothing was priced."""
-    priced = [r.monthly_saving for r in recommendations if r.monthly_saving is not None]
-    return sum(priced) if priced else None
-
-
 def compared(row: Row) -> list[tuple[str, float]]:
     """Models of a row of FORECASTS with their losses relative to the seasonal naive of the day, best first."""
     pairs = [part.rpartition(" ") for part in str(row["losses"] or "").split(", ") if part]

@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.savings import RequestTotals, Savings
 from cotenant.core.model.changes.service import ChangeService
 from cotenant.core.model.changes.tables import CHANGES, moves
 from cotenant.core.model.errors import CotenantError, UsageError
@@ -22,7 +23,7 @@ from dashboard.frame import panels
 from dashboard.frame.view import Page, View
 from dashboard.sources import change_tables
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, list_page, queries
+from dashboard.tables import display, list_page, queries, savings
 from dashboard.tables.filters import Query
 from dashboard.tables.list_page import Listing
 
@@ -32,7 +33,7 @@ ChangeAct = Callable[[ChangeService, Person, str], Sequence[ChangeStatus]]
 """An act of the person on the change of an id, through the service; the changes that it touched, as they are then."""
 SHOWN: Final = (
     "time", "state", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "verdict",
-    "saved_cpu", "saved_memory", "batch", "words",
+    "saved_cpu", "saved_memory", "raised_cpu", "raised_memory", "batch", "words",
 )  # fmt: skip
 WIDTHS: Final = {
     "namespace": 130,
@@ -46,9 +47,12 @@ WIDTHS: Final = {
 }
 
 
-def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
+AMOUNTS: Final = ("saved_cpu", "saved_memory", "raised_cpu", "raised_memory")
+
+
+def _totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:
     """What was promised by the rows in sight, what of it is in force, and what a soak has proven."""
-    columns: Any = queries.columns_of(snapshot.tables[CHANGES.name], query, "state", "saved_cpu", "saved_memory")
+    columns: Any = queries.columns_of(snapshot.tables[CHANGES.name], query, "state", *AMOUNTS)
     state = columns["state"]
     in_force = [s in {"applied", "verified", "regressed"} for s in state]
     parts = (("Expected", [True] * len(state)), ("In force", in_force), ("Verified", list(state == "verified")))
@@ -56,12 +60,13 @@ def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
 
 
 def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
-    freed = (int(columns["saved_cpu"][mask].sum()), int(columns["saved_memory"][mask].sum()))
+    cpu, memory, raised_cpu, raised_memory = (int(columns[name][mask].sum()) for name in AMOUNTS)
+    total = Savings(RequestTotals(cpu, memory), RequestTotals(raised_cpu, raised_memory))
     count = display.counted(sum(mask), "change")
     return html.Div(
         [
             html.Span(label, className="total-label"),
-            html.Strong(change_tables.pair(freed), className="total-value"),
+            html.Strong(savings.saving_parts(total, ""), className="total-value"),
             html.Span(f"of requests, by {count}", className="total-parts"),
         ],
         className="total",

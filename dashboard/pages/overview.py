@@ -12,6 +12,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Severity
@@ -24,19 +25,18 @@ from dashboard.frame import panels
 from dashboard.frame.shell import path_of
 from dashboard.frame.view import Obeyed, Page, View
 from dashboard.nodes import lent_now, policy_offer
-from dashboard.pages import recommendations
 from dashboard.sources.namespace_filter import OF_THESE, overview_of
-from dashboard.tables import carried, display, queries, select_bar, time_span
+from dashboard.tables import carried, display, queries, savings, time_span
 from dashboard.tables import selection as choosing
 from dashboard.tables.filters import Query
 from dashboard.tables.labels import label
 from dashboard.tables.queries import RowCondition
-from dashboard.tables.selection import ReadyNow
+from dashboard.tables.savings import ReadyCounts
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
-READY: Final = f"ready={','.join(choosing.READY)}"
+READY: Final = f"ready={','.join(savings.READY)}"
 """The filter of what can be applied now."""
 ABOVE_REQUEST: Final = RowCondition("memory_observed_max > memory_request_now")
 """Containers that the kubelet evicts first when a node runs out of memory."""
@@ -83,7 +83,7 @@ def contents(view: View, search: str = "") -> Component:
     if page is None:
         return panels.no_results()
     overview, base = page.overview, view.settings.base_path
-    ready = cache(lambda: _ready(page))
+    ready = cache(lambda: ready_of(page))
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
         ("", [lambda: _verdict(page, ready())]),
         ("", [lambda: html.P(_lead(page), className="lead")]),
@@ -115,12 +115,11 @@ def _whose(page: OverviewPage) -> str:
     return "" if page.view.given.people().reads is None else OF_THESE
 
 
-def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
+def _verdict(page: OverviewPage, ready: Ready) -> Component:
     """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
     overview, view = page.overview, page.view
     lent = lent_now.sentence(overview, view.source.snapshot().tables[RECLAIMABLE.name])
-    saved = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY),
-             f" of requests can be saved now{_money(ready, view)}; "]  # fmt: skip
+    saved = ["what is ready to apply now ", *savings.saving_parts(ready.planned.now, view.currency), "; "]
     counts = dict(queries.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
     critical = counts.get(Severity.CRITICAL.value, 0)
     href = page.href("findings", f"severity={Severity.CRITICAL.value}")
@@ -134,17 +133,18 @@ def _verdict(page: OverviewPage, ready: ReadyNow) -> Component:
     return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
 
 
-def _ready(page: OverviewPage) -> ReadyNow:
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Recommendations that pass the guardrails now, and what all of them free and raise, now and after all steps."""
+
+    counts: ReadyCounts
+    planned: PlannedSavings
+
+
+def ready_of(page: OverviewPage) -> Ready:
     """Of the rows that the list shows under the same filter."""
-    snapshot = page.view.source.snapshot()
-    search = carried.joined(READY, carried.carried(page.search, "ns"))
-    advice = snapshot.tables[RECOMMENDATIONS.name]
-    return choosing.ready_now(advice, recommendations.LIST.query(search, advice.schema))
-
-
-def _money(ready: ReadyNow, view: View) -> str:
-    """What that saves a month, or nothing where no prices are known."""
-    return "" if ready.monthly is None else f" ({display.money(ready.monthly, view.currency)} a month)"
+    advice = page.view.source.snapshot().tables[RECOMMENDATIONS.name]
+    return Ready(savings.ready_counts(advice, page.query), savings.planned_savings(advice, page.query))
 
 
 def _headline(overview: Overview) -> Component:
@@ -163,7 +163,7 @@ def _headline(overview: Overview) -> Component:
     return html.Div(stats, className="stats six")
 
 
-def _present(page: OverviewPage, ready: ReadyNow) -> Component:
+def _present(page: OverviewPage, ready: Ready) -> Component:
     """What could be used now, what comes next, what is worth doing."""
     overview = page.overview
     unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
@@ -221,18 +221,17 @@ def _peak(overview: Overview) -> Component:
     return panels.stat("Next peak", [panels.clock(peak.start_seconds), ", ", height], detail)
 
 
-def _worth(page: OverviewPage, ready: ReadyNow) -> Component:
+def _worth(page: OverviewPage, ready: Ready) -> Component:
     """What passes the guardrails now, as the list and its order have it; all recommendations together beside it."""
-    overview = page.overview
-    whole = [panels.amount(overview.saving_cpu_millicores, Resource.CPU), " and ",
-             panels.amount(overview.saving_memory_bytes, Resource.MEMORY)]  # fmt: skip
-    gross = "; raised requests are not deducted. "
-    if not ready.count:
-        return panels.stat("Ready to apply", "nothing", html.Span(["All recommendations free ", *whole, gross]))
-    now = [panels.amount(ready.millicores, Resource.CPU), " and ", panels.amount(ready.bytes, Resource.MEMORY)]
+    currency, counts = page.view.currency, ready.counts
+    second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
+    after = [" After all steps it ", *savings.saving_parts(ready.planned.all_steps, currency), "."]
+    if not counts.ready:
+        return panels.stat("Ready to apply", f"nothing{second}", html.Span(after[1:], id="overview-worth"))
+    now = ["Now it ", *savings.saving_parts(ready.planned.now, currency), "."]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
-    detail = [*now, f" freed now{_money(ready, page.view)}, ", *whole, " after all steps", gross, link]
-    return panels.stat("Ready to apply", display.counted(ready.count, "recommendation"), html.Span(detail))
+    count = f"{display.counted(counts.ready, 'recommendation')}{second}"
+    return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))
 
 
 def _band_panel(page: OverviewPage) -> Component:
@@ -333,7 +332,7 @@ def _worth_most(page: OverviewPage) -> list[Component]:
         html.Li(
             [
                 dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref])),
-                html.Span(f" {select_bar.monthly(saved, view.currency)}", className="selection-sum"),
+                html.Span(f" frees {display.money(saved, view.currency)} a month now, net", className="selection-sum"),
             ]
         )
         for ref, saved in best

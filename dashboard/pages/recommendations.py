@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.core.model.changes.savings import Savings, When
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
@@ -28,7 +29,7 @@ from dashboard.pages.review import register as register_review
 from dashboard.pages.review import render as render_review
 from dashboard.sources import snoozed as postponing
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display, grid, list_page, queries, select_bar
+from dashboard.tables import grid, list_page, queries, savings, select_bar
 from dashboard.tables.filters import Query
 from dashboard.tables.labels import label
 from dashboard.tables.list_page import Listing
@@ -49,45 +50,35 @@ ACTIONS: Final = {
     "memory_request": "memory_action",
     "memory_limit": "memory_limit_action",
 }
+TITLES: Final = {When.NOW: "Now", When.ALL_STEPS: "After all steps"}
 NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
     Ready.WHOLE: "Passes the guardrails as a whole.",
     Ready.FIRST_STEP: "Larger than one step may be: the first step passes the guardrails now.",
     Ready.WAITING: "Its workload was changed lately; the next step waits:",
+    Ready.SECOND_PERSON: "Passes the guardrails; its class takes a second person who agrees:",
     Ready.BLOCKED: "Stopped by",
     Ready.NOTHING: "Nothing changes.",
 }
 
 
-def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
-    """What all shown rows together would change, over their replicas, up and down apart, and what of it now."""
+def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
+    """What all shown rows together free and raise, over all pods: by the steps of now, and after all steps."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
-    sums = advice.sums([one for r in Resource for one in _sums(r)], queries.condition(advice, query))
-    each = len(sums) // len(Resource)
-    labels = zip(Resource, ("CPU requests", "Memory requests"), strict=True)
-    return [_total(label, sums[each * k : each * (k + 1)], resource) for k, (resource, label) in enumerate(labels)]
+    where = queries.condition(advice, query)
+    return [_total(when, savings.savings_of_rows(advice, where, when), currency) for when in When]
 
 
-def _sums(resource: Resource) -> list[str]:
-    """Sum, sum and number of what lowers, sum and number of what raises, sum of the steps of now."""
-    delta = f"{resource}_delta_total"
-    signs = [f"{one} FILTER (WHERE {delta} {sign} 0)" for sign in "<>" for one in (f"sum({delta})", "count(*)")]
-    return [f"coalesce({one}, 0)" for one in (f"sum({delta})", *signs, f"sum({resource}_step_total)")]
-
-
-def _total(label: str, sums: Sequence[Any], resource: Resource) -> Component:
-    total, down, downs, up, ups, step = sums
-    lowered = f"{display.signed(float(down), resource)} in {display.counted(downs, 'row')}"
-    now = display.signed(float(step), resource)
-    raised = f"{display.signed(float(up), resource)} in {ups:,}"
+def _total(when: When, summed: Savings, currency: str) -> Component:
     return html.Div(
         [
-            html.Span(label, className="total-label"),
-            html.Strong(display.signed(float(total), resource), className="total-value"),
-            html.Span(f"over all replicas: {lowered}, {raised}; net now {now}", className="total-parts"),
+            html.Span(TITLES[when], className="total-label"),
+            html.Strong(savings.saving_parts(summed, currency), className="total-value"),
+            html.Span(savings.net_parts(summed, currency), className="total-parts"),
         ],
         className="total",
+        id=f"total-{when.name.lower().replace('_', '-')}",
     )
 
 
@@ -109,6 +100,7 @@ LIST: Final = Listing(
         "severity",
         "workload",
         "ready",
+        "waste",
         "saving_month",
         "memory_observed_max",
         "confidence",
@@ -127,6 +119,7 @@ LIST: Final = Listing(
     facets=(
         ("ready", "Ready to apply"),
         ("severity", "Severity"),
+        ("waste", "Waste"),
         ("reason", "Reason"),
         ("kind", "Kind"),
         ("ns", "Namespace"),
@@ -146,7 +139,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a container."""
-    lead = html.P("Per container and pod; deltas count all replicas. Enter or click: why; x selects, r reviews.")
+    lead = html.P("Per container and pod; deltas count all pods. Enter or click: why; x selects, r reviews.")
     waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens
     head = [html.H1("Recommendations"), lead, panels.severity_legend()]
     unseen = [

@@ -53,7 +53,7 @@ NO_PLAN_WHY: Final = (
 WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70, "idle_core_hours": 116, "wanted": 146}
 
 
-def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
+def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:
     """What the proposed ones of the list come to."""
     sums = proposed_plans.sums(queries.columns_of(snapshot.tables[PLANS.name], query))
     room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"

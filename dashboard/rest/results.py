@@ -40,6 +40,7 @@ from dashboard.nodes.batch import Job
 from dashboard.nodes.workload_story import ForecastDetail, Subject
 from dashboard.rest.wire import ErrorAnswer, json_answer
 from dashboard.server.status import status
+from dashboard.sources.namespace_filter import with_savings
 from dashboard.sources.source import SCHEMAS, Snapshot
 from dashboard.tables import filters, queries
 
@@ -84,10 +85,10 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/overview", summary="Everything on the overview page")
     def overview() -> Response:
-        results = source.snapshot().overview
-        if results is None:
+        snapshot = source.snapshot()
+        if snapshot.overview is None:
             raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
-        return json_answer(results)
+        return json_answer(with_savings(snapshot.overview, snapshot.tables[RECOMMENDATIONS.name]))
 
     @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
     def explain(namespace: str, kind: str, workload: str, container: str) -> Response:

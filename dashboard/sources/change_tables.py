@@ -17,16 +17,15 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.people import Person
+from cotenant.core.model.changes.savings import Savings, joined_savings
 from cotenant.core.model.changes.service import ChangeService, LedgerHealth
 from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, entries_table
 from cotenant.core.model.errors import NoData
-from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from dashboard.frame import panels
 from dashboard.frame.view import View
 from dashboard.sources.answers import Answers
 from dashboard.sources.source import Snapshot
-from dashboard.tables import display
 from dashboard.tables.queries import Relation
 
 TONES: Final[Mapping[ChangeState, str]] = {
@@ -110,35 +109,21 @@ def version_of(standings: Sequence[ChangeStatus]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FreedAmounts:
-    """CPU (millicores) and memory (bytes) freed: promised by all that was accepted, in force, and proven by a soak."""
+class ChangeSavings:
+    """Freed and raised: promised by all that was accepted, in force, and proven by a soak."""
 
-    promised: tuple[int, int]
-    in_force: tuple[int, int]
-    held: tuple[int, int]
+    promised: Savings
+    in_force: Savings
+    held: Savings
 
 
-def worth(standings: Sequence[ChangeStatus]) -> FreedAmounts:
+def worth(standings: Sequence[ChangeStatus]) -> ChangeSavings:
     """Summed over changes; what failed or never came was promised and is not in force."""
-
-    def summed(standings: Sequence[ChangeStatus]) -> tuple[int, int]:
-        return sum(s.change.saved_millicores for s in standings), sum(s.change.saved_bytes for s in standings)
-
-    return FreedAmounts(
-        summed(standings),
-        summed([s for s in standings if s.state.in_force]),
-        summed([s for s in standings if s.state is ChangeState.VERIFIED]),
+    return ChangeSavings(
+        joined_savings(s.change.savings for s in standings),
+        joined_savings(s.change.savings for s in standings if s.state.in_force),
+        joined_savings(s.change.savings for s in standings if s.state is ChangeState.VERIFIED),
     )
-
-
-def pair(freed: tuple[int, int]) -> str:
-    """CPU and memory freed, as changes of requests: less is a minus."""
-    cpu, memory = freed
-    parts = (
-        display.signed(-cpu, Resource.CPU) if cpu else "0 cores",
-        display.signed(-memory, Resource.MEMORY) if memory else "0 GiB",
-    )
-    return ", ".join(parts)
 
 
 def chip(state: ChangeState) -> Component:

@@ -15,11 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from cotenant.core.model.changes.people import Person
-from cotenant.core.model.changes.savings import worth_the_effort
+from cotenant.core.model.changes.savings import freed_of, worth_the_effort
 from cotenant.core.model.colocation.enforcement import NodeLanes
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
@@ -35,6 +32,7 @@ from dashboard.sources.source import ResultSource, Snapshot, Upkeep
 from dashboard.tables import queries
 from dashboard.tables.filters import Query
 from dashboard.tables.queries import Relation, RowCondition, quoted
+from dashboard.tables.savings import in_sight, planned_savings
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
@@ -47,6 +45,7 @@ HIDDEN: Final = "(hidden)"
 """In the place of a workload's or pod's name in a text about a node."""
 REMEMBERED: Final = 16
 """Sets of namespaces of which the narrowed results are kept."""
+EVERY_NAMESPACE: Final = Query()
 Namespaces = frozenset[str]
 
 
@@ -192,9 +191,8 @@ def overview_of(
     chosen = queries.condition(advice, query)
     severities, cpu_reasons, memory_reasons = advice.groups(ADVICE, chosen)
     running = tables[WORKLOADS.name]
-    cpu, memory = (_savings(advice, chosen, name) for name in ("cpu", "memory"))
     led = overview.peak.led_by.partition("/")[0] if overview.peak else ""
-    return replace(
+    narrow = replace(
         overview,
         workloads=queries.count(running, query),
         containers=queries.count(advice, query),
@@ -204,17 +202,24 @@ def overview_of(
         severities=_by_text(severities),
         patterns=_by_text(running.groups([("pattern",)], queries.condition(running, query))[0]),
         reasons=_by_text(cpu_reasons) + _by_text(memory_reasons),
-        saving_cpu_millicores=int(cpu.sum()),
-        saving_memory_bytes=int(memory.sum()),
-        worth_the_effort=worth_the_effort(cpu),
+    )
+    return with_savings(narrow, advice, query)
+
+
+def with_savings(overview: Overview, advice: Relation, query: Query = EVERY_NAMESPACE) -> Overview:
+    """The overview with what the rows of a query free and raise, those left out that somebody has put off."""
+    planned = planned_savings(advice, query)
+    rows = queries.condition(advice, query) & in_sight(advice)
+    freed = freed_of(advice.read("cpu_delta_total", where=rows).columns["cpu_delta_total"])
+    frees = planned.all_steps.frees
+    return replace(
+        overview,
+        savings=planned,
+        saving_cpu_millicores=frees.millicores,
+        saving_memory_bytes=frees.bytes,
+        worth_the_effort=worth_the_effort(freed),
     )
 
 
 def _by_text(groups: Counter[tuple[str, ...]]) -> Counter[str]:
     return Counter({text: number for (text,), number in groups.items()})
-
-
-def _savings(advice: Relation, chosen: RowCondition, resource: str) -> npt.NDArray[np.float64]:
-    """What the recommendations that lower a request free of it over all replicas, one each."""
-    lowering = RowCondition(f"{resource}_action = 'set' AND {resource}_delta_total < 0")
-    return -advice.read(f"{resource}_delta_total", where=chosen & lowering).columns[f"{resource}_delta_total"]

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
+from cotenant.core.model.changes import savings
 from cotenant.core.model.changes.service import ChangeService, PostponedRecommendation
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.errors import CotenantError
@@ -42,7 +43,7 @@ HIDDEN: Final = f"{STATE}={EMPTY}"
 """The filter of a list that hides what was put off."""
 
 LOWERING: Final = ("cpu_step_total", "memory_step_total")
-STEPS: Final = ("cpu_step", "memory_step", *LOWERING, "saving_step")
+STEPS: Final = ("cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)
 """Columns about the step that is allowed now."""
 
 _log = structlog.get_logger(__name__)

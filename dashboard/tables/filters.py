@@ -20,7 +20,7 @@ from urllib.parse import unquote_plus, urlencode
 import numpy as np
 
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.recommendation import Severity
+from cotenant.core.model.recommendation import Severity, Waste
 from cotenant.core.model.table import Kind, Schema
 from dashboard.tables import time_span
 
@@ -36,6 +36,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "priority": ("priority",),
     "pattern": ("pattern",),
     "severity": ("severity",),
+    "waste": ("waste",),
     "ready": ("ready",),
     "reason": ("cpu_reason", "memory_reason", "reason"),
     "strategy": ("strategy",),
@@ -78,7 +79,10 @@ RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns", "sh
 """Keys of the same query string that are no filters."""
 
 EMPTY: Final = "none"
-ORDERS: Final[Mapping[str, tuple[str, ...]]] = {"severity": tuple(s.value for s in Severity)}
+ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "severity": tuple(s.value for s in Severity),
+    "waste": tuple(w.value for w in Waste),
+}
 """Columns whose values have an order other than the alphabet's."""
 
 SET: Final = re.compile(r"\s*(?P<key>[^\s=!(]+)\s+(?P<word>in|notin)\s*\((?P<values>.*)\)\s*", re.DOTALL)

@@ -18,7 +18,7 @@ from cotenant.core.model.table import Column, Kind, Schema
 from dashboard.tables.filters import Query
 from dashboard.tables.labels import LABELS
 
-CHIPS: Final = frozenset({"severity", "ready", "qos", "priority", "pattern", "finding", "postponed"})
+CHIPS: Final = frozenset({"severity", "waste", "ready", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
     "namespace": 108,

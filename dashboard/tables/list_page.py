@@ -49,7 +49,7 @@ class Listing:
     """The sort of a fresh page, in the grammar of the URL."""
     opens: str = ""
     """What a click on a row opens: an address below the base, or "?open=..." for a panel; {column}: the row's value."""
-    totals: Callable[[Snapshot, Query], Sequence[Component]] = lambda _snapshot, _query: ()
+    totals: Callable[[Snapshot, Query, str], Sequence[Component]] = lambda _snapshot, _query, _currency: ()
     widths: Mapping[str, int] = field(default_factory=dict)
     """Pixels of columns by name, where they are not the usual ones."""
     shape: Callable[[Sequence[dict[str, Any]]], None] = lambda _definitions: None
@@ -298,7 +298,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     ]
     if not count:
         return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
-    totals = [*listing.totals(snapshot, query)]
+    totals = [*listing.totals(snapshot, query, view.currency)]
     if totals and view.given.people().reads is not None:
         totals.append(html.Span(OF_THESE, className="total-parts"))
     exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))

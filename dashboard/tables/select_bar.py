@@ -12,16 +12,18 @@ from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Right
+from cotenant.core.model.changes.savings import When
 from cotenant.core.model.errors import UsageError
-from cotenant.core.model.resource import Resource
+from cotenant.core.model.text import visible
 from cotenant.core.model.views import RECOMMENDATIONS
 from dashboard.changes import callbacks
 from dashboard.changes import review as reviewing
 from dashboard.frame import panels
 from dashboard.frame.view import View
-from dashboard.tables import display
+from dashboard.tables import display, savings
 from dashboard.tables import selection as choosing
 from dashboard.tables.list_page import Listing
+from dashboard.tables.savings import NextReview
 from dashboard.tables.selection import Selection, SelectionTotals
 
 PUT_OFF: Final = "put-off-asked"
@@ -62,9 +64,12 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     of_these = choosing.chosen_rows(query, chosen)
     worth = None if of_these is None else choosing.worth(advice, of_these)
     rows = worth.rows if worth else 0
-    totals = _selection_summary(worth, chosen, matching, view.currency) if worth and rows else [NONE_YET]
     refs = [] if chosen.everything else choosing.workloads(advice, of_these)
     most = view.given.actions.guardrails.most_workloads
+    totals: list[Any] = [NONE_YET]
+    if worth and rows:
+        written = savings.next_review(advice, choosing.first_workloads(advice, of_these, most))
+        totals = _selection_summary(worth, written, chosen, matching, view.currency)
     ways = {
         "Review": choosing.review_href(view.settings.base_path, search, refs, chosen, most),
         "Bundle": choosing.review_href(view.settings.base_path, search, refs, chosen, most,
@@ -81,7 +86,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
-    first = first_of(len(refs), most)
+    first = first_of(worth.workloads if worth else 0, most)
     sums = html.Div([*totals, *first, *every, *clear], className="selection-sums", role="status")
     return line([sums, html.Div([*why, *buttons], className="selection-acts")], chosen)
 
@@ -110,35 +115,41 @@ def _every(matching: int) -> Component:
     return html.Button(f"Select all {matching:,} matching", id="select-all", className="quiet-button")
 
 
-def _selection_summary(worth: SelectionTotals, chosen: Selection, matching: int, currency: str) -> list[Any]:
+def _selection_summary(
+    worth: SelectionTotals, written: NextReview, chosen: Selection, matching: int, currency: str
+) -> list[Any]:
+    """What is selected, what a review would write of it now and what it would leave out, and what all steps give."""
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
-    money = [] if worth.monthly is None else [html.Span(monthly(worth.monthly, currency), className="selection-sum")]
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]
     return [
         html.Strong(count, id="selection-count"),
         html.Span(f"in {display.counted(worth.workloads, 'workload')}", className="dim"),
-        html.Span(signed_amount(worth.millicores, Resource.CPU), className="selection-sum"),
-        html.Span(signed_amount(worth.bytes, Resource.MEMORY), className="selection-sum"),
-        *money,
+        html.Span(
+            [f"{When.NOW}: ", *savings.saving_parts(written.savings, currency)],
+            className="selection-sum",
+            id="selection-now",
+        ),
+        *_left_out(written),
+        html.Span(
+            [f"{When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)],
+            className="selection-sum",
+            id="selection-all-steps",
+        ),
         html.Span(["risk: ", *_spaced(risks)], title=choosing.RISK_RULE, className="selection-risk"),
     ]
 
 
+def _left_out(written: NextReview) -> list[Component]:
+    """How many workloads a review would leave out, and why: known before anybody asks the cluster."""
+    if not written.left:
+        return []
+    reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())
+    text = f"left out: {display.counted(sum(written.left.values()), 'workload')} ({visible(reasons)})"
+    return [html.Span(text, className="dim", id="selection-left")]
+
+
 def _spaced(parts: Sequence[Component]) -> list[Any]:
     return [piece for part in parts for piece in (part, " ")]
-
-
-def signed_amount(value: float, resource: Resource) -> Any:
-    """A change with its sign, which the unit switch may rewrite."""
-    if not value:
-        return f"0 {'cores' if resource is Resource.CPU else 'GiB'}"
-    return ["+" if value > 0 else "−", panels.amount(abs(value), resource)]
-
-
-def monthly(saved: float, currency: str) -> str:
-    """Money a month as a change of the bill: saved is a minus."""
-    sign = "−" if saved > 0 else "+" if saved < 0 else ""
-    return f"{sign}{display.money(abs(saved), currency)}/mo"
 
 
 def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:

@@ -13,20 +13,21 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from cotenant.core.model.changes.steps import Ready
+from cotenant.core.model.changes.savings import Savings, When
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.text import percent
 from dashboard.changes import review
 from dashboard.tables import filters, queries
 from dashboard.tables.filters import FilterCondition, Query
 from dashboard.tables.queries import Relation, RowCondition
+from dashboard.tables.savings import in_sight, savings_of_rows
 
 NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""
-READY: Final = tuple(ready.value for ready in Ready if ready.now)
-"""Values of `ready` that something can be applied of now."""
 MOST_ROWS: Final = 1_000
 """Rows that may be named; more are chosen by a filter."""
+CONTAINERS_EACH: Final = 8
+"""Rows read for each workload that is sought."""
 ANY: Final = Query()
 SURE: Final = 0.7
 UNSURE: Final = 0.5
@@ -69,23 +70,30 @@ def chosen_rows(query: Query, chosen: Selection) -> Query | None:
     return Query((exactly,), sort=query.sort) if chosen.rows else None
 
 
-def workloads(advice: Relation, query: Query | None) -> list[WorkloadRef]:
-    """The workloads of a query's rows, each once, in the order of the rows."""
+def workloads(advice: Relation, query: Query | None, window: slice = queries.ALL_ROWS) -> list[WorkloadRef]:
+    """The workloads of a query's rows, or of a window of them, each once, in the order of the rows."""
     if query is None:
         return []
-    columns = queries.page(advice, query, columns=NAMES).columns
+    columns = queries.page(advice, query, window, columns=NAMES).columns
     return [WorkloadRef(*names) for names in dict.fromkeys(zip(*(columns[name] for name in NAMES), strict=True))]
+
+
+def first_workloads(advice: Relation, query: Query | None, most: int) -> list[WorkloadRef]:
+    """The first ones of a query's workloads, at most `most`; reads no more rows than it has to."""
+    window = slice(0, CONTAINERS_EACH * most)
+    refs = workloads(advice, query, window)
+    if query is not None and len(refs) < most and queries.count(advice, query) > window.stop:
+        refs = workloads(advice, query)
+    return refs[:most]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionTotals:
-    """Totals of rows: number, workloads, changes of requests over all replicas, money saved a month, rows by risk."""
+    """Totals of rows: number, workloads, what they free and raise after all steps, rows by risk."""
 
     rows: int
     workloads: int
-    millicores: float
-    bytes: float
-    monthly: float | None
+    all_steps: Savings
     risks: Mapping[str, int]
 
 
@@ -97,9 +105,6 @@ _MEDIUM: Final = f"coalesce(memory_delta_total < 0 OR confidence < {SURE}, false
 _TOTALS: Final = (
     "count(*)",
     "count(DISTINCT (namespace, kind, workload))",
-    "sum(cpu_delta_total)",
-    "sum(memory_delta_total)",
-    "sum(saving_month)",
     f"count_if({_HIGH})",
     f"count_if(NOT {_HIGH} AND {_MEDIUM})",
 )
@@ -107,39 +112,15 @@ _TOTALS: Final = (
 
 def worth(advice: Relation, query: Query) -> SelectionTotals:
     """Sums over the known cells of a query's rows; by RISK_RULE a comparison with a missing cell is false."""
-    rows, names, millicores, size, monthly, high, medium = advice.sums(_TOTALS, queries.condition(advice, query))
+    where = queries.condition(advice, query)
+    rows, names, high, medium = advice.sums(_TOTALS, where)
     risks = dict(zip(RISKS, (rows - high - medium, medium, high), strict=True))
-    return SelectionTotals(rows, names, millicores or 0.0, size or 0.0, monthly, risks)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyNow:
-    """What passes the guardrails now: number of rows, and what their steps free over all replicas and save a month."""
-
-    count: int
-    millicores: float
-    bytes: float
-    monthly: float | None
-
-
-_FREED: Final = (
-    "count(*)",
-    "coalesce(sum(-cpu_step_total) FILTER (WHERE cpu_step_total < 0), 0)",
-    "coalesce(sum(-memory_step_total) FILTER (WHERE memory_step_total < 0), 0)",
-    "sum(saving_step)",
-)
-
-
-def ready_now(advice: Relation, query: Query) -> ReadyNow:
-    """Over the recommendations of a query; raised requests do not count against what others free."""
-    return ReadyNow(*advice.sums(_FREED, queries.condition(advice, query)))
+    return SelectionTotals(rows, names, savings_of_rows(advice, where, When.ALL_STEPS), risks)
 
 
 def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[WorkloadRef, float]]:
     """The workloads that save most money a month by what is allowed now, and are not put off, the first ones first."""
-    where = queries.condition(advice, query) & RowCondition("saving_step > 0")
-    if "postponed" in {column.name for column in advice.schema.columns}:
-        where &= RowCondition("postponed = ''")
+    where = queries.condition(advice, query) & RowCondition("saving_step > 0") & in_sight(advice)
     # several containers may be of one workload
     first = advice.take(advice.numbers(where, ("saving_step DESC",), slice(0, 4 * count)), NAMES).columns
     refs = list(dict.fromkeys(zip(*(map(str, first[name]) for name in NAMES), strict=True)))[:count]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.apps.cli.analysis.notice import Summary, Worst, address, payload, summarise, worth_sending
+from cotenant.core.model.changes.savings import RequestTotals, Savings
 from cotenant.core.model.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.resource import GIB
@@ -26,7 +27,7 @@ def row(name: str = "web", severity: str = "critical", **more: Any) -> dict[str,
     base = {
         "namespace": "shop", "kind": "Deployment", "workload": name, "container": "app", "severity": severity,
         "cpu_request_now": 1000, "cpu_request": 250, "memory_request_now": 2 * GIB, "memory_request": GIB,
-        "cpu_delta_total": -1500, "memory_delta_total": -2 * GIB, "saving_month": 10.0,
+        "cpu_delta_total": -1500, "memory_delta_total": -2 * GIB, "freed_month": 10.0,
     }  # fmt: skip
     return {**base, **more}
 
@@ -41,10 +42,10 @@ def texts(message: dict[str, Any]) -> str:
 
 
 def test_the_figures_are_those_of_the_rows() -> None:
-    calm = row("calm", "good", cpu_delta_total=500, memory_delta_total=None, saving_month=-2.5)
+    calm = row("calm", "good", cpu_delta_total=500, memory_delta_total=None, freed_month=0.0, raised_month=2.5)
     made = summary_of(calm, row(), findings=[{"finding": "idle-node", "severity": "warning"}])
-    # freed: 1,500m of web less the 500m that calm needs more; 10.00 less 2.50 a month
-    assert (made.freed_millicores, made.freed_bytes, made.saving_month) == (1000, 2 * GIB, 7.5)
+    # web frees 1,500m, calm raises 500m: apart, each a positive number; 10.00 and 2.50 a month
+    assert made.all_steps == Savings(RequestTotals(1500, 2 * GIB, 10.0), RequestTotals(500, 0, 2.5))
     assert made.severities == {"critical": 1, "good": 1}
     assert made.findings == {"idle-node": 1}
     assert [w.container for w in made.worst] == ["shop/Deployment/web/app", "shop/Deployment/calm/app"]
@@ -57,7 +58,7 @@ def test_slack_reads_counts_savings_and_the_worst_rows() -> None:
     said = texts(payload(summary_of(row(), row("idle", "good")), NotifySettings()))
     assert "cotenant: prod" in said
     assert "1 critical, 1 good" in said
-    assert "3.0 cores, 4.0 GiB, 20 EUR a month" in said
+    assert "After all steps: *frees 3 cores, 4 GiB, 20.00 EUR a month*" in said
     assert "`shop/Deployment/web/app` CPU 1 → 250m, memory 2.0Gi → 1.0Gi" in said
 
 
@@ -117,7 +118,7 @@ def test_a_file_without_an_address_is_refused_without_showing_what_it_holds(tmp_
 
 
 def test_a_summary_without_savings_says_none() -> None:
-    made = summary_of(row(saving_month=None))
-    assert made.saving_month is None
+    made = summary_of(row(freed_month=None))
+    assert made.all_steps.frees.monthly is None
     assert "month" not in texts(payload(made, NotifySettings()))
     assert isinstance(made.worst[0], Worst)

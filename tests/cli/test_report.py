@@ -69,7 +69,7 @@ def row(name: str = "web", **more: Any) -> dict[str, Any]:
         "severity": "critical", "cpu_request_now": 1000, "cpu_request": 250, "memory_request_now": None,
         "memory_request": GIB, "memory_limit_now": 2 * GIB, "memory_limit": GIB, "cpu_limit_now": 2000,
         "cpu_action": "set", "memory_action": "set", "memory_limit_action": "set", "cpu_limit_action": "unset",
-        "cpu_delta_total": -2250, "cpu_reason": "ok", "memory_reason": "oom-bump", "saving_month": 12.0,
+        "cpu_delta_total": -2250, "cpu_reason": "ok", "memory_reason": "oom-bump", "freed_month": 12.0,
         "confidence": 0.8,
     }  # fmt: skip
     return {**base, **more}
@@ -117,8 +117,8 @@ def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too(
     assert "3 min throttled (now 40)" in said
     assert "1 times above the memory request" in said
     assert "x: 1m → 2m" in said  # the rule that moved it
-    assert "saves 12.00 EUR a month" in said
-    assert "costs 12.00 EUR a month" in Parsed(page(contents(row(saving_month=-12.0)))).texts()
+    assert "frees 12.00 EUR a month" in said
+    assert "raises 12.00 EUR a month" in Parsed(page(contents(row(freed_month=0.0, raised_month=12.0)))).texts()
     assert "not tried" in Parsed(page(contents(row()))).texts()
 
 

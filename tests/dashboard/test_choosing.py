@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cotenant.core.adapters.store.relation import Relation
+from cotenant.core.model.changes.savings import RequestTotals, Savings
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import GIB
 from cotenant.core.model.table import Table
@@ -26,9 +27,9 @@ def row(workload: str, **cells: Any) -> dict[str, Any]:
 
 
 ROWS = (
-    row("web", cpu_delta_total=-500, saving_month=20.0, saving_step=9.0),
-    row("web", container="proxy", cpu_delta_total=-100, saving_month=1.0, saving_step=1.0),
-    row("api", cpu_delta_total=200, saving_month=-5.0, memory_delta_total=-GIB),
+    row("web", cpu_delta_total=-500, saving_month=20.0, freed_month=20.0, raised_month=0.0, saving_step=9.0),
+    row("web", container="proxy", cpu_delta_total=-100, freed_month=1.0, raised_month=0.0, saving_step=1.0),
+    row("api", cpu_delta_total=200, freed_month=4.0, raised_month=9.0, memory_delta_total=-GIB),
     row("big", memory_request=GIB // 2, confidence=0.95),
     row("new", confidence=None),
     row("doubt", confidence=0.6),
@@ -71,10 +72,11 @@ def test_what_the_browser_keeps_is_read_whatever_it_is() -> None:
 
 
 def test_a_selection_comes_to_rows_workloads_changes_money_and_risks(snapshot: Snapshot) -> None:
-    # -500 - 100 + 200; one GiB less; 20 + 1 - 5. web twice low; api lowers memory and doubt is unsure: medium; big is
-    # below what was seen and new has no confidence: high.
+    # 500 + 100 m and one GiB are freed (20 + 1 + 4), 200 m are raised (9): apart, both positive. web twice low; api
+    # lowers memory and doubt is unsure: medium; big is below what was seen and new has no confidence: high.
+    frees, raises = RequestTotals(600, GIB, 25.0), RequestTotals(200, 0, 9.0)
     assert choosing.worth(advice_of(snapshot), Query()) == SelectionTotals(
-        6, 5, -400.0, -float(GIB), 16.0, {"low": 2, "medium": 2, "high": 2}
+        6, 5, Savings(frees, raises), {"low": 2, "medium": 2, "high": 2}
     )
 
 

@@ -236,7 +236,7 @@ def test_what_is_ready_on_the_overview_is_what_the_list_shows_under_the_same_nam
     page = overview.shown(view, "?ns=pay&ns=shop")
     assert page is not None
     query = recommendations.LIST.query(f"{overview.READY}&ns=pay&ns=shop")
-    assert overview._ready(page).count == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))
+    assert overview.ready_of(page).counts.ready == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))
 
 
 def test_charts_begin_with_the_range_and_next_shows_nothing_of_the_past() -> None:

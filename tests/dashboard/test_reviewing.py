@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.model.changes.savings import RequestTotals, Savings
 from cotenant.core.model.changes.service import (
     BundleForm,
     DryRunResult,
@@ -22,7 +23,9 @@ from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import GIB, Resource
 from dashboard.changes import review as reviewing
-from dashboard.changes.review import ReviewSums, ReviewTerms
+from dashboard.changes import review_end
+from dashboard.changes.review import ReviewTerms
+from tests.support.component_text import text_of
 
 WEB, API, JOB = (WorkloadRef("pay", "Deployment", name) for name in ("web", "api", "job"))
 NAMES = st.text(min_size=1, max_size=8).filter(lambda text: text.strip() == text)
@@ -94,11 +97,9 @@ def looks() -> list[WorkloadReview]:
         WorkloadReview(
             WEB,
             rules=(GuardrailResult("namespace", "pass", ""),),
-            saved_millicores=500,
-            saved_bytes=-GIB,
-            saved_monthly=10.0,
+            savings=Savings(RequestTotals(500, 0, 14.0), RequestTotals(0, GIB, 4.0)),
         ),
-        WorkloadReview(API, rules=(failing,), saved_millicores=250, saved_bytes=0),
+        WorkloadReview(API, rules=(failing,), savings=Savings(RequestTotals(250))),
         WorkloadReview(JOB, error="it is gone"),
     ]
 
@@ -122,10 +123,11 @@ def test_a_refusal_of_the_server_and_an_impossible_method_leave_out_with_the_nex
     assert (out.why, out.fix) == ("in-place: server 1.30", "Choose another method.")
 
 
-def test_sums_are_changes_with_their_sign_and_money_only_where_something_is_priced() -> None:
-    # 500 m + 250 m less; one GiB more; 10 a month of the one that is priced.
-    assert reviewing.sums(looks()[:2]) == ReviewSums(2, -750, GIB, 10.0)
-    assert reviewing.sums(looks()[1:2]).monthly is None
+def test_a_review_s_foot_says_what_is_freed_and_what_is_raised_each_as_a_positive_number() -> None:
+    # 500 m + 250 m are freed and one GiB is raised; money of the one that is priced.
+    said = text_of(review_end.summed(looks()[:2], 1, "EUR"))
+    assert "now: frees 750 m, 14.00 EUR a month; raises 1 GiB for containers at risk, 4.00 EUR a month" in said
+    assert "1 left out" in said and "−" not in said and "+" not in said
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.savings import savings_of
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
@@ -123,8 +124,8 @@ def test_the_dearest_restart_counts_and_money_adds_up() -> None:
         proposal(restart=Restart.NONE, monthly_saving=-0.5),
     ]
     assert workload_story.restart(known) is Restart.IN_PLACE
-    assert workload_story.monthly_saving(known) == 1.5
-    assert workload_story.monthly_saving([proposal()]) is None
+    assert savings_of(known).net.monthly == 1.5
+    assert savings_of([proposal()]).net.monthly is None
 
 
 # ---- what is read
@@ -186,7 +187,14 @@ def test_an_unknown_origin_leads_to_the_workloads() -> None:
 
 def test_the_page_tells_the_back_test_beside_the_present(made: Results) -> None:
     page = words(portrait.contents(view_of(made), REF, ""))
-    rows = ("Minutes throttled", "OOM kills", "Evictions in addition", "CPU freed", "Memory freed", "Restart")
+    rows = (
+        "Minutes throttled",
+        "OOM kills",
+        "Evictions in addition",
+        "CPU requests, mean",
+        "Memory requests, mean",
+        "Restart",
+    )
     for said in ("Had this been applied 7 days ago", *rows, "EUR a month", "Confidence", "kubectl patch", "kind: X"):
         assert said in page
 

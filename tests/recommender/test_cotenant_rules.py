@@ -222,17 +222,17 @@ def test_a_nodes_group_is_its_label_then_its_type_then_its_size() -> None:
         (GradedChange(MEMORY, LIMIT, 4 * GIB, 1 * GIB, 9), Severity.GOOD),  # harms nobody
         (GradedChange(MEMORY, LIMIT, 1 * GIB, 2 * GIB, 1, risk=True), Severity.CRITICAL),
         (GradedChange(MEMORY, REQUEST, 2 * GIB, 1 * GIB, 1, risk=True), Severity.OK),  # not a raise: by size
-        (GradedChange(CPU, REQUEST, 1000, 400, 5), Severity.CRITICAL),  # 60 %, 3 of 1000 cores
-        (GradedChange(CPU, REQUEST, 1000, 400, 4), Severity.WARNING),  # 2.4 cores are below 0.3 % of the cluster
-        (GradedChange(CPU, REQUEST, 1000, 550, 100), Severity.WARNING),  # 45 % are below a half
+        (GradedChange(CPU, REQUEST, 1000, 400, 5), Severity.WARNING),  # waste, however large, is no danger
+        (GradedChange(CPU, REQUEST, 1000, 10, 10_000), Severity.WARNING),
+        (GradedChange(CPU, REQUEST, 1000, 550, 100), Severity.WARNING),
         (GradedChange(CPU, REQUEST, 400, 1000, 100), Severity.WARNING),  # a raise without risk is never critical
         (GradedChange(CPU, REQUEST, 1000, 850, 1), Severity.OK),
         (GradedChange(CPU, REQUEST, 1000, 950, 100), Severity.GOOD),  # 5 %
         (GradedChange(CPU, REQUEST, 20, 10, 1), Severity.GOOD),  # 10 m
     ],
 )
-def test_severity_is_risk_or_a_large_share_of_cluster_and_container(change: GradedChange, level: Severity) -> None:
-    assert Grades(SeveritySettings(), {CPU: 1_000_000.0, MEMORY: 4000.0 * GIB}).of(change) is level
+def test_severity_is_danger_and_below_that_share_and_amount(change: GradedChange, level: Severity) -> None:
+    assert Grades(SeveritySettings()).of(change) is level
 
 
 def growing(weeks: Sequence[float], noise: float = 0.0) -> Scenario:

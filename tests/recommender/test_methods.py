@@ -259,7 +259,7 @@ def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleFor
     found = bundle([JudgedWorkload(WEB, (recommendation(monthly_saving=12.5),), rules)], form, PatchSettings(), "EUR")
     text = found[PULL_REQUEST]
     # Two replicas request 200m less each.
-    assert "0.40 cores" in text and "12.50 EUR a month" in text
+    assert "frees 400 m, 12.50 EUR a month" in text
     assert "| app | cpu request | 1 cores | 0.8 cores | 0.64 cores |" in text and "(14 days of history)" in text
     assert "- fail: cool-down: changed 2 hours ago \\| \\<b\\>x\\</b\\>" in text
     assert len(found) >= 2 and (COMMANDS in found) is (form is BundleForm.KUBECTL)

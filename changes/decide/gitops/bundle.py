@@ -6,7 +6,7 @@ What cannot be written for a workload is named in the text with the reason, neve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,8 @@ from changes.decide.gitops.manifest_text import as_yaml
 from changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from changes.decide.patches import by_workload, changes, file_refusal, kubectl_command
 from changes.decide.rule import Guardrail
+from cotenant.core.model.changes.savings import savings_of
+from cotenant.core.model.changes.savings_text import balanced_text, saving_text
 from cotenant.core.model.changes.service import BundleForm
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.quantity import human_bytes
@@ -61,23 +63,22 @@ def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings
 def _text(
     judged_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
 ) -> Iterator[str]:
-    cpu, memory, money = _freed(r for one in judged_workloads for r in one.recommendations)
+    savings = savings_of(r for one in judged_workloads for r in one.recommendations)
     count = sum(bool(one.recommendations) for one in judged_workloads)
     yield f"# Requests and limits of {count} workloads, as they are used"
     yield ""
-    yield f"Requested less, over all replicas: {cpu / MILLICORES_PER_CORE:.2f} cores, {human_bytes(memory)}."
-    if money is not None:
-        yield f"Worth about {money:,.2f} {currency} a month once nodes are given back.".replace("  ", " ")
+    yield f"Over all pods: {balanced_text(savings, currency)}."
+    yield "Money is saved once nodes are given back."
     yield ""
     yield f"Written as {form}: {', '.join(f'`{path}`' for path in paths) or 'nothing could be written'}."
     for one in judged_workloads:
         yield ""
         yield f"## {_plain(str(one.workload))}"
         yield ""
-        yield from _workload(one)
+        yield from _workload(one, currency)
 
 
-def _workload(one: JudgedWorkload) -> Iterator[str]:
+def _workload(one: JudgedWorkload, currency: str) -> Iterator[str]:
     if not one.recommendations:
         yield f"Left out: {_plain(one.error)}."
         return
@@ -96,10 +97,8 @@ def _workload(one: JudgedWorkload) -> Iterator[str]:
         if why := file_refusal(recommendation):
             yield ""
             yield f"Not in the files: {_plain(recommendation.container.container)}: {_plain(why)}."
-    cpu, memory, money = _freed(one.recommendations)
     yield ""
-    worth = "" if money is None else f", {money:,.2f} a month"
-    yield f"Requested less: {cpu / MILLICORES_PER_CORE:.2f} cores, {human_bytes(memory)}{worth}."
+    yield f"Over all pods: {saving_text(savings_of(one.recommendations), currency)}."
     if one.rules:
         yield ""
         yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in one.rules)
@@ -119,19 +118,6 @@ def _row(recommendation: Recommendation, value: Value) -> str:
         f"{_plain(why)} ({days:.0f} days of history)",
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def _freed(recommendations: Iterable[Recommendation]) -> tuple[int, int, float | None]:
-    """Millicores, bytes and money a month, over all replicas; money is None where nothing is priced."""
-    freed: dict[Resource, int] = dict.fromkeys(Resource, 0)
-    money: float | None = None
-    for one in recommendations:
-        for value in one.values:
-            if value.field == "request" and changes(value) and value.change is not None:
-                freed[value.resource] -= one.replicas * value.change
-        if one.monthly_saving is not None:
-            money = (money or 0.0) + one.monthly_saving
-    return freed[Resource.CPU], freed[Resource.MEMORY], money
 
 
 def _amount(resource: Resource, amount: int | None) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.adapters.store import tables as stored_tables
+from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.colocation.lendable import LendableLines
 from cotenant.core.model.colocation.reclaimable import Reclaimable
@@ -249,6 +250,9 @@ class Analysis:
 
     coverage: Coverage
     """Of the containers' CPU usage."""
+
+    savings: PlannedSavings
+    """Of all recommendations, at the next step and after all."""
 
     requested: Mapping[Resource, HourlySum]
     """What all pods requested, by hour."""

@@ -164,6 +164,7 @@ class _Run:
             workloads=merger.workloads(),
             rows=merger.rows(),
             coverage=merger.coverage(),
+            savings=merger.savings(),
             requested=merger.requested(),
             cluster_totals=clusters,
             pod_sums=sums,

@@ -12,6 +12,7 @@ from cotenant.core.model.allocation.gpu_share import GpuShareProposal
 from cotenant.core.model.errors import NoData, UsageError
 from cotenant.core.model.finding import FindingKind
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.recommendation import Recommendation, Restart
 from cotenant.core.model.table import Table
 from cotenant.core.model.views import RECOMMENDATIONS
@@ -78,7 +79,9 @@ def requested_millicores(store: Store) -> int:
         rows = store.read_table(RECOMMENDATIONS).rows()
     except NoData:
         return 0
-    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in rows)
+    return sum(
+        int(effective_request(row["cpu_request_now"], row["cpu_limit_now"])) * int(row["replicas"] or 0) for row in rows
+    )
 
 
 class Explanations:

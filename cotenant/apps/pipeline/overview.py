@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.apps.pipeline.browse import hour_of_week, hourly
-from cotenant.core.model.changes.savings import worth_the_effort
+from cotenant.core.model.changes.savings import freed_of, total_change, worth_the_effort
 from cotenant.core.model.cluster import Container, Inventory, Workload
 from cotenant.core.model.colocation.lendable import LEVELS, LendableLines, total_now
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.identity import ClusterRef
+from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
@@ -30,7 +31,7 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
     """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
-    cpu_saving, memory_saving = (_saving(analysis.recommendations, r) for r in Resource)
+    cpu_freed = freed_of([total_change(one, Resource.CPU) for one in analysis.recommendations])
     ends = [one.end_seconds for one in analysis.recommendations]
     kept_ends = [end for end in ends if end < history.window.end_seconds]
     return Overview(
@@ -55,9 +56,10 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         severities={s.value: n for s, n in Counter(r.severity for r in analysis.recommendations).items()},
         patterns={p.value: n for p, n in Counter(analysis.workloads.patterns).items()},
         reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
-        saving_cpu_millicores=sum(cpu_saving),
-        saving_memory_bytes=sum(memory_saving),
-        worth_the_effort=worth_the_effort(cpu_saving),
+        savings=analysis.savings,
+        saving_cpu_millicores=analysis.savings.all_steps.frees.millicores,
+        saving_memory_bytes=analysis.savings.all_steps.frees.bytes,
+        worth_the_effort=worth_the_effort(cpu_freed),
         strategy=strategy,
         settings_digest=analysis.settings_digest,
         learned_seconds=analysis.learned_seconds,
@@ -102,8 +104,8 @@ def _committed(workload: Workload, resource: Resource, field: Field) -> int:
 
 
 def _amount(container: Container, resource: Resource, field: Field) -> int:
-    amounts = container.requests if field is Field.REQUEST else container.limits
-    return amounts.get(resource, 0)
+    limit = container.limits.get(resource)
+    return int(effective_request(container.requests.get(resource), limit)) if field is Field.REQUEST else limit or 0
 
 
 def _band(analysis: Analysis, resource: Resource) -> BandSeries:
@@ -217,12 +219,6 @@ def _peak_reason(analysis: Analysis) -> str:
 
 def _requests(recommendations: Iterable[Recommendation]) -> Iterable[Value]:
     return (v for r in recommendations for v in r.values if v.field is Field.REQUEST)
-
-
-def _saving(recommendations: Sequence[Recommendation], resource: Resource) -> list[int]:
-    """Reduction of the request over all replicas, one entry a recommendation (0 where it grows or is withheld)."""
-    values = ((r, r.value(resource, Field.REQUEST)) for r in recommendations)
-    return [max(0, -(v.change or 0)) * r.replicas if v is not None and v.action is Action.SET else 0 for r, v in values]
 
 
 def _floats(values: npt.NDArray[np.floating]) -> list[float]:

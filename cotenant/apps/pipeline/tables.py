@@ -11,12 +11,14 @@ from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
 from cotenant.core.adapters.store import tables as stored_tables
+from cotenant.core.model.changes.savings import When, saving_cells
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable, encode_terms
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
-from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.kubernetes.pod_request import effective_request
+from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.usage.forecast import LEVELS, Forecasts, Window, WindowKind
@@ -80,11 +82,14 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
 
 
 def _requested(workload: Workload | None, resource: Resource) -> int | None:
-    """Sum over the running pods; None where no container asks for anything."""
+    """Sum over the running pods, a missing request counted as the limit; None where no container has either."""
     if workload is None:
         return None
-    own = [c for c in workload.staying if resource in c.requests]
-    return sum(workload.pods_with(c) * c.requests[resource] for c in own) if own else None
+    own = [c for c in workload.staying if resource in c.requests or resource in c.limits]
+    amounts = (
+        (workload.pods_with(c), effective_request(c.requests.get(resource), c.limits.get(resource))) for c in own
+    )
+    return int(sum(pods * amount for pods, amount in amounts)) if own else None
 
 
 def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
@@ -115,12 +120,14 @@ def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]
     return Counter(s for s in subjects if s is not None)
 
 
-def recommendations(recommended: Iterable[Recommendation], limits: GuardrailSettings) -> Table:
-    """One row per container, with what the guardrails allow now as far as the recommendations tell."""
-    listed = list(recommended)
+def recommendations(
+    recommended: Iterable[Recommendation], limits: GuardrailSettings, workloads: Iterable[Workload] = ()
+) -> Table:
+    """One row per container, with what the guardrails allow now as far as recommendations and workloads tell."""
+    listed, known = list(recommended), {workload.ref: workload for workload in workloads}
     steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
-    for of_workload in by_workload(listed).values():
-        allowed = readiness(of_workload, limits)
+    for ref, of_workload in by_workload(listed).items():
+        allowed = readiness(of_workload, limits, known.get(ref))
         steps |= {first.container: (first, allowed) for first in allowed.first}
     rows = [_recommendation(one) | _allowed(one, *steps[one.container]) for one in listed]
     return Table.from_rows(RECOMMENDATIONS, rows)
@@ -133,11 +140,11 @@ def _allowed(recommendation: Recommendation, first: Recommendation, workload: Re
     row: dict[str, Any] = {"ready": workload.ready.value, "stopped_by": ", ".join(workload.stopped_by)}
     if not workload.ready.now:
         return row
-    row["saving_step"] = first.monthly_saving
+    row |= {"saving_step": first.monthly_saving, **saving_cells(first, When.NOW)}
     for resource in Resource:
         value = first.value(resource, Field.REQUEST)
-        if value is not None and value.change is not None:
-            row |= {f"{resource}_step": value.amount, f"{resource}_step_total": value.change * first.replicas}
+        if value is not None and value.action is Action.SET:
+            row[f"{resource}_step"] = value.amount
     return row
 
 
@@ -147,6 +154,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "container": recommendation.container.container,
         "replicas": recommendation.replicas,
         "severity": recommendation.severity.value,
+        "waste": recommendation.waste.value,
         "strategy": recommendation.strategy,
     }
     row |= _trusted(recommendation)
@@ -159,10 +167,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         if value.field is Field.REQUEST:
             row[f"{value.resource}_reason"] = value.reason.value
             row[f"{value.resource}_observed_max"] = value.inputs.get("observed_max")
-            row[f"{value.resource}_delta_total"] = (
-                None if value.change is None else value.change * recommendation.replicas
-            )
-    return row
+    return row | saving_cells(recommendation, When.ALL_STEPS)
 
 
 def _trusted(recommendation: Recommendation) -> dict[str, Any]:

@@ -127,8 +127,10 @@ class ClusterStore:
         """
         own = with_strategy(self._settings, strategy)
         margins = day_margins.read(self._store, own, SystemClock().now_seconds())
-        recommended = assess(stored_history.load(self._store, own), own, least_margins=margins).recommendations
-        return as_frame(matching(result_tables.recommendations(recommended, own.actions.guardrails), where))
+        history = stored_history.load(self._store, own)
+        recommended = assess(history, own, least_margins=margins).recommendations
+        table = result_tables.recommendations(recommended, own.actions.guardrails, history.inventory.workloads)
+        return as_frame(matching(table, where))
 
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
         """Why a workload's recommendations are what they are: one row a container and field.

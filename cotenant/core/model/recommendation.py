@@ -62,12 +62,26 @@ class Severity(StrEnum):
 
 
 _MEANINGS: Final[Mapping[Severity, str]] = {
-    Severity.CRITICAL: "at risk until the value rises, or a cut that is a large share of the cluster",
+    Severity.CRITICAL: "in danger until the value rises: killed, evicted first or throttled",
     Severity.WARNING: "a large change, by share and by amount, or a value that is not set",
     Severity.OK: "a small change",
     Severity.GOOD: "nothing worth a change",
     Severity.UNKNOWN: "not enough evidence; the reason says what is missing",
 }
+
+
+class Waste(StrEnum):
+    """How much of what is requested is not needed; another scale than `Severity`, which is about danger and size."""
+
+    NONE = "none"
+    SMALL = "small"
+    MEDIUM = "medium"
+    LARGE = "large"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order, NONE lowest."""
+        return list(Waste).index(self)
 
 
 class Restart(StrEnum):
@@ -144,13 +158,21 @@ class Value:
         """Proposed minus present amount; None when either is missing."""
         return None if self.now is None or self.amount is None else self.amount - self.now
 
+    @property
+    def then(self) -> int | None:
+        """What the field holds once the proposal is applied; None = not set."""
+        if self.action is Action.WITHHELD:
+            return self.now
+        return None if self.action is Action.UNSET else self.amount
+
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
 
-    `backtest`, `trust`, `restart` and `monthly_saving` are added by the pipeline after the strategy's answer;
-    `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what the source was asked.
+    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste` and `present_limits` are added by the pipeline
+    after the strategy's answer; `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what
+    the source was asked.
     """
 
     container: ContainerRef
@@ -171,6 +193,15 @@ class Recommendation:
 
     monthly_savings: Mapping[Resource, float] = attribute(default_factory=dict)
     """The same by resource; they sum up to `monthly_saving`."""
+
+    pods: float | None = None
+    """Pods that are paid for: those that run now, of jobs the mean number of the days looked at; None = `replicas`."""
+
+    waste: Waste = Waste.NONE
+    """Of the resource that wastes most."""
+
+    present_limits: Mapping[Resource, int] = attribute(default_factory=dict)
+    """Limits of the template, which the API server takes for a request that is not set."""
 
     heap: HeapProposal | None = None
     """Of the runtime inside, where it moves; the memory values hold only together with it."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.core.model.changes.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
+from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.changes.steps import STEP_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
 
@@ -74,8 +76,14 @@ RECOMMENDATIONS: Final = Schema(
     (
         *_WORKLOAD_KEY,
         Column("container", "Container", Kind.TEXT, "Container of the workload's template.", essential=True),
-        Column("replicas", "Replicas", Kind.INTEGER, "Pods running now; every delta is multiplied by it."),
-        Column("severity", "Severity", Kind.TEXT, "Worst of the fields: unknown, good, ok, warning, critical."),
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
+        Column(
+            "severity",
+            "Severity",
+            Kind.TEXT,
+            "Worst of the fields: unknown, good, ok, warning, critical (danger alone).",
+        ),
+        Column("waste", "Waste", Kind.TEXT, "How much of the request is not needed: none, small, medium, large."),
         *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
         Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = not proposed or unset."),
@@ -89,8 +97,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("heap", "Heap", Kind.BYTES, "Proposed largest heap; it changes with the memory.", wide=True),
         Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand seen in one pod.", wide=True),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
-        Column("cpu_delta_total", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
-        Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
+        *DELTA_COLUMNS,
         Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),
         Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code of the memory request."),
         Column("cpu_action", "CPU action", Kind.TEXT, "set, unset or withheld.", wide=True),
@@ -100,20 +107,8 @@ RECOMMENDATIONS: Final = Schema(
         Column(
             "confidence", "Confidence", Kind.RATIO, "How far the proposal can be relied on; the explanation says why."
         ),
-        Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
-        Column(
-            "backtest_oom_kills",
-            "Back-test OOMs",
-            Kind.INTEGER,
-            "Times the last 7 days would have passed the proposed memory limit.",
-        ),
-        Column(
-            "backtest_throttled_minutes",
-            "Back-test throttled",
-            Kind.NUMBER,
-            "Container-minutes of the last 7 days above the proposed CPU limit.",
-            wide=True,
-        ),
+        *MONEY_COLUMNS,
+        *BACKTEST_COLUMNS,
         Column(
             "restart", "Restart", Kind.TEXT, "none, in-place or rollout: what applying it costs the pods.", wide=True
         ),
@@ -479,6 +474,7 @@ class Overview:
     """How many CPU or memory request values carry each reason code."""
     saving_cpu_millicores: int
     saving_memory_bytes: int
+    """The same as `savings.all_steps.frees`: raised requests are not deducted."""
     worth_the_effort: int
     """Fewest recommendations that together give 70 % of the CPU saving."""
     strategy: str
@@ -491,3 +487,5 @@ class Overview:
     """Recommendations of an earlier analysis that still hold."""
     kept_seconds: int | None = None
     """End of the history that the oldest of them rests on."""
+    savings: PlannedSavings | None = None
+    """What recommendations free and raise, now and after all steps; None in results of an older version."""

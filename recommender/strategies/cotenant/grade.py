@@ -1,11 +1,10 @@
-"""How much a proposed value matters: critical for risk or a very large saving, the rest by share and amount. Pure.
+"""How much a proposed value matters: critical for danger alone, the rest by share and amount. Pure.
 
 The thresholds are settings (`recommender.cotenant.severity`), the rule is described there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,10 +32,9 @@ class GradedChange:
 
 @dataclass(frozen=True, slots=True)
 class Grades:
-    """The settings' thresholds for a cluster that requests `totals` over all replicas."""
+    """The settings' thresholds."""
 
     steps: SeveritySettings
-    totals: Mapping[Resource, float]
 
     def of(self, change: GradedChange) -> Severity:
         """The severity of one value."""
@@ -48,23 +46,14 @@ class Grades:
         if change.field is Field.LIMIT and amount <= now:
             return Severity.GOOD
         share = abs(amount - now) / max(amount, now, 1)
-        return self._by_size(change.resource, share, abs(amount - now) * max(change.replicas, 1), amount < now)
+        return self._by_size(change.resource, share, abs(amount - now) * max(change.replicas, 1))
 
-    def _by_size(self, resource: Resource, share: float, total: int, saves: bool) -> Severity:
+    def _by_size(self, resource: Resource, share: float, total: int) -> Severity:
         s = self.steps
         warning, ok = (s.warning_millicores, s.ok_millicores) if resource is CPU else (s.warning_bytes, s.ok_bytes)
-        largest = max(s.critical_cluster_share * self.totals[resource], warning)
-        if saves and share >= s.critical_change and total >= largest:
-            return Severity.CRITICAL
         if share >= s.warning_change and total >= warning:
             return Severity.WARNING
         return Severity.OK if share >= s.ok_change and total >= ok else Severity.GOOD
-
-
-def grades_of(evidence: Evidence, steps: SeveritySettings) -> Grades:
-    """Thresholds for this evidence's cluster."""
-    replicas = np.array([max(evidence.replicas(i), 1) for i in range(len(evidence))], dtype=np.float64)
-    return Grades(steps, {r: float(np.nansum(evidence.requests[r] * replicas)) for r in Resource})
 
 
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:

@@ -21,7 +21,7 @@ from recommender.evidence import Evidence
 from recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
 from recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk, grades_of
+from recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk
 from recommender.strategies.cotenant.policy import Policy, policies
 from recommender.strategies.cotenant.size import ContainerContext
 from recommender.strategies.cotenant.withhold import reasons
@@ -93,7 +93,7 @@ def _run(evidence: Evidence, own: CotenantSettings) -> Run:
         demand,
         {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
         bounds.bounds_of(evidence.inventory),
-        grades_of(evidence, own.severity),
+        Grades(own.severity),
     )
 
 

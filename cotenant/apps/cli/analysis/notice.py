@@ -16,11 +16,11 @@ import typer
 
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.output import message
+from cotenant.core.model.changes.savings import Savings, When, summed_savings
+from cotenant.core.model.changes.savings_text import saving_text
 from cotenant.core.model.chat import HEADER_CHARACTERS, escaped, header, section
 from cotenant.core.model.errors import NotDelivered
-from cotenant.core.model.kubernetes.quantity import human_bytes
 from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import MILLICORES_PER_CORE
 from cotenant.core.model.table import Kind
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a scan found, in figures; freed_* are net over all replicas of the rows that were chosen."""
+    """What a scan found, in figures; now, all_steps: what the rows that were chosen free and raise over all pods."""
 
     cluster: str
     time_seconds: int
@@ -64,9 +64,8 @@ class Summary:
     containers: int
     severities: Mapping[str, int]
     findings: Mapping[str, int]
-    freed_millicores: int
-    freed_bytes: int
-    saving_month: float | None
+    now: Savings
+    all_steps: Savings
     currency: str
     worst: tuple[Worst, ...]
     worst_severity: str
@@ -75,7 +74,6 @@ class Summary:
 def summarise(overview: Overview, rows: Table, findings: Table | None, currency: str) -> Summary:
     """Figures of the chosen rows and findings; `worst` holds all rows, the most severe first."""
     table = list(rows.rows())
-    savings = [row["saving_month"] for row in table if row["saving_month"] is not None]
     severities = Counter(row["severity"] for row in table)
     finding_rows = list(findings.rows()) if findings is not None else []
     levels = [Severity(s) for s in (*severities, *(f["severity"] for f in finding_rows))]
@@ -88,9 +86,8 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
         containers=len(table),
         severities={s.value: severities[s.value] for s in reversed(Severity) if severities[s.value]},
         findings=dict(Counter(f["finding"] for f in finding_rows)),
-        freed_millicores=-sum(row["cpu_delta_total"] or 0 for row in table),
-        freed_bytes=-sum(row["memory_delta_total"] or 0 for row in table),
-        saving_month=round(sum(savings), 2) if savings else None,
+        now=summed_savings(rows.columns, When.NOW),
+        all_steps=summed_savings(rows.columns, When.ALL_STEPS),
         currency=currency,
         worst=tuple(Worst(_place(row), **{name: row[name] for name in names}) for row in ranked),
         worst_severity=max(levels, key=lambda s: s.rank, default=Severity.UNKNOWN).value,
@@ -141,7 +138,9 @@ def _slack(summary: Summary) -> dict[str, Any]:
     """A message of blocks, and the plain text that notifications show."""
     title = f"cotenant: {escaped(summary.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
     counts = ", ".join(f"{n} {severity}" for severity, n in summary.severities.items()) or "none"
-    lines = [f"{summary.containers} containers: *{counts}*", f"To free, net: *{_freed(summary)}*"]
+    lines = [f"{summary.containers} containers: *{counts}*"]
+    for when, savings in zip(When, (summary.now, summary.all_steps), strict=True):
+        lines.append(f"{when.capitalize()}: *{saving_text(savings, escaped(summary.currency))}*")
     if summary.findings:
         findings = ", ".join(f"{n} {escaped(kind)}" for kind, n in summary.findings.items())
         lines.append(f"Findings: {findings}")
@@ -160,13 +159,6 @@ def _line(worst: Worst) -> str:
 def _change(kind: Kind, now: int | None, amount: int | None) -> str:
     before = "not set" if now is None else human(kind, now)
     return f"{before} → {'no statement' if amount is None else human(kind, amount)}"
-
-
-def _freed(summary: Summary) -> str:
-    amounts = f"{summary.freed_millicores / MILLICORES_PER_CORE:.1f} cores, {human_bytes(summary.freed_bytes)}"
-    if summary.saving_month is None:
-        return amounts
-    return f"{amounts}, {summary.saving_month:,.0f} {escaped(summary.currency)} a month"
 
 
 def _place(row: Mapping[str, Any]) -> str:

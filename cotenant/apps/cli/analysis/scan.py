@@ -259,6 +259,8 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
 
 
 def _summary(results: Results, of: str) -> None:
+    from cotenant.core.model.changes.savings import When, summed_savings
+    from cotenant.core.model.changes.savings_text import saving_text
     from cotenant.core.model.views import FINDINGS, Overview
 
     rows, overview = results.rows, results.store.read_document("overview", Overview)
@@ -266,6 +268,9 @@ def _summary(results: Results, of: str) -> None:
         return
     counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
     message(f"{of}{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    currency = results.settings.recommender.prices.currency
+    for when in When:
+        message(f"{when.capitalize()}: {saving_text(summed_savings(rows.columns, when), currency)}.")
     message(_models(overview, results.settings.forecasting.relearn_hours))
     if overview.kept_seconds is not None:
         message(_kept(overview, len(rows), overview.kept_seconds))

@@ -118,12 +118,13 @@ def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None,
     with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
         folder = Path(name)
         if listener is None:
-            _print(_overview(_prepared(folder, spec, settings, None)[0]), once or DocumentFormat.TABLE)
+            overview = _overview(_prepared(folder, spec, settings, None)[0])
+            _print(overview, once or DocumentFormat.TABLE, settings.recommender.prices.currency)
             return
         opening = Opening.of(listener, settings, folder, browser=browser)
         with opening.page:
             store, story = _prepared(folder, spec, settings, opening.page)
-            for line in summary(_overview(store)):
+            for line in summary(_overview(store), settings.recommender.prices.currency):
                 message(line)
             show(store, story, settings, folder, opening)
 
@@ -188,16 +189,18 @@ def _overview(store: Store) -> Overview:
     return overview
 
 
-def _print(overview: Overview, output: DocumentFormat) -> None:
+def _print(overview: Overview, output: DocumentFormat, currency: str) -> None:
     if output is DocumentFormat.TABLE:
-        for line in summary(overview):
+        for line in summary(overview, currency):
             typer.echo(line)
     else:
         print_document(overview, output)
 
 
-def summary(overview: Overview) -> Iterator[str]:
+def summary(overview: Overview, currency: str) -> Iterator[str]:
     """The overview in a few lines."""
+    from cotenant.core.model.changes.savings_text import balanced_text
+
     head = overview.headline
     yield f"{overview.cluster}: {overview.nodes} nodes, {overview.workloads} workloads, {overview.pods} pods running"
     for name, requested, used in (
@@ -217,9 +220,10 @@ def summary(overview: Overview) -> Iterator[str]:
         yield f"next peak {start:%a %H:%M} UTC: {height} cores, {rise}, led by {peak.led_by}"
     else:
         yield f"next peak: unknown. {overview.peak_reason}"
-    saving, spared = _cores(overview.saving_cpu_millicores), human(Kind.BYTES, overview.saving_memory_bytes)
-    few = overview.worth_the_effort
-    yield f"saving: {saving} cores and {spared} memory; {few} recommendations give 70 % of the cores"
+    if (planned := overview.savings) is not None:
+        yield f"recommendations now: {balanced_text(planned.now, currency)}"
+        yield f"after all steps: {balanced_text(planned.all_steps, currency)}"
+        yield f"{overview.worth_the_effort} recommendations give 70 % of the cores that are freed"
     yield "severities: " + ", ".join(f"{n} {severity}" for severity, n in sorted(overview.severities.items()))
 
 

@@ -7,7 +7,7 @@ escaped. Cells carry exact amounts as `data-value`, so that a page can be read b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cotenant.apps.cli.cells import human
 from cotenant.apps.cli.report.scan_drawings import band, bar, heat, parts, sparkline, text
 from cotenant.apps.cli.report.style import STYLE
+from cotenant.core.model.changes.savings import When, summed_savings
+from cotenant.core.model.changes.savings_text import FREES, NOTHING, RAISES, net_text, phrase_text, saving_phrases
 from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
@@ -116,24 +118,25 @@ def _summary(contents: ReportContents) -> str:
 def _saving_tiles(contents: ReportContents) -> str:
     rows = list(contents.rows.rows())
     counts = Counter(row["severity"] for row in rows)
-    cpu, memory = (_freed(rows, name) for name in ("cpu_delta_total", "memory_delta_total"))
-    money = [row["saving_month"] for row in rows if row["saving_month"] is not None]
     tiles = [
         _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
-        _tile("CPU requests to free", _cores(cpu), "net over all replicas"),
-        _tile("Memory requests to free", human(Kind.BYTES, memory) or "0", "net over all replicas"),
+        *(_saving_tile(contents, when) for when in When),
     ]
-    if money:
-        tiles.append(_tile("Saving a month", _money(sum(money), contents.currency), "by the price sheet"))
     if contents.findings is not None:
         severe = sum(s in ("critical", "warning") for s in contents.findings.columns["severity"])
         tiles.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
     return "".join(tiles)
 
 
-def _freed(rows: Iterable[Row], name: str) -> int:
-    """Net capacity that the shown proposals free, in the unit; negative when they need more."""
-    return -sum(row[name] or 0 for row in rows)
+def _saving_tile(contents: ReportContents, when: When) -> str:
+    """What the shown proposals free and raise, each line by its word, and the balance."""
+    savings = summed_savings(contents.rows.columns, when)
+    lines = "<br>".join(text(phrase_text(one, contents.currency)) for one in saving_phrases(savings)) or text(NOTHING)
+    return (
+        f'<div class="tile wide-tile" data-when="{when.name.lower()}"><div class="name">{text(when.capitalize())}</div>'
+        f'<div class="saving">{lines}</div><div class="note">{text(net_text(savings, contents.currency))}; '
+        "over all pods</div></div>"
+    )
 
 
 def _severities(counts: Mapping[str, int], total: int) -> str:
@@ -284,13 +287,14 @@ def _field(row: Row, name: str, kind: Kind, action: str, field: str) -> str:
 def _effect(row: Row, currency: str) -> str:
     amounts = ((Kind.MILLICORES, row["cpu_delta_total"]), (Kind.BYTES, row["memory_delta_total"]))
     lines = [
-        f'<div class="{"up" if amount > 0 else "down"}">{"+" if amount > 0 else ""}{text(human(kind, amount))}</div>'
+        f'<div class="{"up" if amount > 0 else "down"}">{RAISES if amount > 0 else FREES} '
+        f"{text(human(kind, abs(amount)))}</div>"
         for kind, amount in amounts
         if amount
     ]
-    if row["saving_month"]:
-        word = "saves" if row["saving_month"] > 0 else "costs"
-        lines.append(f'<div class="dim">{word} {text(_money(abs(row["saving_month"]), currency))} a month</div>')
+    for word, name in ((FREES, "freed_month"), (RAISES, "raised_month")):
+        if row[name]:
+            lines.append(f'<div class="dim">{word} {text(_money(row[name], currency))} a month</div>')
     return f'<td class="num">{"".join(lines)}</td>'
 
 

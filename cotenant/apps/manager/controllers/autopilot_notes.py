@@ -24,8 +24,9 @@ from changes.soak.watcher import News
 from cotenant.core.adapters.webhook import post
 from cotenant.core.model.autopilot import AutopilotEvent
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.core.model.changes.savings import RequestTotals, Savings
+from cotenant.core.model.changes.savings_text import saving_phrases, saving_text
 from cotenant.core.model.errors import NotDelivered
-from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.core.settings.sections.notify import NotifySettings
@@ -75,10 +76,9 @@ def _acts(reading: RoundReading, acts: Sequence[ActOutcome]) -> Iterator[News]:
     for act in acts:
         candidate = moves.get(act.workload)
         if act.changes and candidate is not None:
-            amounts = ", ".join(f"{r} {_signed(r, amount)}" for r, amount in candidate.moved.items())
-            yield News(
-                f"{act.workload} was changed", f"{amounts or 'limits'}, over all replicas; by {candidate.policy}"
-            )
+            savings = candidate.savings
+            amounts = saving_text(savings, "") if saving_phrases(savings) else "limits"
+            yield News(f"{act.workload} was changed", f"{amounts}, over all pods; by {candidate.policy}")
 
 
 def _harms(moved: Sequence[ChangeStatus]) -> Iterator[News]:
@@ -94,16 +94,13 @@ def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
         return
     rows = report_rows(reading.history, reading.now_seconds - WEEK_SECONDS)
     sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed", "floors")}
-    freed = {name: sum(row[name] for row in rows) for name in ("cpu_freed", "memory_freed")}
+    freed, raised = (
+        RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
+        for word in ("freed", "raised")
+    )
     peaks = f"{sums.pop('floors')} peaks with lent replicas"
     counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
-    amounts = f"{format_millicores(round(freed['cpu_freed']))} CPU, {human_bytes(freed['memory_freed'])} memory"
-    yield News("The autopilot's week", f"{counts}; requested less: {amounts}")
-
-
-def _signed(resource: Resource, amount: int) -> str:
-    text = format_millicores(abs(amount)) if resource is Resource.CPU else human_bytes(abs(amount))
-    return f"{'-' if amount < 0 else '+'}{text}"
+    yield News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}")
 
 
 @dataclass(slots=True)

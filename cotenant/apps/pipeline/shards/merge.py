@@ -24,6 +24,7 @@ from cotenant.apps.pipeline.containers import ContainerResults
 from cotenant.apps.pipeline.nodes.reclaimable import POD_SIGNAL, SumsOfPods
 from cotenant.apps.pipeline.plans import Candidates
 from cotenant.apps.pipeline.shards.work import ShardResult
+from cotenant.core.model.changes.savings import PlannedSavings, joined_plans
 from cotenant.core.model.identity import ClusterRef, WorkloadRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
@@ -50,6 +51,7 @@ class Merger:
         self._requested: list[Mapping[Resource, HourlySum]] = []
         self._largest: list[Usage[WorkloadRef]] = []
         self._candidates: list[Candidates] = []
+        self._savings: list[PlannedSavings] = []
         self.floors: list[ReplicaFloor] = []
         self.learned: dict[str, Learned] = {}
         self.judgements: dict[str, Judgements] = {}
@@ -65,6 +67,7 @@ class Merger:
         self._columns.append(result.workloads)
         self._container_results.append(result.container_results)
         self._coverage.append(result.coverage)
+        self._savings.append(result.savings)
         self._requested.append(result.requested)
         self._largest.append(result.largest)
         self._candidates.append(result.candidates)
@@ -106,6 +109,10 @@ class Merger:
     def coverage(self) -> Coverage:
         """Of all series."""
         return reduce(Coverage.joined, self._coverage)
+
+    def savings(self) -> PlannedSavings:
+        """Of all recommendations."""
+        return joined_plans(self._savings)
 
     def requested(self) -> dict[Resource, HourlySum]:
         """By all pods."""

@@ -33,6 +33,7 @@ from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
 from cotenant.core.adapters.memory import give_back, return_early, uncollected
 from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.savings import PlannedSavings, When, summed_savings
 from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.core.model.progress import Progress, Silent
@@ -85,6 +86,7 @@ class ShardResult:
     pods: Mapping[Resource, PartialPodSums]
     totals: Mapping[Resource, PartialTotals]
     coverage: Coverage
+    savings: PlannedSavings
     requested: Mapping[Resource, HourlySum]
     largest: Usage[WorkloadRef]
     candidates: Candidates
@@ -232,7 +234,8 @@ def _result(
     settings: Settings,
 ) -> ShardResult:
     inventory, cpu = analysis.history.inventory, POD_SIGNAL[Resource.CPU]
-    rows = [tables.recommendations(judged.results.recommended(), settings.actions.guardrails)]
+    advice = tables.recommendations(judged.results.recommended(), settings.actions.guardrails, inventory.workloads)
+    rows = [advice]
     rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
     cluster = everything(inventory.cluster, len(analysis.workloads))
     return ShardResult(
@@ -243,6 +246,7 @@ def _result(
         pods=sums.pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
         coverage=sums.coverage,
+        savings=PlannedSavings(*(summed_savings(advice.columns, when) for when in When)),
         requested=sums.requested,
         largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
         candidates=plans.candidates(inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.core.model.changes.savings import RequestTotals, Savings
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
@@ -135,10 +136,34 @@ class Change:
     writes: tuple[Write, ...]
     guardrails: Mapping[str, str] = field(default_factory=dict)
     saved_millicores: int = 0
+    """Net: what it frees less what it raises."""
     saved_bytes: int = 0
+    raised_millicores: int = 0
+    """What requests that rise rise by; 0 also in rows from before that was kept, where the net alone is known."""
+    raised_bytes: int = 0
     wave: int = 0
     cluster: str = ""
     next_steps: tuple[NextStep, ...] = ()
+
+    def promising(self, savings: Savings) -> Change:
+        """The same change that frees and raises so much."""
+        net, raises = savings.net, savings.raises
+        return replace(
+            self,
+            saved_millicores=net.millicores,
+            saved_bytes=net.bytes,
+            raised_millicores=raises.millicores,
+            raised_bytes=raises.bytes,
+        )
+
+    @property
+    def savings(self) -> Savings:
+        """What it frees and raises, as it was promised; without money, which no change keeps."""
+        raises = RequestTotals(
+            max(self.raised_millicores, -self.saved_millicores), max(self.raised_bytes, -self.saved_bytes)
+        )
+        frees = RequestTotals(self.saved_millicores + raises.millicores, self.saved_bytes + raises.bytes)
+        return Savings(frees, raises)
 
     @property
     def ref(self) -> WorkloadRef:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.savings import Savings
 from cotenant.core.model.changes.steps import NextStep
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Recommendation
@@ -114,7 +115,8 @@ class WorkloadReview:
 
     restart: what applying it costs the pods by this method; impossible: methods that cannot be had -> why;
     suggested: the method that we would take; recommendations: what is applied, over the values of now; next_steps: what
-    is left for later of a cut that is taken in steps.
+    is left for later of a cut that is taken in steps; savings: of what is written now; lines: everything that is
+    written, object by object and field by field.
     """
 
     workload: WorkloadRef
@@ -122,9 +124,8 @@ class WorkloadReview:
     rules: tuple[GuardrailResult, ...] = ()
     restart: str = ""
     impossible: Mapping[Method, str] = field(default_factory=dict)
-    saved_millicores: int = 0
-    saved_bytes: int = 0
-    saved_monthly: float | None = None
+    savings: Savings = field(default_factory=Savings)
+    lines: tuple[FieldMove, ...] = ()
     tried: DryRunResult | None = None
     error: str = ""
     suggested: Method = Method.TEMPLATE

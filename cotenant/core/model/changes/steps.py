@@ -18,6 +18,8 @@ class Ready(StrEnum):
     """A cut that is larger than one step may be: its first step."""
     WAITING = "waiting"
     """An earlier step was taken, and its cool-down lasts."""
+    SECOND_PERSON = "second-person"
+    """The guardrails allow it, and its class takes a second person who agrees."""
     BLOCKED = "blocked"
     NOTHING = "nothing"
     """It changes nothing."""
@@ -44,8 +46,9 @@ STEP_COLUMNS: Final = (
         "ready",
         "Ready",
         Kind.TEXT,
-        "What the guardrails allow now: whole, first-step (of a cut that is too large for one), waiting for the next "
-        "step, blocked, nothing. The cluster's own state is checked in the review.",
+        "What the guardrails allow now: whole, first-step (of a cut that is too large for one), second-person (its "
+        "class takes one), waiting for the next step, blocked, nothing. The cluster's own state is checked in the "
+        "review.",
         essential=True,
     ),
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
@@ -53,6 +56,14 @@ STEP_COLUMNS: Final = (
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
     Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change of that step over all replicas."),
     Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change of that step over all replicas."),
-    Column("saving_step", "Saving/month now", Kind.NUMBER, "Money a month of the step that is allowed now.", wide=True),
+    Column(
+        "saving_step",
+        "Saving/month now",
+        Kind.NUMBER,
+        "Money a month of the step that is allowed now: freed less raised.",
+        wide=True,
+    ),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money a month that that step frees.", wide=True),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money a month by which that step raises.", wide=True),
 )
 """What of a recommendation is allowed now; columns of its table."""

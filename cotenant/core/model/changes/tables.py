@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION
 from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, Write
 from cotenant.core.model.changes.service import FieldMove, LedgerEntry
 from cotenant.core.model.kubernetes.json_pointer import last_key
@@ -39,8 +40,10 @@ CHANGES: Final = Schema(
         Column("verdict", "Verified", Kind.TEXT, "verified, regressed, soaking; empty where nothing is verified."),
         Column("since", "Since", Kind.TIME, "When it got where it is."),
         Column("last_actor", "Last step by", Kind.TEXT, "Who did the last step.", wide=True),
-        Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Requested less, over all replicas, as it was promised."),
+        Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Requested less, over all pods, where it is less."),
         Column("saved_memory", "Memory freed", Kind.BYTES, "The same of memory."),
+        Column("raised_cpu", "CPU raised", Kind.MILLICORES, "Requested more, over all pods, where it is more."),
+        Column("raised_memory", "Memory raised", Kind.BYTES, "The same of memory."),
         Column("words", "Words", Kind.TEXT, "What the last step said."),
         Column("batch", "Batch", Kind.TEXT, "Changes accepted together."),
         Column("guardrails", "Guardrails", Kind.TEXT, "Rules that did not simply pass.", wide=True),
@@ -66,6 +69,7 @@ VERDICTS: Final[Mapping[ChangeState, str]] = {
     ChangeState.REGRESSED: "regressed",
 }
 NOTHING: Final = "not set"
+CHANGE_ID: Final = "this change's id"
 
 
 def changes_table(standings: Iterable[ChangeStatus]) -> Table:
@@ -93,6 +97,26 @@ def entries_table(entries: Iterable[LedgerEntry]) -> Table:
 def moves(change: Change) -> list[FieldMove]:
     """Each field that moves: of which object, which field, from what to what, as people read it."""
     return [move for write in change.writes for move in _moves(write)]
+
+
+def write_lines(writes: Iterable[Write]) -> list[FieldMove]:
+    """Everything that writes set or remove, object by object and field by field, as people read it.
+
+    Made of the operations that are sent, so that what stands in a confirmation is what is written.
+    """
+    return [line for write in writes for line in (*_moves(write), *_marks(write))]
+
+
+def _marks(write: Write) -> Iterator[FieldMove]:
+    """What the patch writes beside the fields that move: the note of the change on the object."""
+    for operation in write.operations:
+        path, value = str(operation.get("path", "")), operation.get("value")
+        if operation.get("op") == "test" or path in write.before:
+            continue
+        leaves = value if isinstance(value, Mapping) else {last_key(path): value}
+        for key, text in leaves.items():
+            new = CHANGE_ID if key == CHANGE_ANNOTATION else _text(text)
+            yield FieldMove(str(write.address), str(key), NOTHING, new)
 
 
 def moved(change: Change) -> str:
@@ -124,8 +148,10 @@ def _row(standing: ChangeStatus) -> dict[str, Any]:
         "verdict": VERDICTS.get(standing.state, ""),
         "since": standing.since_seconds,
         "last_actor": standing.actor,
-        "saved_cpu": change.saved_millicores,
-        "saved_memory": change.saved_bytes,
+        "saved_cpu": change.savings.frees.millicores,
+        "saved_memory": change.savings.frees.bytes,
+        "raised_cpu": change.savings.raises.millicores,
+        "raised_memory": change.savings.raises.bytes,
         "words": standing.words,
         "batch": change.batch,
         "guardrails": "; ".join(raised),
@@ -147,11 +173,15 @@ def _moves(write: Write) -> Iterator[FieldMove]:
 
 
 def _name(write: Write, pointer: str) -> str:
-    """The container in which a pointer lies, from the patch's own test of its name; else the pointer's end."""
-    place = pointer.rpartition("/")[0]
+    """What a pointer lies in, from the patch's own test of its name, and where in it; else the pointer's end.
+
+    A container's resources are named by the container alone.
+    """
     for operation in write.operations:
-        if operation.get("op") == "test" and operation.get("path") == f"{place}/name":
-            return str(operation.get("value"))
+        place, _, end = str(operation.get("path", "")).rpartition("/")
+        if operation.get("op") == "test" and end == "name" and pointer.startswith(f"{place}/"):
+            rest = pointer.removeprefix(f"{place}/")
+            return str(operation.get("value")) + ("" if rest == "resources" else f" {rest}")
     return last_key(pointer)
 
 

@@ -29,6 +29,13 @@ MEMORY: Final = "memory"
 Name = TypeVar("Name", bound=str)
 
 
+def effective_request(request: float | None, limit: float | None) -> float:
+    """What the scheduler counts for a container: the request, else the limit (the API server sets it), else 0."""
+    if request is not None:
+        return request
+    return 0 if limit is None else limit
+
+
 def container_total(
     containers: Iterable[Mapping[Name, int]], inits: Iterable[tuple[Mapping[Name, int], bool]]
 ) -> dict[Name, int]:

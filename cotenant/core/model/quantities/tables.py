@@ -36,6 +36,10 @@ _UNIT_OF_ENDING: Final = (
     ("_seconds", Unit.SECONDS),
     ("saving_month", Unit.MONEY_PER_MONTH),
     ("saving_step", Unit.MONEY_PER_MONTH),
+    ("freed_month", Unit.MONEY_PER_MONTH),
+    ("raised_month", Unit.MONEY_PER_MONTH),
+    ("freed_step", Unit.MONEY_PER_MONTH),
+    ("raised_step", Unit.MONEY_PER_MONTH),
     ("week_money", Unit.MONEY_PER_MONTH),
     ("_ratio", Unit.RATIO),
 )
@@ -46,12 +50,8 @@ _SIGN_OF_ENDING: Final = (
     ("saving_month", Sign.POSITIVE_IS_FREED),
     ("saving_step", Sign.POSITIVE_IS_FREED),
     ("week_money", Sign.POSITIVE_IS_FREED),
-    ("_freed", Sign.POSITIVE_IS_FREED),
-    ("_proposed", Sign.POSITIVE_IS_FREED),
     ("week_cpu", Sign.POSITIVE_IS_FREED),
     ("week_memory", Sign.POSITIVE_IS_FREED),
-    ("saved_cpu", Sign.POSITIVE_IS_FREED),
-    ("saved_memory", Sign.POSITIVE_IS_FREED),
     ("week_kills", Sign.EITHER),
     ("week_throttled", Sign.EITHER),
 )
@@ -90,11 +90,12 @@ _HISTORY: Final = dict.fromkeys(
 )
 _LAST_DAYS: Final = dict.fromkeys(("backtest_oom_kills", "backtest_throttled_minutes"), Moment.LAST_7_DAYS)
 _STEP: Final = dict.fromkeys(
-    ("cpu_step", "memory_step", "cpu_step_total", "memory_step_total", "saving_step"), Moment.AFTER_FIRST_STEP
+    ("cpu_step", "memory_step", "cpu_step_total", "memory_step_total", "saving_step", "freed_step", "raised_step"),
+    Moment.AFTER_FIRST_STEP,
 )
 _ALL_STEPS: Final = dict.fromkeys(
     ("cpu_request", "memory_request", "cpu_limit", "memory_limit", "heap", "cpu_delta_total", "memory_delta_total",
-     "saving_month"), Moment.AFTER_ALL_STEPS
+     "saving_month", "freed_month", "raised_month"), Moment.AFTER_ALL_STEPS
 )  # fmt: skip
 
 SUBJECTS: Final[tuple[TableSubject, ...]] = (
@@ -135,7 +136,7 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
     TableSubject("Audit log", change_tables.ENTRIES, Level.WORKLOAD, f"{_MODEL}.changes.tables.entries_table",
                  Moment.NOW),
     TableSubject("Autopilot's queue", autopilot.QUEUE, Level.WORKLOAD, "autopilot.service.queue_table",
-                 Moment.AFTER_FIRST_STEP, signs=dict.fromkeys(("cpu", "memory"), Sign.POSITIVE_IS_RAISED)),
+                 Moment.AFTER_FIRST_STEP),
     TableSubject("Autopilot's policies", autopilot.STATUS, Level.NAMESPACE,
                  "autopilot.service.status_table", Moment.NOW),
     TableSubject("Autopilot's report", autopilot.REPORT, Level.NAMESPACE,

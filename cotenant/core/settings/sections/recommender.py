@@ -106,18 +106,19 @@ class ProfilesSettings(Section, frozen=True):
 
 
 class SeveritySettings(Section, frozen=True):
-    """How strategy `cotenant` grades a change.
+    """How strategy `cotenant` grades a change, and how waste is graded.
 
-    Critical is a risk (memory must rise above the present limit after an OOM kill or because usage is already beyond
-    the request; CPU demand beyond the request while the container is throttled) or one of the cluster's largest
-    savings. Below that a change is graded by its share of the present value and by its amount over all replicas: both
-    must reach a level's thresholds. A limit that may come down harms nobody and is good.
+    Critical is danger alone: memory must rise above the present limit after an OOM kill or because usage is already
+    beyond the request; CPU demand beyond the request while the container is throttled. Below that a change is graded by
+    its share of the present value and by its amount over all replicas: both must reach a level's thresholds. A limit
+    that may come down harms nobody and is good. Waste (none, small, medium, large) is graded by the same thresholds;
+    large is also a share of all that the cluster requests.
     """
 
     critical_cluster_share: Annotated[
-        float, setting("Change over all replicas, as a share of all that the cluster requests.", gt=0, le=1)
+        float, setting("Large waste: over all pods, as a share of all that the cluster requests.", gt=0, le=1)
     ] = 0.003
-    critical_change: Annotated[float, setting("Share of the present value that it needs too.", ge=0, le=1)] = 0.5
+    critical_change: Annotated[float, setting("Large waste: share of the present value.", ge=0, le=1)] = 0.5
     warning_change: Annotated[float, setting("Share of the present value that changes.", ge=0, le=1)] = 0.4
     warning_millicores: Annotated[int, setting("CPU over all replicas.", unit="millicores", ge=0)] = 1000
     warning_bytes: Annotated[int, setting("Memory over all replicas.", unit="bytes", ge=0)] = 2048 * MIB

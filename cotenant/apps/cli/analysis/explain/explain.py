@@ -24,6 +24,8 @@ from cotenant.apps.cli.command import examples, new_app, session_of
 from cotenant.apps.cli.completion import addresses, node_names
 from cotenant.apps.cli.output import DocumentFormat, DocumentOption, aligned, print_document
 from cotenant.core.adapters.clock import SystemClock
+from cotenant.core.model.changes.savings import When, savings_of
+from cotenant.core.model.changes.savings_text import saving_phrases, saving_text
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.reasons import SENTENCES
@@ -203,9 +205,9 @@ def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
         f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
         f"{recommendation.replicas} replicas{role}, severity {recommendation.severity}, settings {digest}"
     )
-    if recommendation.monthly_saving is not None:
-        word = "saves" if recommendation.monthly_saving >= 0 else "costs"
-        yield f"{word} {abs(recommendation.monthly_saving):,.2f} {visible(currency)} a month over all pods"
+    savings = savings_of([recommendation])
+    if saving_phrases(savings):
+        yield f"{When.ALL_STEPS}, over all pods: {saving_text(savings, visible(currency))}"
 
 
 def _value(value: Value) -> Iterator[str]:

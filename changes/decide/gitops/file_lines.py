@@ -1,0 +1,42 @@
+"""What the files of a bundle change, field by field: for the confirmation before they are written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from changes.decide import autoscaler_targets
+from changes.decide.patches import FIELDS, file_refusal, resources
+from cotenant.core.model.changes.service import FieldMove
+from cotenant.core.model.changes.tables import NOTHING
+from cotenant.core.model.kubernetes.quantity import format_amount
+from cotenant.core.model.recommendation import Recommendation
+
+
+def file_lines(recommendations: Sequence[Recommendation]) -> list[FieldMove]:
+    """Of one workload: made of the fields that every form of a bundle is made of, and of the autoscaler's target."""
+    written = [one for one in recommendations if not file_refusal(one)]
+    lines = [line for one in written for line in _container_lines(one)]
+    for move in autoscaler_targets.moves(written):
+        target = f"{autoscaler_targets.KIND} {move.namespace}/{move.name}"
+        lines.append(FieldMove(target, f"{move.resource} averageUtilization", str(move.before), str(move.after)))
+    return lines
+
+
+def _container_lines(one: Recommendation) -> Iterator[FieldMove]:
+    now = _present(one)
+    for side, amounts in resources(one).items():
+        for name, amount in amounts.items():
+            label = f"{one.container.container} {name} {side.removesuffix('s')}"
+            old, new = now.get((side, name), NOTHING), NOTHING if amount is None else str(amount)
+            if old != new:
+                yield FieldMove(str(one.container.workload), label, old, new)
+
+
+def _present(one: Recommendation) -> Mapping[tuple[str, str], str]:
+    amounts = {
+        (FIELDS[value.field], value.resource.value): format_amount(value.resource, value.now)
+        for value in one.values
+        if value.now is not None
+    }
+    devices = one.gpu.now.resources if one.gpu else {}
+    return amounts | {(side, name): amount for side in FIELDS.values() for name, amount in devices.items()}

@@ -1,0 +1,126 @@
+"""What the rows of a query free and raise, and how pages write it: the one place where they add up and draw savings.
+
+Amounts are of `cotenant.core.model.changes.savings`; words of `savings_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.core.model.amount_text import money
+from cotenant.core.model.changes.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
+from cotenant.core.model.changes.savings_text import NET, NOTHING, SavingPhrase, net_phrases, saving_phrases
+from cotenant.core.model.changes.steps import Ready
+from cotenant.core.model.identity import WorkloadRef
+from dashboard.frame import panels
+from dashboard.tables import queries
+from dashboard.tables.filters import Query
+from dashboard.tables.queries import Relation, RowCondition
+
+WORKLOAD: Final = ("namespace", "kind", "workload")
+POSTPONED: Final = "postponed"
+READY: Final = tuple(ready.value for ready in Ready if ready.now)
+"""Values of `ready` that something can be applied of now."""
+_IS_READY: Final = " OR ".join(f"ready = '{word}'" for word in READY)
+
+
+def savings_of_rows(advice: Relation, where: RowCondition, when: When) -> Savings:
+    """Sums over some recommendations."""
+    return summed_savings(advice.read(*COLUMNS[when].names, where=where).columns, when)
+
+
+def planned_savings(advice: Relation, query: Query) -> PlannedSavings:
+    """Of the next step and of all steps, over the rows of a query that nobody has put off."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    return PlannedSavings(*(savings_of_rows(advice, where, when) for when in When))
+
+
+def in_sight(advice: Relation) -> RowCondition:
+    """Rows that the list shows unless somebody asks for more."""
+    if any(column.name == POSTPONED for column in advice.schema.columns):
+        return RowCondition(f"{POSTPONED} = ''")
+    return RowCondition()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCounts:
+    """How many recommendations pass the guardrails now, and how many of the others only lack a second person."""
+
+    ready: int
+    second_person: int
+
+
+def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
+    """Over the rows of a query that nobody has put off."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    second = f"ready = '{Ready.SECOND_PERSON.value}'"
+    return ReadyCounts(*advice.sums([f"count_if({_IS_READY})", f"count_if({second})"], where))
+
+
+def second_person_words(count: int) -> str:
+    """How many recommendations need a second person: "87 need a second person"."""
+    return f"{count:,} need{'s' if count == 1 else ''} a second person"
+
+
+@dataclass(frozen=True, slots=True)
+class NextReview:
+    """What a review of some workloads would write, as the last scan and the ledger tell; left: why not -> workloads."""
+
+    workloads: int
+    savings: Savings
+    left: dict[str, int]
+
+
+def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
+    """Of all containers of the workloads: a review never takes a part of one."""
+    which, numbers = advice.located(WORKLOAD, [(ref.namespace, ref.kind, ref.name) for ref in refs])
+    columns = advice.take(numbers, ["ready", "stopped_by", *COLUMNS[When.NOW].names]).columns
+    states = dict.fromkeys(range(len(refs)), (Ready.NOTHING.value, ""))
+    for place, ready, why in zip(which, columns["ready"], columns["stopped_by"], strict=True):
+        if ready != Ready.NOTHING:
+            states[int(place)] = (str(ready), str(why))
+    left: dict[str, int] = {}
+    for ready, why in states.values():
+        if ready not in READY:
+            words = _why_left(ready, why)
+            left[words] = left.get(words, 0) + 1
+    return NextReview(len(refs) - sum(left.values()), summed_savings(columns, When.NOW), left)
+
+
+def _why_left(ready: str, why: str) -> str:
+    if ready == Ready.SECOND_PERSON:
+        return "needs a second person"
+    if ready == Ready.WAITING:
+        return why
+    return f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"
+
+
+def saving_parts(savings: Savings, currency: str) -> list[Any]:
+    """What is freed and what is raised, side by side, with amounts that the unit switch may rewrite."""
+    phrases = saving_phrases(savings)
+    return _between([_drawn(phrase, currency) for phrase in phrases], "; ") if phrases else [NOTHING]
+
+
+def net_parts(savings: Savings, currency: str) -> list[Any]:
+    """The balance: each resource, and the money, under its own word."""
+    phrases = net_phrases(savings)
+    drawn = _between([_drawn(phrase, currency) for phrase in phrases], ", ") if phrases else ["nothing"]
+    return [f"{NET} ", *drawn]
+
+
+def _drawn(phrase: SavingPhrase, currency: str) -> Component:
+    amounts = [panels.amount(value, resource) for resource, value in phrase.amounts]
+    parts: list[Any] = _between(amounts, ", ")
+    parts += [phrase.whom] if phrase.whom else []
+    if phrase.monthly is not None:
+        parts += [", "] * bool(amounts) + [f"{money(phrase.monthly, currency)} a month"]
+    return html.Span([f"{phrase.word} ", *parts], className=f"saving saving-{phrase.word}")
+
+
+def _between(parts: Sequence[Any], sign: str) -> list[Any]:
+    return [piece for part in parts for piece in (sign, part)][1:]

@@ -1,0 +1,249 @@
+"""One store, one saving: every surface says the same of what is freed and raised, now and after all steps."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from cotenant.apps.cli.analysis.notice import payload, summarise
+from cotenant.apps.cli.demo.demo import summary
+from cotenant.apps.cli.report.scan_report import ReportContents, page
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.changes.savings import PlannedSavings, Savings, When
+from cotenant.core.model.changes.savings_text import saving_text
+from cotenant.core.model.changes.steps import Ready
+from cotenant.core.model.resource import GIB
+from cotenant.core.model.views import RECOMMENDATIONS, Overview
+from cotenant.core.settings.sections.notify import NotifySettings
+from dashboard.frame.view import View
+from dashboard.pages import overview, recommendations
+from dashboard.sources.source import StoreSource
+from dashboard.tables import savings, select_bar
+from dashboard.tables import selection as choosing
+from dashboard.tables.selection import Selection
+from tests.support import dashboard as support
+from tests.support.command_line import cotenant
+from tests.support.component_text import found, text_of
+from tests.support.dashboard import Results
+
+CURRENCY = "USD"
+PRICE_CORE, PRICE_GIB, HOURS = 0.031611, 0.004237, 730
+NUMBER = r"([\d,.]+)"
+PHRASES = re.compile(
+    rf"(frees|raises) (?:{NUMBER} (m|cores?))?(?:, )?(?:{NUMBER} ([KMGT]iB|B))?(?: for containers at risk)?"
+    rf"(?:, )?(?:{NUMBER} {CURRENCY} a month)?"
+)
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a text says under one word; in cores, GiB and money."""
+
+    cores: float = 0.0
+    gib: float = 0.0
+    money: float = 0.0
+
+
+def parsed(text: str) -> dict[str, Said]:
+    """What a text says under "frees" and under "raises": read by a pattern of its own."""
+    hits: dict[str, Said] = {}
+    for word, cores, unit, size, of, money in PHRASES.findall(text):
+        number = float(cores.replace(",", "")) / (1000 if unit == "m" else 1) if cores else 0.0
+        gib = float(size.replace(",", "")) * UNITS[of] / GIB if size else 0.0
+        hits.setdefault(word, Said(number, gib, float(money.replace(",", "")) if money else 0.0))
+    return hits
+
+
+def agrees(text: str, want: Savings) -> None:
+    """The text's numbers are the savings', to the three digits that people read."""
+    hits = parsed(text)
+    for word, side in (("frees", want.frees), ("raises", want.raises)):
+        said = hits.get(word, Said())
+        assert said.cores == pytest.approx(side.millicores / 1000, rel=0.006), (word, text)
+        assert said.gib == pytest.approx(side.bytes / GIB, rel=0.006), (word, text)
+        assert said.money == pytest.approx(side.monthly or 0.0, rel=0.006), (word, text)
+    assert not re.search(r"(frees|raises) [-−+]", text)
+
+
+@pytest.fixture(scope="module")
+def view(made: Results) -> View:
+    clock = FixedClock(made.end_seconds)
+    return View(StoreSource(made.store, support.QUICK, clock), support.QUICK, clock.now_seconds)
+
+
+@pytest.fixture(scope="module")
+def rows(made: Results) -> list[dict[str, Any]]:
+    return list(made.store.read_table(RECOMMENDATIONS).rows())
+
+
+@pytest.fixture(scope="module")
+def planned(rows: list[dict[str, Any]]) -> dict[When, dict[str, float]]:
+    """The sums by a few lines of their own, from the stored rows: (cores, GiB) that fall and that rise."""
+
+    def summed(cpu: str, memory: str) -> dict[str, float]:
+        return {
+            f"{word} {unit}": sum(max(0.0, sign * (row[name] or 0)) for row in rows) / scale
+            for name, unit, scale in ((cpu, "cores", 1000), (memory, "gib", GIB))
+            for word, sign in (("frees", -1), ("raises", 1))
+        }
+
+    return {
+        When.NOW: summed("cpu_step_total", "memory_step_total"),
+        When.ALL_STEPS: summed("cpu_delta_total", "memory_delta_total"),
+    }
+
+
+@pytest.fixture(scope="module")
+def stored(made: Results) -> PlannedSavings:
+    document = made.store.read_document("overview", Overview)
+    assert document is not None and document.savings is not None
+    return document.savings
+
+
+def of(planned: PlannedSavings, when: When) -> Savings:
+    return planned.now if when is When.NOW else planned.all_steps
+
+
+@pytest.mark.parametrize("when", When)
+def test_the_stored_savings_are_the_sums_of_the_stored_rows(
+    stored: PlannedSavings, planned: dict[When, dict[str, float]], when: When
+) -> None:
+    summed, want = of(stored, when), planned[when]
+    for word, side in (("frees", summed.frees), ("raises", summed.raises)):
+        assert side.millicores / 1000 == pytest.approx(want[f"{word} cores"], rel=1e-9)
+        assert side.bytes / GIB == pytest.approx(want[f"{word} gib"], rel=1e-9)
+        # Every row is at one price: cores and GiB times the price sheet are the money, also of jobs and missing
+        # requests, so that money counts what cores and GiB count.
+        money = HOURS * (PRICE_CORE * want[f"{word} cores"] + PRICE_GIB * want[f"{word} gib"])
+        assert side.monthly == pytest.approx(money, rel=0.001)
+    assert min(summed.frees.millicores, summed.raises.bytes) > 0  # else the test shows nothing
+
+
+def test_a_limit_without_a_request_is_counted_alike_in_every_column(rows: list[dict[str, Any]]) -> None:
+    known = [row for row in rows if row["cpu_request_now"] is None and row["cpu_limit_now"] and row["cpu_request"]]
+    assert known  # the generated cluster has such containers
+    for row in (one for one in known if one["kind"] == "Deployment"):
+        assert row["cpu_delta_total"] == (row["cpu_request"] - row["cpu_limit_now"]) * row["replicas"]
+
+
+def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: PlannedSavings) -> None:
+    shown = overview.shown(view, "")
+    assert shown is not None
+    contents = overview.contents(view, "")
+    agrees(text_of(found(contents, "overview-verdict")), stored.now)
+    now, _, after = text_of(found(contents, "overview-worth")).partition("After all steps")
+    agrees(now, stored.now)
+    agrees(after, stored.all_steps)
+    snapshot = view.source.snapshot()
+    query = recommendations.LIST.query("", snapshot.tables[RECOMMENDATIONS.name].schema)
+    captions = recommendations.totals(snapshot, query, CURRENCY)
+    agrees(text_of(captions[0]).partition("net")[0], stored.now)
+    agrees(text_of(captions[1]).partition("net")[0], stored.all_steps)
+    bar = select_bar.contents(view, recommendations.LIST, "", Selection(everything=True))
+    agrees(text_of(found(bar, "selection-all-steps")), stored.all_steps)
+
+
+def test_the_tile_counts_what_is_ready_and_names_what_needs_a_second_person(
+    view: View, rows: list[dict[str, Any]]
+) -> None:
+    ready = sum(row["ready"] in ("whole", "first-step") for row in rows)
+    second = sum(row["ready"] == Ready.SECOND_PERSON for row in rows)
+    assert ready and second
+    text = text_of(overview.contents(view, ""))
+    assert f"{ready} recommendations; {second} need a second person" in text
+
+
+@pytest.mark.parametrize("ready", ["first-step", "second-person", "blocked", "nothing"])
+def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
+    view: View, rows: list[dict[str, Any]], ready: str
+) -> None:
+    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    kept = [row for row in rows if row["ready"] == ready]
+    first = {(row["namespace"], row["kind"], row["workload"]): None for row in kept}
+    refs = choosing.workloads(advice, recommendations.LIST.query(f"ready={ready}", advice.schema))
+    assert {(ref.namespace, ref.kind, ref.name) for ref in refs} == set(first)
+    written = savings.next_review(advice, refs)
+    # By rows alone: a workload is written when some row of it may be, and then with all its containers.
+    mine = [row for row in rows if (row["namespace"], row["kind"], row["workload"]) in first]
+    going = {(r["namespace"], r["workload"]) for r in mine if r["ready"] in ("whole", "first-step")}
+    assert written.workloads == len(going) and sum(written.left.values()) == len(refs) - len(going)
+    assert written.savings.frees.millicores == sum(max(0, -(row["cpu_step_total"] or 0)) for row in mine)
+    if ready == "second-person":
+        assert written.left == {"needs a second person": len(refs)}
+    if ready == "blocked":
+        assert all(words.startswith("stopped by ") for words in written.left)
+
+
+@pytest.mark.parametrize("namespaces", ["ns=pay", "ns=shop&ns=etl", "ns!=pay"])
+def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
+    view: View, rows: list[dict[str, Any]], namespaces: str
+) -> None:
+    shown = overview.shown(view, f"?{namespaces}")
+    assert shown is not None and shown.overview.savings is not None
+    tile = overview.ready_of(shown)
+    assert shown.overview.savings == tile.planned
+    names = {part.partition("=")[2] for part in namespaces.split("&")}
+    mine = [row for row in rows if (row["namespace"] in names) != ("!=" in namespaces)]
+    assert tile.planned.all_steps.frees.millicores == sum(max(0, -(row["cpu_delta_total"] or 0)) for row in mine)
+    assert tile.planned.now.raises.bytes == sum(max(0, row["memory_step_total"] or 0) for row in mine)
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_rest_exports_and_command_line_have_the_same_numbers(
+    made: Results, address: str, stored: PlannedSavings
+) -> None:
+    document = json.loads(fetched(f"{address}/api/v1/overview"))
+    for name, want in (("now", stored.now), ("all_steps", stored.all_steps)):
+        got = document["savings"][name]
+        assert (got["frees"]["millicores"], got["raises"]["bytes"]) == (want.frees.millicores, want.raises.bytes)
+        assert got["frees"]["monthly"] == pytest.approx(want.frees.monthly)
+    assert document["saving_cpu_millicores"] == stored.all_steps.frees.millicores
+
+    def freed(rows: list[Mapping[str, Any]]) -> tuple[float, float]:
+        cells = [float(row["cpu_delta_total"] or 0) for row in rows]
+        return sum(max(0.0, -cell) for cell in cells), sum(float(row["raised_step"] or 0) for row in rows)
+
+    want = (stored.all_steps.frees.millicores, pytest.approx(stored.now.raises.monthly))
+    exported = csv.DictReader(io.StringIO(fetched(f"{address}/api/v1/recommendations?format=csv&limit=1000")))
+    assert freed(list(exported)) == want
+    assert freed(json.loads(fetched(f"{address}/api/v1/recommendations?limit=1000"))["rows"]) == want
+    done = cotenant("recs", "list", "--all", "--store", made.store.url, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert freed(json.loads(done.stdout)) == want
+
+
+def test_note_report_and_summary_say_the_same(made: Results, stored: PlannedSavings) -> None:
+    table, document = made.store.read_table(RECOMMENDATIONS), made.store.read_document("overview", Overview)
+    assert document is not None
+    note = payload(summarise(document, table, None, CURRENCY), NotifySettings())
+    lines = note["blocks"][1]["text"]["text"].split("\n")
+    agrees(next(line for line in lines if line.startswith("Now")), stored.now)
+    agrees(next(line for line in lines if line.startswith("After all steps")), stored.all_steps)
+    plain = payload(summarise(document, table, None, CURRENCY), NotifySettings(format="json"))
+    assert plain["all_steps"]["raises"]["bytes"] == stored.all_steps.raises.bytes
+    report = page(ReportContents(document, table, {}, None, None, None, CURRENCY))
+    tiles = re.findall(r'data-when="(\w+)".*?<div class="saving">(.*?)</div>', report)
+    assert [when for when, _ in tiles] == ["now", "all_steps"]
+    for (_, text), want in zip(tiles, (stored.now, stored.all_steps), strict=True):
+        agrees(text.replace("<br>", "; "), want)
+    told = list(summary(document, CURRENCY))
+    assert any(
+        line == f"recommendations now: {saving_text(stored.now, CURRENCY)}"
+        or line.startswith(f"recommendations now: {saving_text(stored.now, CURRENCY)};")
+        for line in told
+    )
+    agrees(next(line for line in told if line.startswith("after all steps")).partition("; net")[0], stored.all_steps)

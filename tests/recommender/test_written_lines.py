@@ -1,0 +1,174 @@
+"""What stands in a confirmation is what is written: for every kind of change, object by object and field by field."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import jsonpatch
+import pytest
+import yaml
+
+from changes.decide.field_changes import hpa_writes
+from changes.decide.gitops.file_lines import file_lines
+from changes.decide.gitops.manifests import kustomize
+from changes.decide.methods import MethodContext, writes
+from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION
+from cotenant.core.model.changes.change import Write
+from cotenant.core.model.changes.service import FieldMove, Method
+from cotenant.core.model.changes.tables import CHANGE_ID, write_lines
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.resource import MIB, Resource
+from cotenant.core.model.runtimes.heap import HeapProposal
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+WEB = WorkloadRef("shop", "Deployment", "web")
+RESOURCES: Final = {
+    "requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"},
+    "limits": {"memory": "2Gi", "nvidia.com/gpu": "1"},
+}
+
+
+def value(resource: Resource, field: Field, now: int | None, then: int | None, **inputs: Any) -> Value:
+    return Value(resource, field, now, then, Action.UNSET if then is None else Action.SET, Reason.OK, inputs=inputs)
+
+
+def made(*values: Value, **more: Any) -> Recommendation:
+    return Recommendation(ContainerRef(WEB, "app"), "cotenant", 2, values, 0, "d", 0, **more)
+
+
+def deployment(**meta: Any) -> dict[str, Any]:
+    env = [{"name": "A", "value": "b"}, {"name": "JAVA_TOOL_OPTIONS", "value": "-Xmx1g"}]
+    app = {"name": "app", "resources": RESOURCES, "env": env}
+    spec = {"containers": [{"name": "proxy", "resources": {}}, app]}
+    return {
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", **meta},
+        "spec": {"template": {"spec": spec}},
+    }
+
+
+def pod(name: str) -> dict[str, Any]:
+    body = copy.deepcopy(deployment())
+    meta = {"name": name, "namespace": "shop", "uid": f"u-{name}"}
+    return {
+        "metadata": meta,
+        "spec": {**body["spec"]["template"]["spec"], "nodeName": "n"},
+        "status": {"phase": "Running"},
+    }
+
+
+SCALER: Final = {
+    "metadata": {"name": "web", "uid": "u-hpa"},
+    "spec": {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 50}}}]},
+}
+SOLVED: Final = {"hpa": "web", "hpa_target_now_percent": 50, "hpa_target_percent": 80, "hpa_trigger_millicores": 500}
+PLAIN = made(value(CPU, Field.REQUEST, 1000, 400), value(MEMORY, Field.LIMIT, 2048 * MIB, None))
+WITH_HPA = made(value(CPU, Field.REQUEST, 1000, 625, **SOLVED))
+WITH_HEAP = made(
+    value(MEMORY, Field.REQUEST, 1024 * MIB, 700 * MIB), value(MEMORY, Field.LIMIT, 2048 * MIB, 900 * MIB),
+    heap=HeapProposal("jvm", 1024 * MIB, 512 * MIB, 100 * MIB),
+)  # fmt: skip
+WITH_GPU = made(gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
+MARKED = {"annotations": {"team": "a"}, "labels": {"app": "web"}}
+CASES: Final = {
+    f"{name}, {method.value}, {'marked' if meta else 'bare'}": (recommendation, method, meta)
+    for name, recommendation, methods in (
+        ("plain", PLAIN, (Method.TEMPLATE, Method.ANNOTATE)),
+        ("in place", made(value(CPU, Field.REQUEST, 1000, 400)), (Method.IN_PLACE,)),
+        ("autoscaler", WITH_HPA, (Method.TEMPLATE, Method.ANNOTATE, Method.IN_PLACE)),
+        ("heap", WITH_HEAP, (Method.TEMPLATE,)),
+        ("share of a GPU", WITH_GPU, (Method.TEMPLATE,)),
+    )
+    for method in methods
+    for meta in ({}, MARKED)
+}
+
+
+def leaves(body: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every scalar of an object with its place; containers and metrics by their names, as people know them."""
+    if isinstance(body, Mapping):
+        for key, inner in body.items():
+            yield from leaves(inner, f"{path}/{key}")
+    elif isinstance(body, Sequence) and not isinstance(body, str):
+        for place, inner in enumerate(body):
+            yield from leaves(inner, f"{path}/{place}")
+    else:
+        yield path, str(body)
+
+
+def differences(before: Any, after: Any) -> set[tuple[str, str, str]]:
+    """(old, new) of every leaf that differs; "not set" for one that is not there."""
+    old, new = dict(leaves(before)), dict(leaves(after))
+    return {
+        (path, old.get(path, "not set"), new.get(path, "not set"))
+        for path in {*old, *new}
+        if old.get(path) != new.get(path)
+    }
+
+
+def sent(write: Write, bodies: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """What the server's object differs by once the write is applied by another program's JSON patch."""
+    before = bodies[write.uid]
+    after = jsonpatch.apply_patch(copy.deepcopy(before), [dict(op) for op in write.operations])
+    found = differences(before, after)
+    return {
+        (
+            old,
+            CHANGE_ID if path.endswith(CHANGE_ANNOTATION) else new,
+        )
+        for path, old, new in found
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_lines_of_a_confirmation_are_the_leaves_that_its_writes_change(case: str) -> None:
+    recommendation, method, meta = CASES[case]
+    live, pods = deployment(**meta), [pod("web-a"), pod("web-b")]
+    subject = MethodContext(live, (recommendation,), pods)
+    planned = [*hpa_writes([recommendation], {"web": SCALER}), *writes(subject, method, "c1")]
+    bodies = {"u-1": live, "u-hpa": SCALER, **{one["metadata"]["uid"]: one for one in pods}}
+    assert planned
+    for write in planned:
+        lines = write_lines([write])
+        assert {line.target for line in lines} == {str(write.address)}
+        assert {(line.now, line.new) for line in lines} == sent(write, bodies), write.address
+        assert len(lines) == len(differences(bodies[write.uid], jsonpatch.apply_patch(
+            copy.deepcopy(bodies[write.uid]), [dict(op) for op in write.operations])))  # fmt: skip
+
+
+def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them() -> None:
+    subject = MethodContext(deployment(**MARKED), (WITH_HEAP,))
+    (write,) = writes(subject, Method.TEMPLATE, "c1")
+    (scaler,) = hpa_writes([WITH_HPA], {"web": SCALER})
+    lines = write_lines([scaler, write])
+    told = [(line.pointer, line.now, line.new) for line in lines]
+    assert told[0] == ("cpu target/averageUtilization", "50", "80")
+    assert ("app env/1/value", "-Xmx1g", "-Xmx512m") in told
+    assert ("app memory limit", "2Gi", "900Mi") in told
+    assert told[-1] == (CHANGE_ANNOTATION, "not set", CHANGE_ID)
+
+
+@pytest.mark.parametrize("recommendation", [PLAIN, WITH_HPA, WITH_GPU], ids=["plain", "autoscaler", "share of a GPU"])
+def test_the_lines_of_a_bundle_are_what_its_files_hold(recommendation: Recommendation) -> None:
+    held: list[str] = []
+    for file in kustomize([recommendation]):
+        document = yaml.safe_load(yaml.safe_dump(file.document))
+        if isinstance(document, list):  # a JSON patch of the autoscaler
+            held += [str(one["value"]) for one in document if one["op"] == "replace"]
+        elif document["kind"] == "Deployment":
+            containers = document["spec"]["template"]["spec"]["containers"]
+            held += [
+                "not set" if amount is None else str(amount)
+                for one in containers for amounts in one["resources"].values() for name, amount in amounts.items()
+                if amount is not None or name in ("cpu", "memory", "nvidia.com/gpu")  # others were not set before
+            ]  # fmt: skip
+    assert sorted(line.new for line in file_lines([recommendation])) == sorted(held)
+    assert all(isinstance(line, FieldMove) and line.pointer for line in file_lines([recommendation]))
+
+
+def test_nothing_of_a_container_that_files_leave_out_is_in_the_lines_of_a_bundle() -> None:
+    assert file_lines([WITH_HEAP]) == []
