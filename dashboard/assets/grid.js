@@ -317,7 +317,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     return api.getSelectedRows().map((row) => key.map((k) => encodeURIComponent(row[k])).join("/"));
   }
 
-  // An export link leads to exactly what is shown: these columns, and the selected rows if there are any.
+  // An export link leads to exactly what is shown: these columns, and the selected rows if there are any. All that match
+  // are chosen by the filter, whatever of them the grid has loaded: no row is named then.
   document.addEventListener("click", (event) => {
     const link = event.target.closest && event.target.closest("a.export");
     const api = link && window.cotenant.apiOf(link.dataset.grid);
@@ -325,7 +326,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const url = new URL(link.href);
     url.searchParams.set("columns", withPlaces(api));
     url.searchParams.delete("row");
-    pickedRows(api, link.dataset.grid).forEach((row) => url.searchParams.append("row", row));
+    const frame = document.getElementById("frame-" + link.dataset.grid);
+    if (!frame.classList.contains("all-picked")) pickedRows(api, link.dataset.grid).forEach((row) => url.searchParams.append("row", row));
     link.href = url;
   }, true);
 
@@ -353,9 +355,10 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     api.addEventListener("gridSizeChanged", () => pinFitting(api, name));
     api.addEventListener("columnMoved", (event) => { if (event.finished) columnsToUrl(api, name); });
     api.addEventListener("selectionChanged", (event) => {
-      const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
-      if (box) box.textContent = count ? count + " selected · " : "";
       if (name === "recommendations") window.cotenant.picked(api, () => pickedRows(api, name), event.source);
+      const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
+      const whole = document.getElementById("frame-" + name).classList.contains("all-picked");
+      if (box) box.textContent = whole ? "all matching · " : count ? count + " selected · " : "";
       if (name === "findings") window.cotenant.choose("ticked-findings", { rows: pickedRows(api, name) });
     });
     api.addEventListener("rowClicked", (event) => {

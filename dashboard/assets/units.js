@@ -144,6 +144,51 @@
     if (it.textContent !== text) it.textContent = text;
   }
 
+  // Moments inside of sentences, chips and captions: every text of the page says one zone.
+  const DATED = /\b(Sun|Mon|Tue|Wed|Thu|Fri|Sat) (\d\d) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (\d\d):(\d\d) UTC/g;
+  const CLOCKS = /\b(\d\d):(\d\d)(?:–(\d\d):(\d\d))? UTC/g;
+  const MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec", DAYS = "SunMonTueWedThuFriSat", DAY_MS = 86400000;
+  const LITERAL = "script,style,code,pre,textarea,input,time,[contenteditable],.ag-root-wrapper,.js-plotly-plot";
+  const texts = new WeakMap(); // text node -> what the server wrote, and what we wrote
+
+  // The year is not written: of those around it is the one whose day of the week is right.
+  function dated(weekday, day, month, hour, minute) {
+    const now = Date.now(), year = new Date(now).getUTCFullYear();
+    const found = [0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6].map((off) =>
+      Date.UTC(year + off, MONTHS.indexOf(month) / 3, day, hour, minute)).find((ms) =>
+      new Date(ms).getUTCDay() === DAYS.indexOf(weekday) / 3);
+    return found === undefined ? NaN : found;
+  }
+
+  // A time of day alone is of the day that the page's newest dated text names, for the sake of summer time.
+  let nearest = Date.now();
+
+  function inZone(text) {
+    const full = text.replace(DATED, (whole, ...parts) => {
+      const ms = dated(...parts);
+      if (Number.isNaN(ms)) return whole;
+      nearest = ms;
+      return form({ dateTime: new Date(ms).toISOString(), dataset: {} });
+    });
+    return full.replace(CLOCKS, (_whole, hour, minute, untilHour, untilMinute) => {
+      const at = (h, m) => new Date(Math.floor(nearest / DAY_MS) * DAY_MS + (h * 60 + Number(m)) * 60000).toISOString();
+      if (untilHour === undefined) return form({ dateTime: at(hour, minute), dataset: { form: "clock" } });
+      return form({ dateTime: at(hour, minute), dataset: { form: "window", until: at(untilHour, untilMinute) } });
+    });
+  }
+
+  function everyText() {
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const before = texts.get(node), given = before && node.data === before.wrote ? before.given : node.data;
+      if (!before && !given.includes(" UTC")) continue;
+      if (node.parentElement.closest(LITERAL)) continue;
+      const wrote = local() ? inZone(given) : given;
+      texts.set(node, { given, wrote });
+      if (node.data !== wrote) node.data = wrote;
+    }
+  }
+
   // Of a range the lower end comes without its unit: both are of the same.
   function inSmallUnits({ low, value, unit }) {
     const text = ct.amount(Number(value), unit);
@@ -154,6 +199,7 @@
   ct.texts = () => {
     document.querySelectorAll("time.moment").forEach((it) => write(it, local() ? form(it) : null));
     document.querySelectorAll(".amount").forEach((it) => write(it, milli() ? inSmallUnits(it.dataset) : null));
+    everyText();
   };
 
   ct.redrawCharts = () => document.querySelectorAll(".js-plotly-plot").forEach((graph) => {

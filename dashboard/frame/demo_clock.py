@@ -58,7 +58,7 @@ def halt_words(steering: Steering) -> str:
 
 def stop_words(stop: Stop | None) -> str:
     """What the last button does."""
-    return f"Fast-forward to {display.clock(stop.at_seconds)}" if stop else "Fast-forward"
+    return f"Fast-forward to {display.clock(stop.at_seconds)} UTC" if stop else "Fast-forward"
 
 
 def _title(stop: Stop | None) -> str:
@@ -68,7 +68,7 @@ def _title(stop: Stop | None) -> str:
 def going_words(steering: Steering) -> str:
     """Whether it is on its way."""
     goal = steering.going_to
-    return f"moving to {display.clock(goal)} …" if goal is not None else ""
+    return f"moving to {display.clock(goal)} UTC …" if goal is not None else ""
 
 
 def told_words(steering: Steering) -> str:

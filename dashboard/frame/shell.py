@@ -236,8 +236,8 @@ def _display() -> Component:
         for name, control in (("Amounts", units), ("Times", zone))
     ]
     note = html.P(
-        "For tables, charts and headline numbers. Sentences stay in cores, GiB and UTC, and say so; exports and the "
-        "API in millicores, bytes and Unix seconds.",
+        "Times follow everywhere, amounts in tables, charts and headline numbers. Amounts in sentences stay in cores "
+        "and GiB, and say so; exports and the API in millicores, bytes and Unix seconds.",
         className="panel-note",
     )
     return dmc.Modal(

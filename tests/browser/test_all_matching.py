@@ -1,0 +1,57 @@
+"""What is chosen by one word is exported whole, however little of it the grid has loaded."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Open
+from tests.browser.test_pages import api, settled
+from tests.support import dashboard as support
+from tests.support.many_rows import with_rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+ROWS = 998
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with with_rows(tmp_path_factory.mktemp("many"), ROWS) as made, support.served(support.app_of(made)) as url:
+        yield url
+
+
+def exported(page: Page, form: str = "csv") -> list[dict[str, str]]:
+    with page.expect_download() as download:
+        page.locator(f"#export-{form}-recommendations").click()
+    return list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+
+
+def test_all_that_match_leave_as_csv_whole_and_a_few_ticked_rows_alone(open_page: Open, many: str) -> None:
+    page = settled(open_page(f"{many}/recommendations"))
+    page.locator("#select-all").click()
+    expect(page.locator("#selection-count")).to_have_text(f"All {ROWS} matching")
+    expect(page.locator("#picked-recommendations")).to_have_text("all matching · ")
+    # 998 rows were written, each under a name of its own.
+    assert len({(row["namespace"], row["workload"], row["container"]) for row in exported(page)}) == ROWS
+    # One row less than all that is loaded is a choice of rows by name: what the line says is what leaves.
+    page.locator(".ag-center-cols-container [role=row]").first.wait_for()
+    page.locator("[col-id=ag-Grid-SelectionColumn] input").nth(1).click()
+    said = page.locator("#picked-recommendations")
+    expect(said).to_contain_text(" selected · ")
+    count = int((said.text_content() or "").split()[0])
+    assert len(exported(page)) == count < ROWS
+
+
+def test_all_that_match_a_filter_leave_as_csv_and_nothing_else(open_page: Open, many: str) -> None:
+    page = settled(open_page(f"{many}/recommendations?kind=Deployment"))
+    matching = api(page, f"{many}/api/v1/recommendations?kind=Deployment&limit=0")["total"]
+    assert 100 < matching < ROWS  # more than one block of the grid, and not everything
+    page.locator("#select-all").click()
+    expect(page.locator("#selection-count")).to_have_text(f"All {matching} matching")
+    rows = exported(page)
+    assert len(rows) == matching
