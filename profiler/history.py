@@ -18,7 +18,7 @@ from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import SourceError, SourceUnfit, SourceUnreachable
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.usage.plausible import plausible_of_pods
-from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.core.model.usage.quality import Defect, QualityRecord, ScrapeSpan
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.profiler import ProfilerSettings
 from profiler.pool import by_node, total
@@ -74,6 +74,8 @@ class SourceReport:
     notes: tuple[str, ...]
     errors: tuple[SourceError, ...] = ()
     """Why questions stayed without an answer, each error once."""
+    scrapes: tuple[ScrapeSpan, ...] = ()
+    """Scrape intervals that were found, of how many series; empty where the source does not tell."""
 
 
 class MetricSource(Protocol):
@@ -339,4 +341,5 @@ def _record(
         defects={defect: count for defect, count in report.defects.items() if count},
         notes=(*report.notes, *notes),
         unread_seconds=unread,
+        scrapes=report.scrapes,
     )

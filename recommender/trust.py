@@ -47,7 +47,7 @@ class TrustFactor(NamedTuple):
 class Grounds:
     """What proposals rest on, as columns over the evidence's containers; computed once a run.
 
-    scrape_seconds: interval of the samples behind the stored slots, None = unknown.
+    scrape_seconds: longest interval of the samples behind the stored slots, None = unknown.
     """
 
     evidence: Evidence

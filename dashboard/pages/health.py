@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.text import visible
-from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord
+from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord, joined_scrapes
 from dashboard.changes import permissions
 from dashboard.figures.quality import completeness
 from dashboard.frame import panels
@@ -51,6 +51,7 @@ def contents(view: View, search: str = "") -> Component:
         [
             _first_row(now),
             _pulls(now.pulls),
+            *_intervals(now.pulls),
             *_coverage(upkeep, search),
             html.Div([_defects(now), _lost(now), _process(now)], className="row thirds"),
         ]
@@ -124,6 +125,29 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
         for p in pulls
     ]
     return panels.panel("Sources", panels.facts(heads, rows, "Pulls"), note=note)
+
+
+def _intervals(pulls: Sequence[QualityRecord]) -> list[Component]:
+    """Which series were scraped how often, and when; nothing where all are scraped alike."""
+    spans = joined_scrapes(pulls)
+    if len({span.interval_seconds for span in spans}) < 2:
+        return []
+    note = (
+        "Each series is read at its own interval. A rate of rarer samples reaches over a longer time, and shorter "
+        "peaks are not seen in it. Containers and nodes count in the hours through which they lived."
+    )
+    heads = ("From", "To", "Scraped each", "A rate reaches over at most", "Series")
+    rows = [
+        (
+            panels.moment(span.start_seconds),
+            panels.moment(span.end_seconds),
+            display.duration(span.interval_seconds),
+            display.duration(span.window_seconds),
+            f"{span.series:,}",
+        )
+        for span in spans
+    ]
+    return [panels.panel("Scrape intervals", panels.facts(heads, rows, "Scrape intervals"), note=note)]
 
 
 def _defects(now: Status) -> Component:

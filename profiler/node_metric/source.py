@@ -22,9 +22,9 @@ from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from profiler.node_metric.status import Observed
 from profiler.node_metric.windows import Floats, Track
-from profiler.prometheus import decode, instances, metric_names, questions_in_turn, survey
+from profiler.prometheus import decode, instances, intervals, metric_names, questions_in_turn, survey
 from profiler.prometheus.client import Client
-from profiler.prometheus.plan import RangeQuery
+from profiler.prometheus.plan import NamespaceShard, RangeQuery
 from profiler.prometheus.promql import named, of_labels, selector
 
 SURVEY_SECONDS: Final = 900
@@ -104,7 +104,7 @@ class NodeMetricSource:
             series = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
             findings = survey.findings(series, names, self._settings.scrape_interval_seconds)
             self._scene = Scene(
-                findings.rates.scrape_seconds,
+                max(findings.rates.scrape_seconds, self._slowest_seconds(now_seconds)),
                 self._settings.labels,
                 findings.population.nodes > 0 or EXPORTER_CPU not in names,
                 findings.population,
@@ -113,6 +113,14 @@ class NodeMetricSource:
             self._addresses = self._known_addresses(now_seconds) if NODE_INFO in names else {}
             self._surveyed_seconds = now_seconds
         return self._scene
+
+    def _slowest_seconds(self, now_seconds: int) -> int:
+        """Longest scrape interval of any series in the last hour: none may be missing in a sum; 0 where it is given."""
+        if self._settings.scrape_interval_seconds:
+            return 0
+        text = intervals.question(self._settings.labels, NamespaceShard())
+        hourly = intervals.by_hour([decode.timed(self._client.range(text, now_seconds, now_seconds, 1))])
+        return max((span.interval_seconds for span in intervals.scrape_spans(hourly)), default=0)
 
     def _known_addresses(self, now_seconds: int) -> dict[str, str]:
         text = selector((named(NODE_INFO), *of_labels(self._settings.labels)))

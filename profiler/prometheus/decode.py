@@ -134,6 +134,12 @@ def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
     return [(labels, values) for labels, values in finite if values.size]
 
 
+def timed(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats, Floats]]:
+    """Series with all their labels, the times of their values and the values, oldest first, for small answers."""
+    series = [(s.metric, _pairs(s.values)) for s in _decoded(result, list[_Described])]
+    return [(labels, pairs[:, 0], pairs[:, 1]) for labels, pairs in series]
+
+
 def latest(result: msgspec.Raw) -> list[tuple[dict[str, str], float]]:
     """Series with all their labels and their newest value, infinite ones and NaN too, for small answers."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]

@@ -87,10 +87,12 @@ class QueryPart:
     step_seconds: int = FIVE_MINUTES_SECONDS
     scale: float = 1.0
     series: float = 1.0
+    between: tuple[str, ...] = ()
+    """Text between further occurrences of the selector: head + selector + between + selector + tail."""
 
     def expression(self, shard: tuple[Matcher, ...] = ()) -> str:
         """The expression for the namespaces of a shard."""
-        return f"{self.head}{selector((*self.matchers, *shard))}{self.tail}"
+        return selector((*self.matchers, *shard)).join((self.head, *self.between, self.tail))
 
     def exact(self, shard: tuple[Matcher, ...] = ()) -> str:
         """The expression with each of its metrics by its whole name; where there are several, series are marked."""
@@ -118,9 +120,26 @@ class QueryPart:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Windows for a scrape interval of `scrape_seconds`."""
+    """Windows for a scrape interval of `scrape_seconds`; `slower`: further intervals of other series, ascending."""
 
     scrape_seconds: int
+    slower: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, intervals: Collection[int]) -> Rates:
+        """For series of these intervals, one at least."""
+        first, *others = sorted(intervals)
+        return cls(first, tuple(others))
+
+    @property
+    def slowest(self) -> Rates:
+        """Windows for the longest interval alone."""
+        return Rates(self.slower[-1] if self.slower else self.scrape_seconds)
+
+    @property
+    def each(self) -> tuple[Rates, ...]:
+        """Windows for each interval, the shortest first."""
+        return tuple(map(Rates, (self.scrape_seconds, *self.slower)))
 
     @property
     def window_seconds(self) -> int:
@@ -147,76 +166,116 @@ class Rates:
         return FIVE_MINUTES_SECONDS // self.pieces
 
 
-def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0) -> tuple[QueryPart, ...]:
+_SERIES: Final = "$"
+"""Where an expression of several clauses has the selector; no expression has the sign elsewhere."""
+
+
+def usage_parts(
+    rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0, *, maxima: bool = False
+) -> tuple[QueryPart, ...]:
     """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own).
 
     cores: how many series of CPU a container has where each speaks of one core, else 0. They are added before anything
-    is compared: the highest sum of a slot is not the sum of each core's highest.
+    is compared: the highest sum of a slot is not the sum of each core's highest. maxima: CPU maxima are wanted even
+    where they are the means, as beside days that have finer ones.
     """
     own = of_labels(labels)
-    window = f"[{rates.window_seconds}s])"
-    recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS
-    memory = ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
+    recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS and not rates.slower
+    mean, gauge, each = _mean(rates), _gauge(rates), max(1.0, cores)
+    used, highest = _over_cores("sum", mean, cores), _highest(rates, cores)
 
-    def rate(name: str, metric: str, signals: tuple[Signal, ...], scale: float) -> QueryPart:
-        return QueryPart(
-            name, PartKind.CONTAINER, signals, (named(metric), *CONTAINERS, *own), "rate(", window, scale=scale
-        )
+    def of(name: str, signal: Signal, metric: str, shape: str, scale: float = 1.0, *, root: bool = False) -> QueryPart:
+        head, *between, tail = shape.split(_SERIES)
+        kind, chosen = (PartKind.NODE, ROOT) if root else (PartKind.CONTAINER, CONTAINERS)
+        matchers = (named(metric), *chosen, *own)
+        return QueryPart(name, kind, (signal,), matchers, head, tail, scale=scale, between=tuple(between))
 
-    head, tail = _over_cores("rate(", window, cores)
-    mean = replace(rate("cpu", CPU, (Signal.CPU_USAGE_MEAN,), 1000.0), head=head, tail=tail, series=max(1.0, cores))
-    if recorded:
-        mean = QueryPart("cpu", PartKind.CONTAINER, mean.signals, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
     return (
-        mean,
-        *((_maximum(rates, own, cores),) if rates.pieces > 1 else ()),
-        rate("throttled", THROTTLED, (Signal.CPU_THROTTLED_MEAN,), 1000.0),
-        rate("pressure", PRESSURE, (Signal.CPU_PRESSURE_MEAN,), 1.0),
-        QueryPart(
-            "memory", PartKind.CONTAINER, (Signal.MEMORY_WORKING_SET_MAX,), (named(MEMORY), *CONTAINERS, *own), *memory
+        of("cpu", Signal.CPU_USAGE_MEAN, CPU_RULE, _SERIES, 1000.0)
+        if recorded
+        else replace(of("cpu", Signal.CPU_USAGE_MEAN, CPU, used, 1000.0), series=each),
+        *(
+            (replace(of("cpu-max", Signal.CPU_USAGE_MAX, CPU, highest, 1000.0), series=each),)
+            if rates.pieces > 1 or maxima
+            else ()
         ),
-        QueryPart(
-            "node-cpu",
-            PartKind.NODE,
-            (Signal.NODE_CPU_USAGE_MEAN,),
-            (named(CPU), *ROOT, *own),
-            head,
-            tail,
-            scale=1000.0,
-        ),
-        QueryPart(
-            "node-memory", PartKind.NODE, (Signal.NODE_MEMORY_WORKING_SET_MAX,), (named(MEMORY), *ROOT, *own), *memory
-        ),
+        of("throttled", Signal.CPU_THROTTLED_MEAN, THROTTLED, mean, 1000.0),
+        of("pressure", Signal.CPU_PRESSURE_MEAN, PRESSURE, mean),
+        of("memory", Signal.MEMORY_WORKING_SET_MAX, MEMORY, gauge),
+        of("node-cpu", Signal.NODE_CPU_USAGE_MEAN, CPU, used, 1000.0, root=True),
+        of("node-memory", Signal.NODE_MEMORY_WORKING_SET_MAX, MEMORY, gauge, root=True),
     )
 
 
-def _over_cores(head: str, tail: str, cores: float) -> tuple[str, str]:
-    """Head and tail of a rate, added over the cores where each has its own; what else tells series apart stays."""
-    return (f"sum without ({CORE}) ({head}", f"{tail})") if cores else (head, tail)
+def _mean(rates: Rates) -> str:
+    """Mean rate of a slot. A series without two samples in the window of the shortest interval may be a slower one.
+
+    Of a slower one the newest two samples give the rate: the wide window that holds them would reach over the end of
+    a gap or of a faster interval. `_as_rare` keeps those out that have ended.
+    """
+    clauses, reached = [f"rate({_SERIES}[{rates.window_seconds}s])"], rates.window_seconds
+    for slower in rates.each[1:]:
+        if slower.window_seconds > reached:
+            reached = slower.window_seconds
+            clauses.append(f"irate({_SERIES}[{reached}s]) and {_as_rare(slower.scrape_seconds * 6 // 5)}")
+    return " or ".join(clauses)
 
 
-def _maximum(rates: Rates, own: tuple[Matcher, ...], cores: float) -> QueryPart:
+def _gauge(rates: Rates) -> str:
+    """Highest value of a gauge in a slot, or of a slower series its newest one."""
+    clauses, reached = [f"max_over_time({_SERIES}[{rates.gauge_window_seconds}s])"], rates.gauge_window_seconds
+    for slower in rates.each[1:]:
+        if slower.gauge_window_seconds > reached:
+            reached = slower.gauge_window_seconds
+            clauses.append(f"max_over_time({_SERIES}[{reached}s]) and {_as_rare(reached)}")
+    return " or ".join(clauses)
+
+
+def _as_rare(seconds: int) -> str:
+    """The series has a sample in this time, which is little more than one interval, and no more than two."""
+    return f"(count_over_time({_SERIES}[{seconds}s]) <= 2)"
+
+
+def _over_cores(function: str, text: str, cores: float) -> str:
+    """The expression over the cores where each has its own series; what else tells series apart stays."""
+    return f"{function} without ({CORE}) ({text})" if cores else text
+
+
+def _highest(rates: Rates, cores: float) -> str:
+    """Maximum of the rates of a slot's pieces, of each series as fine as its interval allows, else the mean."""
+    mean = _over_cores("sum", _mean(rates), cores)
+    if not rates.slower:
+        return _pieces(rates, cores) if rates.pieces > 1 else mean
+    fine = [
+        f"{_pieces(one, cores)} and {_over_cores('max', _as_frequent(one.scrape_seconds), cores)}"
+        for one in rates.each
+        if one.pieces > 1
+    ]
+    return " or ".join((*fine, mean))
+
+
+def _as_frequent(seconds: int) -> str:
+    """The series has the samples of this interval in the slot, or at its end where it began within the slot."""
+    least = FIVE_MINUTES_SECONDS * 4 // (5 * seconds)
+    whole = f"count_over_time({_SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
+    return f"({whole} or count_over_time({_SERIES}[{seconds * 11 // 5}s]) >= 2)"
+
+
+def _pieces(rates: Rates, cores: float) -> str:
     """Maximum of short rates: pieces overlap by one scrape, so that every increase lies in one of them.
 
     The subquery's range is a second short of the slot, so that exactly `pieces` evaluations fall into it on every
     server (before version 3 ranges are closed on the left).
     """
     piece = rates.piece_seconds
-    head, tail = _over_cores("rate(", f"[{piece + rates.scrape_seconds}s])", cores)
-    return QueryPart(
-        "cpu-max",
-        PartKind.CONTAINER,
-        (Signal.CPU_USAGE_MAX,),
-        (named(CPU), *CONTAINERS, *own),
-        f"max_over_time({head}",
-        f"{tail}[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])",
-        scale=1000.0,
-        series=max(1.0, cores),
-    )
+    rate = _over_cores("sum", f"rate({_SERIES}[{piece + rates.scrape_seconds}s])", cores)
+    return f"max_over_time({rate}[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])"
 
 
 def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]) -> tuple[QueryPart, ...]:
     """GPUs as DCGM's exporter has them, as far as the server has the metrics (`names`); all in percent of one device.
+
+    rates: of the exporter's interval, the longest where there are several.
 
     Where a device has both metrics of its cores, the finer one counts.
     """
@@ -255,12 +314,15 @@ MIG_RESOURCE: Final = "nvidia_com_mig_"
 
 
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
-    """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too."""
+    """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too.
+
+    rates: of the interval at which kube-state-metrics is scraped.
+    """
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of
-    # four samples; read in full where scrapes are as rare as that. What was looked up stays in the server's memory
-    # until the answer is complete: such series count twice.
-    head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 600 else "[3599s:900s])"
+    # four samples; read in full where scrapes are rarer than the reach of a look. What was looked up stays in the
+    # server's memory until the answer is complete: such series count twice.
+    head, tail = "last_over_time(", "[3600s])" if rates.slowest.scrape_seconds >= 600 else "[3599s:900s])"
     gauges = (
         named(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS),
         Matcher("resource", "=~", f"cpu|memory|{'|'.join(GPU_RESOURCES)}|{MIG_RESOURCE}.+"),

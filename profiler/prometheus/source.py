@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -22,13 +23,14 @@ from cotenant.core.model.progress import Progress
 from cotenant.core.model.runtimes.heap import ManagedRuntime, runtimes
 from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.core.settings.sections.profiler import PrometheusSettings
 from profiler.history import SignalSpan, SourceReport, UsageBlock
 from profiler.prometheus import (
     client,
     decode,
     heaps,
+    intervals,
     inventory,
     metric_names,
     pod_rows,
@@ -55,6 +57,14 @@ class _Read(NamedTuple):
     found: decode.Samples
 
 
+class _Stretch(NamedTuple):
+    """A time, [start, end) in seconds, and the part that brings each signal in it."""
+
+    start_seconds: int
+    end_seconds: int
+    parts: dict[Signal, QueryPart]
+
+
 class PrometheusSource:
     """A MetricSource over Prometheus' HTTP API."""
 
@@ -75,6 +85,7 @@ class PrometheusSource:
         self._cluster = cluster or settings.labels.get("cluster", "")
         self._marks = marks
         self._survey: Survey | None = None
+        self._knows_intervals = False
         self._node_names: dict[str, str] = {}
         self._samples = 0
         self._defects: Counter[Defect] = Counter()
@@ -109,6 +120,43 @@ class PrometheusSource:
         answer = self._surveyed(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
         return survey.findings(answer, names, self._settings.scrape_interval_seconds)
+
+    def survey_of_intervals(self, window: tuple[int, int]) -> Survey:
+        """The survey, with how often each series was scraped in every hour of the window, asked once."""
+        if not self._knows_intervals:
+            self._survey = self._with_intervals(self.survey(window), window)
+            self._knows_intervals = True
+        return self.survey(window)
+
+    def _with_intervals(self, surveyed: Survey, window: tuple[int, int]) -> Survey:
+        """The survey with the scrape intervals of each hour; without them where they are given or cannot be had."""
+        end = min(window[1], surveyed.newest_seconds or window[1])
+        if self._settings.scrape_interval_seconds or not surveyed.population.containers or end <= window[0]:
+            return surveyed
+        whole, answers = everywhere(surveyed.population.containers), []
+        try:
+            for moments in intervals.hours(window[0], end):
+                answers += self._intervals(moments, whole)
+        except SourceError as error:
+            self._notes = (*self._notes, f"scrape intervals are known of some hours alone: {error.message}")
+        hourly = intervals.by_hour(answers)
+        spans = intervals.rate_spans(hourly, surveyed.rates.scrape_seconds)
+        return replace(surveyed, spans=spans, scrapes=intervals.scrape_spans(hourly))
+
+    def _intervals(self, moments: range, shard: NamespaceShard) -> list[intervals.Hourly]:
+        """Answers to `intervals.question`; halved by namespaces, then time, when one is too much for the server."""
+        text = intervals.question(self._settings.labels, shard)
+        try:
+            return [decode.timed(self._client.range(text, moments[0], moments[-1], moments.step))]
+        except SourceTooLong:
+            raise
+        except SourceLimit:
+            half, shards = len(moments) // 2, shard.halves()
+            if not half and shards is None:
+                raise
+        self._defects[Defect.QUERY_SPLIT] += 1
+        pieces = [(moments, one) for one in shards] if shards else [(moments[:half], shard), (moments[half:], shard)]
+        return [answer for piece in pieces for answer in self._intervals(*piece)]
 
     def _newest(self, metric: str, window: tuple[int, int]) -> int | None:
         """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.
@@ -166,10 +214,11 @@ class PrometheusSource:
         if not spans:
             return
         window = (min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
-        surveyed = self.survey(window)
+        surveyed = self.survey_of_intervals(window)
         spans = _answerable(spans, surveyed)
-        parts = self._parts(surveyed)
-        queries = plan(_wishes(spans, parts), surveyed.population, self._settings.max_points_per_query)
+        reads = self._reads(surveyed, window)
+        wishes = _wishes(spans, reads)
+        queries = plan(wishes, surveyed.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
         answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, self._read)
         for answer, done in zip(answers, settled(queries), strict=True):
@@ -177,7 +226,8 @@ class PrometheusSource:
             progress.advance()
             usage = tuple((n.signal, n.usage) for read in answer.found for n in read.named)
             yield UsageBlock(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
-        yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in parts})
+        asked = {signal for wish in wishes for signal in wish.part.signals}
+        yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in asked})
 
     def quantiles(self, question: Question, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
@@ -203,15 +253,32 @@ class PrometheusSource:
         notes = (*own, *sorted(account.warnings))
         scrape = float(surveyed.rates.scrape_seconds) if surveyed else 0.0
         errors = tuple(self._errors.values())
-        return SourceReport(scrape, account.queries, self._samples, account.waited_seconds, defects, notes, errors)
+        scrapes = surveyed.scrapes if surveyed else ()
+        waited = account.waited_seconds
+        return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes)
 
-    def _parts(self, surveyed: Survey) -> dict[Signal, QueryPart]:
+    def _reads(self, surveyed: Survey, window: tuple[int, int]) -> list[_Stretch]:
+        """Stretches of the window, each with the part that brings each signal; none where there is no such metric.
+
+        The first begins and the last ends with the window, whatever days the survey has seen.
+        """
+        known = [span for span in surveyed.spans if span.end_seconds > window[0] and span.start_seconds < window[1]]
+        if not known:
+            return [_Stretch(*window, self._parts(surveyed, surveyed.rates, maxima=False))]
+        maxima = any(span.rates.pieces > 1 for span in known)
+        bounds = [window[0], *(span.start_seconds for span in known[1:]), window[1]]
+        return [
+            _Stretch(start, end, self._parts(surveyed, span.rates, maxima=maxima))
+            for span, (start, end) in zip(known, pairwise(bounds), strict=True)
+        ]
+
+    def _parts(self, surveyed: Survey, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
         """Which part brings each signal; none where the server does not have the metric."""
         rule = surveyed.recorded and self._settings.recording_rules
         parts = (
-            *usage_parts(surveyed.rates, self._settings.labels, rule, surveyed.cores),
-            *device_parts(surveyed.rates, self._settings.labels, surveyed.names),
-            *hourly_parts(surveyed.rates, self._settings.labels),
+            *usage_parts(rates, self._settings.labels, rule, surveyed.cores, maxima=maxima),
+            *device_parts(rates.slowest, self._settings.labels, surveyed.names),
+            *hourly_parts(surveyed.of_state, self._settings.labels),
         )
         available = [part for part in parts if not part.metric or part.metric in surveyed.names]
         return {signal: part for part in available for signal in part.signals}
@@ -351,7 +418,7 @@ class PrometheusSource:
             self._twins.update(*(n.duplicates for n in read.named))
 
     def _rates(self) -> Rates:
-        return self._survey.rates if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
+        return self._survey.slowest if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
 
 
 def _pieces(
@@ -389,6 +456,21 @@ def _answerable(spans: Sequence[SignalSpan], surveyed: Survey) -> tuple[SignalSp
     return tuple(span for span in cut if span.end_seconds > span.start_seconds)
 
 
-def _wishes(spans: Sequence[SignalSpan], parts: dict[Signal, QueryPart]) -> list[PartRequest]:
-    """One wish for each part and stretch; a part that carries two signals is wished for once."""
-    return list(dict.fromkeys(PartRequest(parts[span.signal], span.grid) for span in spans if span.signal in parts))
+def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[PartRequest]:
+    """One wish for each part and stretch; a part that carries two signals is wished for once.
+
+    A slot belongs to the stretch in which it ends. Neighbouring stretches that ask for a signal in one way are one.
+    """
+    wishes: dict[PartRequest, None] = {}
+    for span in spans:
+        step, begin, open_part = span.signal.spec.step_seconds, span.start_seconds, None
+        for stretch in stretches:
+            part = stretch.parts.get(span.signal)
+            start = min(max(span.start_seconds, -(-stretch.start_seconds // step) * step), span.end_seconds)
+            if open_part is not None and part != open_part:
+                wishes[PartRequest(open_part, TimeGrid.between(begin, start, step))] = None
+            begin = start if part != open_part else begin
+            open_part = part
+        if open_part is not None:
+            wishes[PartRequest(open_part, TimeGrid.between(begin, span.end_seconds, step))] = None
+    return [wish for wish in wishes if wish.grid.size]

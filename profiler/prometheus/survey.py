@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.errors import SourceUnfit
+from cotenant.core.model.usage.quality import ScrapeSpan
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from profiler.prometheus import clusters
+from profiler.prometheus.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
 from profiler.prometheus.parts import (
     CONTAINERS,
     CPU,
@@ -36,10 +38,8 @@ from profiler.prometheus.parts import (
 from profiler.prometheus.plan import MARK, Population
 from profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
 
-USUAL_INTERVALS: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600, 900)
 DEFAULT_INTERVAL_SECONDS: Final = 60
 """Assumed where no sample tells; Prometheus' own default."""
-_COUNTED_SECONDS: Final = HOUR_SECONDS - 1
 _PARTS: Final = 14
 MOMENTS_AT_ONCE: Final = 4
 """Evaluations in one question: the server holds all series that lived between the first and the last of them."""
@@ -96,6 +96,22 @@ class Survey:
     """When the cluster's namespace kube-system was created; None where the server does not say."""
     cores: float = 0.0
     """Series of CPU for each container where there is one for each core, else 0."""
+    state_seconds: int = 0
+    """Longest scrape interval of kube-state-metrics at the moments looked at; 0 where it is not known."""
+    spans: tuple[RateSpan, ...] = ()
+    """How usage is read, day by day; what none of them covers, by `rates`."""
+    scrapes: tuple[ScrapeSpan, ...] = ()
+    """Which intervals were found, of how many series."""
+
+    @property
+    def slowest(self) -> Rates:
+        """Windows for the longest interval of any containers."""
+        return max((self.rates, *(span.rates.slowest for span in self.spans)), key=lambda rates: rates.scrape_seconds)
+
+    @property
+    def of_state(self) -> Rates:
+        """Windows for what is read once an hour: of kube-state-metrics, and of the kubelets' counters of kills."""
+        return Rates(max(self.slowest.scrape_seconds, self.state_seconds))
 
     def late(self, end_seconds: int) -> bool:
         """Whether the newest sample is older than a query at this moment can see."""
@@ -149,8 +165,9 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     expressions = {
         "namespaces": f"count by (namespace) ({selector((named(CPU), *CONTAINERS, ONE_EACH, *own))})",
         "cores": f"count({selector((named(CPU), *CONTAINERS, ONE_CORE, *own))})",
-        "samples": f"max(count_over_time({of_containers}[{_COUNTED_SECONDS}s]))",
+        "samples": f"max(count_over_time({of_containers}[{COUNTED_SECONDS}s]))",
         "newest": newest_question(of_containers),
+        "state": f"max(count_over_time({selector((named(_of_state(names)), *own))}[{COUNTED_SECONDS}s]))",
         "hidden": f"group({selector((named(CPU), Matcher('exported_container', '!=', ''), *own))}) * time()",
         "exported": f"count({selector((named(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
         "roots": f"count({selector((named(CPU), *ROOT, ONE_EACH, *own))})",
@@ -162,6 +179,11 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     if CPU_RULE in names:
         expressions["recorded"] = f"count({selector((named(CPU_RULE), *CONTAINERS, *own))})"
     return union(marked(text, MARK, name) for name, text in expressions.items())
+
+
+def _of_state(names: frozenset[str]) -> str:
+    """A metric of kube-state-metrics with few series, as far as the server has one."""
+    return next((name for name in ("kube_node_info", "kube_node_status_allocatable") if name in names), POD_INFO)
 
 
 def refuse_unfit(answer: Answer, describe: str) -> None:
@@ -195,16 +217,16 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
             "kube-state-metrics is scraped without honor_labels: its labels exported_namespace, exported_pod and "
             "exported_container were read; set honor_labels: true, other tools need it"
         )
-    if not interval_seconds and len(counts) > 1 and counts.max() > 1.5 * np.median(counts) > 0:
-        notes.append("the scrape interval changed in the window, or scrapes were lost: the usual one was taken")
     nodes, devices = (int(values_by_mark.get(mark, np.zeros(1)).max()) for mark in ("roots", "devices"))
     people = Population(namespaces, nodes, devices)
     recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     created = clusters.created_seconds(_marked(answer, "birth"))
+    state = values_by_mark.get("state", np.empty(0))
+    state_seconds = nearest_usual(float(state.min())) if len(state) else 0
     found = newest(_marked(answer, "newest"))
-    cores = values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values()))
-    return Survey(people, rates, bool(covered), names, tuple(notes), found, created, float(cores))
+    cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
+    return Survey(people, rates, bool(covered), names, tuple(notes), found, created, cores, state_seconds)
 
 
 def losses(names: Collection[str]) -> dict[str, str]:
@@ -261,9 +283,5 @@ def _marked(answer: Answer, mark: str) -> Answer:
 
 
 def _interval(counts: npt.NDArray[np.float64]) -> int:
-    """Scrape interval from the number of samples in an hour: the nearest usual one when it is near, else as counted."""
-    if not len(counts):
-        return DEFAULT_INTERVAL_SECONDS
-    seconds = _COUNTED_SECONDS / max(1.0, float(np.median(counts)))
-    usual = min(USUAL_INTERVALS, key=lambda s: abs(s - seconds))
-    return usual if abs(usual - seconds) < 0.15 * usual else max(1, round(seconds))
+    """Usual scrape interval, from the numbers of samples in an hour of the densest series."""
+    return nearest_usual(float(np.median(counts))) if len(counts) else DEFAULT_INTERVAL_SECONDS

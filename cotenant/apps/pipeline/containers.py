@@ -92,7 +92,7 @@ def judge(
 ) -> ContainerResults:
     """What can be said of each of the inventory's workloads by itself, in its order."""
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
-    scrape = history.quality.scrape_interval_seconds if history.quality else None
+    scrape = history.quality.slowest_seconds if history.quality else None
     parts = _Parts.of(history, settings, server)
 
     def judged(workloads: Sequence[Workload]) -> ContainerResults:

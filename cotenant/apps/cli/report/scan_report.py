@@ -376,6 +376,11 @@ def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
         yield "pulled", f"{_time(quality.time_seconds)} UTC, {quality.queries} queries, {quality.samples} samples"
         yield "coverage", f"{percent(quality.coverage, 1)} of the samples that were due"
         yield "scrape interval", f"{quality.scrape_interval_seconds:g} s"
+        for span in quality.scrapes if quality.mixed else ():
+            yield (
+                f"read each {span.interval_seconds} s",
+                f"{span.series} series, {_time(span.start_seconds)} to {_time(span.end_seconds)} UTC",
+            )
         for defect, count in quality.defects.items():
             if count:
                 yield f"{count} x {defect}", DEFECT_SENTENCES[defect]

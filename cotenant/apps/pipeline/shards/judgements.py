@@ -140,7 +140,7 @@ def basis(history: History, settings: Settings) -> str:
     daemons = (pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet")
     parts = (
         *(_FORM, __version__, digest(settings.portrait), digest(settings.recommender), inventory.server_version),
-        round(quality.scrape_interval_seconds) if quality else 0,
+        round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
         sorted({_encoded(_shape(node, labels)) for node in inventory.nodes}),
         sorted({_encoded((pod.workload, pod.requests)) for pod in daemons}),

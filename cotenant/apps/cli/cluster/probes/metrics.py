@@ -112,7 +112,7 @@ def present(names: set[str]) -> ProbeOutcome:
 
 def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
-    survey = source.survey(window)
+    survey = source.survey_of_intervals(window)
     containers = sum(survey.population.containers.values())
     detail = (
         f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
@@ -121,7 +121,10 @@ def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
         return ProbeOutcome(
             ProbeState.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
         )
-    if survey.rates.scrape_seconds >= SLOW_SCRAPE_SECONDS:
+    others = sorted({s.interval_seconds for s in survey.scrapes} - {survey.rates.scrape_seconds})
+    if others:
+        detail += f"; some series each {', '.join(map(str, others))} s, each read at its own interval"
+    if survey.slowest.scrape_seconds >= SLOW_SCRAPE_SECONDS:
         return ProbeOutcome(ProbeState.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
     return ProbeOutcome(ProbeState.OK, detail)
 

@@ -1,0 +1,147 @@
+"""At which intervals the containers' series were scraped, in each day of a span. Pure.
+
+A server may scrape two namespaces, or two pools of nodes, at different intervals, and change any of them. So each hour
+of the span is asked how many series have how many samples in it. A series counts for an hour that it lived through:
+it has samples near both ends of it, so that a young pod is not taken for a slow one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.core.model.usage.quality import ScrapeSpan
+from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from profiler.prometheus.parts import CONTAINERS, CPU, ONE_EACH, ROOT, Rates
+from profiler.prometheus.plan import NamespaceShard
+from profiler.prometheus.promql import named, of_labels, selector
+
+USUAL_INTERVALS: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600, 900)
+COUNTED_SECONDS: Final = HOUR_SECONDS - 1
+SAMPLES_LABEL: Final = "cotenant_samples"
+HOURS_AT_ONCE: Final = 24
+"""Evaluations in one question: the server holds all series that lived between the first and the last of them."""
+_REACH_SECONDS: Final = 1000
+"""A series that is scraped every 900 s has a sample in any stretch of this length."""
+_LIKE_RATIO: Final = 1.42
+"""Intervals closer than that count as one: a lived hour may lack the parts outside of its two reaches."""
+_SLOW_SECONDS: Final = 180
+
+Hourly = Sequence[tuple[dict[str, str], npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+"""Series of one answer, each with its times and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateSpan:
+    """A stretch of whole UTC days, or the whole span, that is read with the same windows: [start, end) in seconds."""
+
+    start_seconds: int
+    end_seconds: int
+    rates: Rates
+
+
+def nearest_usual(samples: float) -> int:
+    """Scrape interval by the number of samples in an hour: the nearest usual one when it is near, else as counted."""
+    seconds = COUNTED_SECONDS / max(1.0, samples)
+    usual = min(USUAL_INTERVALS, key=lambda s: abs(s - seconds))
+    return usual if abs(usual - seconds) < 0.15 * usual else max(1, round(seconds))
+
+
+def hours(start_seconds: int, end_seconds: int) -> Iterator[range]:
+    """Ends of the hours up to the span's end that together cover it, some at a time, oldest first."""
+    count = max(1, -(-(end_seconds - start_seconds) // HOUR_SECONDS))
+    first = end_seconds - (count - 1) * HOUR_SECONDS
+    for begin in range(first, end_seconds + 1, HOURS_AT_ONCE * HOUR_SECONDS):
+        yield range(begin, min(begin + HOURS_AT_ONCE * HOUR_SECONDS, end_seconds + 1), HOUR_SECONDS)
+
+
+def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
+    """How many series have how many samples in the hour that they lived through: containers and nodes' root groups."""
+    own = (ONE_EACH, *of_labels(labels), *shard.matchers())
+    each = (lived_through(selector((named(CPU), *chosen, *own))) for chosen in (CONTAINERS, ROOT))
+    return f'count_values("{SAMPLES_LABEL}", {" or ".join(each)})'
+
+
+def lived_through(series: str) -> str:
+    """Samples of the last hour of those series that have some near both of its ends."""
+    begin = f"count_over_time({series}[{_REACH_SECONDS}s] offset {HOUR_SECONDS - _REACH_SECONDS}s)"
+    end = f"count_over_time({series}[{_REACH_SECONDS}s])"
+    return f"count_over_time({series}[{COUNTED_SECONDS}s]) and {begin} and {end}"
+
+
+def by_hour(answers: Iterable[Hourly]) -> dict[int, Counter[int]]:
+    """Hour's end -> how many series have how many samples in it."""
+    found: dict[int, Counter[int]] = defaultdict(Counter)
+    for labels, times, values in (series for answer in answers for series in answer):
+        samples = round(float(labels.get(SAMPLES_LABEL, "nan")))
+        for moment, count in zip(times.tolist(), values.tolist(), strict=True):
+            found[round(moment)][samples] += round(count)
+    return dict(sorted(found.items()))
+
+
+def classes(counts: Mapping[int, int]) -> dict[int, int]:
+    """Scrape interval -> series, ascending, of one hour's counts by samples; those that are alike are one."""
+    found: dict[int, int] = {}
+    for samples, series in sorted(counts.items(), reverse=True):
+        like = _like(COUNTED_SECONDS / samples, nearest_usual(samples), found)
+        found[like] = found.get(like, 0) + series
+    return found
+
+
+def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
+    """The shorter interval that this one counts as, or itself.
+
+    seconds: as counted, of which `interval` is the usual one. Slow ones are kept apart where they are usual: the window
+    of a gauge is hardly longer than they are.
+    """
+    if interval >= _SLOW_SECONDS and interval in USUAL_INTERVALS and abs(seconds - interval) < 0.05 * interval:
+        return interval
+    return next((shorter for shorter in others if seconds < _LIKE_RATIO * shorter), interval)
+
+
+def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[RateSpan, ...]:
+    """Stretches of UTC days by the intervals that were seen in any hour of them, oldest first.
+
+    A day of which nothing is known is read at the usual interval, which is not mixed with others where it was not seen.
+    """
+    days: dict[int, set[int]] = defaultdict(set)
+    for end, counts in hourly.items():
+        for day in {(end - HOUR_SECONDS) // DAY_SECONDS, (end - 1) // DAY_SECONDS}:
+            days[day] |= classes(counts).keys()
+    spans: list[RateSpan] = []
+    for day, intervals in sorted(days.items()):
+        begin, rates = day * DAY_SECONDS, Rates.of(_apart(intervals) or {usual})
+        last = spans[-1] if spans else None
+        if last and last.rates == rates and last.end_seconds == begin:
+            spans[-1] = RateSpan(last.start_seconds, begin + DAY_SECONDS, rates)
+        else:
+            spans.append(RateSpan(begin, begin + DAY_SECONDS, rates))
+    return tuple(spans)
+
+
+def _apart(intervals: Iterable[int]) -> set[int]:
+    """Those that none of the shorter ones stands for."""
+    kept: set[int] = set()
+    for interval in sorted(intervals):
+        kept.add(_like(interval, interval, sorted(kept)))
+    return kept
+
+
+def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, ...]:
+    """What was found, for people: from when to when how many series were scraped at which interval, oldest first."""
+    open_spans: dict[int, ScrapeSpan] = {}
+    done: list[ScrapeSpan] = []
+    for end, counts in hourly.items():
+        seen = classes(counts)
+        done += [open_spans.pop(interval) for interval in [*open_spans] if interval not in seen]
+        for interval, series in seen.items():
+            before = open_spans.get(interval)
+            start, most = (before.start_seconds, before.series) if before else (end - HOUR_SECONDS, 0)
+            window = Rates(interval).window_seconds
+            open_spans[interval] = ScrapeSpan(start, end, interval, window, max(series, most))
+    return tuple(sorted((*done, *open_spans.values()), key=lambda s: (s.start_seconds, s.interval_seconds)))
