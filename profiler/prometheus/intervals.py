@@ -46,10 +46,20 @@ class RateSpan:
 
 
 def nearest_usual(samples: float) -> int:
-    """Scrape interval by the number of samples in an hour: the nearest usual one when it is near, else as counted."""
+    """Scrape interval by the number of samples in an hour: the nearest usual one when it is near, else as counted.
+
+    An hour holds one sample less than it has intervals where it begins just after one.
+    """
     seconds = COUNTED_SECONDS / max(1.0, samples)
     usual = min(USUAL_INTERVALS, key=lambda s: abs(s - seconds))
-    return usual if abs(usual - seconds) < 0.15 * usual else max(1, round(seconds))
+    near = abs(usual - seconds) < 0.15 * usual
+    exact = [s for s in USUAL_INTERVALS if _is_exactly(seconds, s)]
+    return exact[-1] if exact and not near else usual if near else max(1, round(seconds))
+
+
+def _is_exactly(seconds: float, interval: int) -> bool:
+    """Whether so many seconds a sample are this interval: it lacks at most one sample in an hour."""
+    return 0.95 * interval <= seconds <= 1.001 * interval / (1 - interval / COUNTED_SECONDS)
 
 
 def hours(start_seconds: int, end_seconds: int) -> Iterator[range]:
@@ -99,7 +109,7 @@ def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
     seconds: as counted, of which `interval` is the usual one. Slow ones are kept apart where they are usual: the window
     of a gauge is hardly longer than they are.
     """
-    if interval >= _SLOW_SECONDS and interval in USUAL_INTERVALS and abs(seconds - interval) < 0.05 * interval:
+    if interval >= _SLOW_SECONDS and interval in USUAL_INTERVALS and _is_exactly(seconds, interval):
         return interval
     return next((shorter for shorter in others if seconds < _LIKE_RATIO * shorter), interval)
 

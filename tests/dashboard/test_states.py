@@ -18,7 +18,7 @@ from plotly.utils import PlotlyJSONEncoder
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import SourceError, StoreError
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.usage.quality import QualityRecord
+from cotenant.core.model.usage.quality import QualityRecord, ScrapeSpan
 from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard import pages
 from dashboard.frame import panels, shell
@@ -240,6 +240,22 @@ def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None
 
     text = drawn(made, view_on(Poor(source, {}), made.end_seconds))["health"]
     assert "query-failed" in text and "never" in text and "day.corrupt-1" in text
+
+
+def test_health_lists_scrape_intervals_where_there_are_several(made: Results, source: StoreSource) -> None:
+    def shown(*intervals: int) -> str:
+        spans = tuple(ScrapeSpan(0, made.end_seconds, s, max(300, 4 * s), 10 + s) for s in intervals)
+
+        class Mixed(Faulty):
+            def upkeep(self) -> Upkeep:
+                return Upkeep((QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, 1.0, scrapes=spans),), ())
+
+        return drawn(made, view_on(Mixed(source, {}), made.end_seconds))["health"]
+
+    assert "Scrape intervals" not in shown(30)
+    text = shown(30, 300)
+    # 310 series each 300 s, whose rates reach over 4 x 300 s = 20 minutes.
+    assert "Scrape intervals" in text and "310" in text and "20 min" in text
 
 
 def test_the_source_s_names_reach_every_page(made: Results, source: StoreSource) -> None:
