@@ -16,6 +16,7 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.store.store import Hole, Store
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import SourceError, SourceUnfit, SourceUnreachable
+from cotenant.core.model.inventory.one_off import left_out_notes
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.usage.plausible import plausible_of_pods
 from cotenant.core.model.usage.quality import Defect, QualityRecord, ScrapeSpan
@@ -140,7 +141,7 @@ def pull(
     judged = inventory if snapshot.pods else by_usage(inventory, sightings)
     complete = with_history(judged, sightings)
     store.write_inventory(complete)
-    notes = (*notes, *unnamed_notes(complete))
+    notes = (*notes, *unnamed_notes(complete), *left_out_notes(complete))
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:

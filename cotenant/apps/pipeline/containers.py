@@ -20,6 +20,7 @@ from cotenant.apps.pipeline.analysis import History
 from cotenant.core.model.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.inventory.one_off import without_over
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.threads import side_by_side
@@ -56,9 +57,10 @@ class ContainerResults:
 
         Recommendations in the order of places; findings the most severe first, less those not founded.
         """
-        own = settings.recommender.findings
-        above = of_cluster(history.inventory, history.node_usage, history.window, own)
-        every = [*above, *gpus.findings(history, settings), *self.findings]
+        own, lasting = settings.recommender.findings, without_over(history.inventory)
+        above = of_cluster(lasting, history.node_usage, history.window, own)
+        of_gpus = gpus.findings(replace(history, inventory=lasting), settings)
+        every = [*above, *of_gpus, *self.findings]
         every = priced(every, history.inventory, settings.recommender.prices)
         whole = without_partial(in_order(every), history.inventory)
         findings = founded_findings(whole, history.unread_seconds)
@@ -90,8 +92,9 @@ def judge(
     series_at_once: int = SERIES_AT_ONCE,
     least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
 ) -> ContainerResults:
-    """What can be said of each of the inventory's workloads by itself, in its order."""
+    """What can be said of each of the inventory's workloads by itself, in its order; nothing of what is over."""
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
+    history = replace(history, inventory=without_over(history.inventory))
     scrape = history.quality.slowest_seconds if history.quality else None
     parts = _Parts.of(history, settings, server)
 

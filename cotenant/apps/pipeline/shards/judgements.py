@@ -305,6 +305,9 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[i
     for event in inventory.events:
         if owner := owners.get((event.subject.namespace, event.subject.pod)):
             about[owner].append(_encoded(event))
+    for row in inventory.pod_rows:
+        if owner := owners.get((row.namespace, row.name)):
+            about[owner].append(_encoded((row.namespace, row.name, sorted(row.beyond), row.idle)))
     every_bound: tuple[LimitRange | Quota, ...] = (*inventory.limit_ranges, *inventory.quotas)
     for bound in every_bound:
         bounds[bound.namespace].append(_encoded(bound))

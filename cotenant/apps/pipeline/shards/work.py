@@ -36,6 +36,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.savings import PlannedSavings, When, summed_savings
 from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import ClusterRef, ContainerRef, WorkloadRef
+from cotenant.core.model.inventory.one_off import without_over
 from cotenant.core.model.progress import Progress, Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
@@ -196,13 +197,14 @@ def _judged(task: ShardTask, store: Store, history: History, of_pods: Usages) ->
     """Recommendations and findings: those before of workloads for which nothing new was seen, the others anew."""
     settings, shard, until_seconds = task.settings, task.shard, history.window.end_seconds
     group, basis = f"workloads-{shard.index:05d}", judgements.basis(history, settings)
-    containers = judgements.Containers.of(shard.inventory, of_pods, shard.deleted)
+    lasting = without_over(shard.inventory)
+    containers = judgements.Containers.of(lasting, of_pods, shard.deleted)
     before, now = judgements.read(store, group, basis), containers.noted(of_pods, basis, until_seconds)
     # what a server's quantiles say is asked anew by every scan
     renew_hours = 0.0 if task.server else settings.recommender.renew_hours
     kept = judgements.kept(store, containers, of_pods, before, now, renew_hours)
-    rest = tuple(workload for workload in shard.inventory.workloads if workload.ref not in kept.workloads)
-    inventory, usage = replace(shard.inventory, workloads=rest), containers.others(of_pods, kept.rows >= 0)
+    rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
+    inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
     anew = judge(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
     noted = judgements.joined(before, kept, now, anew.findings)

@@ -1,0 +1,115 @@
+"""Gone bare pods and finished one-off Jobs are counted, not proposed for; what may run again is neither left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cotenant.apps.pipeline.shards.judgements import Containers
+from cotenant.apps.pipeline.shards.work import workload_totals
+from cotenant.core.model.cluster import Container, Inventory, Pod, PodPhase, PodRow, Workload
+from cotenant.core.model.finding import ClusterFinding
+from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.core.model.inventory.one_off import RETRY_SECONDS, left_out_notes, over, without_over
+from cotenant.core.model.resource import Resource
+from tests.support.kube_series import END, START, Found, Line, PodSpec, link, node, scanned, served
+
+NOW = 1_795_089_600
+BARE = ("", "")
+LATE = END - 3600
+PODS = (
+    PodSpec("web-5c9f7d8b6f-bcdfg", ("ReplicaSet", "web-5c9f7d8b6f")),
+    PodSpec("shell", BARE),
+    PodSpec("etl-29917440-bcdfg", ("Job", "etl-29917440"), until=LATE, phase="Succeeded"),
+    PodSpec("migrate-hjklm", ("Job", "migrate"), until=LATE, phase="Succeeded"),
+    PodSpec("train-hjklm", ("Job", "train"), since=START + 3600),
+    # fits on no node: a finding, if anybody still wanted it
+    PodSpec("huge", BARE, asks=(900_000, 1024), until=LATE),
+    *(PodSpec(f"run-{i}", BARE, until=START + 3600 * (2 + i)) for i in range(4)),
+)
+WORLD: tuple[Line, ...] = (
+    *(line for pod in PODS for line in pod.lines()),
+    link("ReplicaSet", "web-5c9f7d8b6f", ("Deployment", "web")),
+    link("Job", "etl-29917440", ("CronJob", "etl")),
+    *(link("Job", name, ("", "")) for name in ("migrate", "train")),
+    *node(),
+)
+LEFT_OUT = {"shop/Job/migrate", *(f"shop/Pod/{name}" for name in ("huge", "run-0", "run-1", "run-2", "run-3"))}
+STAY = {"shop/CronJob/etl", "shop/Deployment/web", "shop/Job/train", "shop/Pod/shell"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+    with served(tmp_path_factory.mktemp("world"), {"world": WORLD}) as url:
+        yield scanned(url, "world", tmp_path_factory.mktemp("store"))
+
+
+def subject_of(finding: ClusterFinding) -> str:
+    return str(finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject)
+
+
+@pytest.mark.slow
+@pytest.mark.prometheus
+def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> None:
+    assert {str(one.container.workload) for one in found.results.recommendations} == STAY
+    assert LEFT_OUT.isdisjoint(map(subject_of, found.results.findings))
+    (note,) = [note for note in found.record.notes if "left out of recommendations" in note]
+    # five bare pods and one Job, of which five are named
+    assert "pods without a controller: 5, Jobs of no CronJob: 1" in note
+    assert "shop/migrate, shop/huge, shop/run-0, shop/run-1, shop/run-2 and 1 more" in note
+
+
+@pytest.mark.slow
+@pytest.mark.prometheus
+def test_their_usage_is_browsed_as_before(found: Found) -> None:
+    refs, _ = workload_totals(found.history)
+    assert {str(ref) for ref in refs} == STAY | LEFT_OUT
+
+
+def inventory(kind: str, *pods: Pod, replicas: int = 0) -> Inventory:
+    ref = WorkloadRef("shop", kind, "x")
+    own = tuple(replace(pod, workload=ref) for pod in pods)
+    return Inventory("c", NOW, (), (Workload(ref, replicas, ()),), own)
+
+
+def pod(ended_ago: int | None = None, phase: PodPhase = PodPhase.RUNNING) -> Pod:
+    end = None if ended_ago is None else NOW - ended_ago
+    return Pod("shop", "x-0", WorkloadRef("shop", "Pod", "x-0"), "n", NOW - 9000, end, phase=phase)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "replicas", "is_over"),
+    [
+        ("Pod", (pod(10),), 0, True),  # a pod's name does not come back by itself
+        ("Pod", (pod(),), 1, False),
+        ("Pod", (pod(phase=PodPhase.PENDING),), 0, False),
+        ("Pod", (pod(phase=PodPhase.UNKNOWN),), 0, False),
+        ("Pod", (pod(phase=PodPhase.SUCCEEDED),), 0, True),
+        ("Pod", (pod(phase=PodPhase.FAILED),), 0, True),
+        ("Pod", (pod(5000), pod()), 1, False),  # the name came back
+        ("Job", (pod(RETRY_SECONDS),), 0, True),
+        ("Job", (pod(RETRY_SECONDS - 1),), 0, False),  # its next try may come
+        ("Job", (pod(5000), pod(phase=PodPhase.PENDING)), 0, False),
+        ("Job", (pod(),), 1, False),
+        ("Job", (), 0, True),
+        *((kind, (pod(5000),), 0, False) for kind in ("CronJob", "Deployment", "StatefulSet", "DaemonSet", "Workflow")),
+    ],
+)
+def test_only_what_cannot_run_again_is_over(kind: str, pods: tuple[Pod, ...], replicas: int, is_over: bool) -> None:
+    known = inventory(kind, *pods, replicas=replicas)
+    assert bool(over(known)) is is_over
+    assert (without_over(known).workloads == ()) is is_over
+    assert without_over(known).pods == known.pods
+    assert bool(left_out_notes(known)) is is_over
+
+
+@pytest.mark.parametrize("says", [{"beyond": {Resource.CPU: 500}}, {"idle": ("main",)}])
+def test_a_judgement_is_made_anew_when_a_pods_row_says_something_else(says: dict[str, object]) -> None:
+    known = inventory("Deployment", pod(), replicas=1)
+    known = replace(known, workloads=(Workload(known.workloads[0].ref, 1, (Container("main"),)),))
+    told = replace(known, pod_rows=(PodRow("shop", "x-0", NOW, **says),))  # type: ignore[arg-type]
+    later = replace(told, pod_rows=(replace(told.pod_rows[0], seen_seconds=NOW + 3600),))
+    facts = [Containers.of(one, {}, ()).facts.tolist() for one in (known, told, later)]
+    assert facts[0] != facts[1] == facts[2]
