@@ -22,6 +22,7 @@ from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.adapters.store.tables import rows_of
 from cotenant.core.model.errors import NoData
+from cotenant.core.model.inventory.one_off import without_over
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Recommendation
@@ -70,7 +71,7 @@ def test_every_workload_container_and_node_has_its_row(store: Store, analysis: A
     inventory = analysis.history.inventory
     assert {w.ref for w in inventory.workloads} <= set(analysis.workloads.refs)
     assert len(store.read_table(WORKLOADS)) == len(analysis.workloads.refs)
-    assert len(store.read_table(RECOMMENDATIONS)) == sum(len(w.containers) for w in inventory.workloads)
+    assert len(store.read_table(RECOMMENDATIONS)) == sum(len(w.containers) for w in without_over(inventory).workloads)
     assert len(store.read_table(NODES)) == len(inventory.nodes)
     # two resources for the cluster, each node and each workload; two bands for each node and resource
     assert len(store.read_table(FORECASTS)) == 2 * (1 + len(inventory.nodes) + len(analysis.workloads.refs))

@@ -90,7 +90,9 @@ def later(judged: Path, tmp_path: Path, world: SyntheticCluster) -> Callable[...
         owners = world.inventory.owners()
         for signal, usage in world.usage.items():
             hour = cut(usage, 0, 1)
-            quiet = np.where(np.isfinite(hour.values), np.float32(0), np.float32(np.nan))
+            # nothing but a node, which runs its kubelet at least
+            least = np.float32(1 if signal.spec.per_node else 0)
+            quiet = np.where(np.isfinite(hour.values), least, np.float32(np.nan))
             if signal is Signal.CPU_USAGE_MEAN and more is not None:
                 rows = [owners.get((ref.namespace, ref.pod)) == more for ref in usage.refs]
                 quiet[rows] = np.float32(1e6)
