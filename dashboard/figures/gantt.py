@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.plan import Score
 from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
@@ -60,6 +61,8 @@ class Bar:
     phase: str = ""
     said: str = ""
     reserve_at_seconds: int = 0
+    rank: int = 0
+    """Lines of the lowest come first."""
 
     @property
     def proposed(self) -> bool:
@@ -92,15 +95,20 @@ def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
     }
 
 
-def height(bars: int) -> int:
-    """Pixels that so many bars need."""
-    return 76 + BAR_HEIGHT * max(2, min(bars, MOST_BARS))
+def height(lines_drawn: int) -> int:
+    """Pixels that so many lines need."""
+    return 76 + BAR_HEIGHT * max(2, lines_drawn)
 
 
-def chart(bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1) -> Chart:
-    """A line a plan with its occurrences, the first to begin on top; at most MOST_BARS of them."""
+def chart(
+    bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_BARS
+) -> Chart:
+    """A line a plan with its occurrences, at most `most` lines: by rank, then the first to begin on top."""
     ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
-    names = list(dict.fromkeys(b.name for b in ordered))[:MOST_BARS]
+    rank: dict[str, int] = {}
+    for bar in ordered:
+        rank[bar.name] = min(bar.rank, rank.get(bar.name, bar.rank))
+    names = sorted(rank, key=lambda name: rank[name])[:most]
     line = {name: y for y, name in enumerate(names)}
     placed = [(line[b.name], b) for b in ordered if b.name in line]
     rows = {state: [(y, b) for y, b in placed if b.state == state] for state in STATES}
@@ -235,14 +243,13 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
     if not bars:
         return f"No plan has a window in the next {span}."
     counts = {state: sum(b.state == state for b in bars) for state in STATES}
-    state_counts = ", ".join(
-        f"{n} {state}" for state, n in counts.items() if n or state in ("proposed", "not proposed")
-    )
+    state_counts = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+    plans = len({b.name for b in bars})
     first = min([b for b in bars if b.state != "not proposed"] or bars, key=lambda b: (b.start_seconds, b.name))
-    text = f"{state_counts} with a window in the next {span}"
+    windows = f"{display.counted(len(bars), 'window')} of {display.counted(plans, 'plan')} in the next {span}"
+    text = f"{windows}: {state_counts}"
     text += f"; the first begins {display.moment(first.start_seconds)}: {first.name}, {first.words}"
-    hidden = len({b.name for b in bars}) - len(shown)
-    return text + (f"; {hidden} more in the list." if hidden else ".")
+    return text + (f"; {len(shown)} of {plans} plans are drawn." if len(shown) < plans else ".")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -395,7 +402,7 @@ def scores(past_scores: Sequence[Score]) -> Chart:
     text = (
         f"{display.counted(len(past_scores), 'occurrence')}; the last had capacity reserved for "
         f"{display.counted(last.held, 'pod')}, {last.used} used it and {last.missed} waited: "
-        f"hit {display.percent(last.hit_ratio)}."
+        f"{plan_scores.coverage_words(last).lower()}, {plan_scores.hit_words(last)}."
     )
     return Chart({"data": traces, "layout": layout}, text)
 

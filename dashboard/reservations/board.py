@@ -6,7 +6,7 @@ cluster has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -16,8 +16,19 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.reservations.plan import PeakWindow, Plan, Score
+from cotenant.core.model.reservations import plan_scores
+from cotenant.core.model.reservations.plan import PeakWindow, Plan, PlanPhase
 from cotenant.core.model.reservations.plan_service import PlanRef
+from cotenant.core.model.reservations.plan_states import (
+    PLAN_STATES,
+    PlanGroup,
+    available_pods,
+    by_need,
+    counts,
+    phase_of,
+    state_of,
+    wanted_pods,
+)
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.text import visible
@@ -43,6 +54,8 @@ WEEK: Final = "The next 7 days"
 WEEK_DAYS: Final = 7
 LIVE: Final = "Peaks and plans"
 MOST_LIVE: Final = 60
+SHOW_WEEK: Final = "7d"
+SHOW_ALL: Final = "all"
 LANE_HEIGHT: Final = 170
 FORECASTS: Final = "cotenant get forecast"
 NO_PLAN: Final = "There is no reservation plan."
@@ -58,7 +71,7 @@ def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Compone
     sums = proposed_plans.sums(queries.columns_of(snapshot.tables[PLANS.name], query))
     room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
     idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
-    return [_total("Proposed", f"{sums.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
+    return [_total("Plans proposed", f"{sums.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
 
 
 def _total(label: str, value: str, parts: str) -> Component:
@@ -81,7 +94,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 LIST: Final = Listing(
     schema=PLANS,
     path=PATH,
-    noun="plan",
+    noun="workload",
     shown=(
         "workload",
         "reason",
@@ -90,8 +103,8 @@ LIST: Final = Listing(
         "pods",
         "cpu",
         "quantile",
-        "hit_ratio",
         "coverage",
+        "hit_ratio",
         "idle_core_hours",
         "cost",
         "skill",
@@ -175,9 +188,10 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
         return PlanSelection(plan) if plan else PlanSelection(ref=ref, missing=str(ref))
     everything = list(snapshot.tables[PLANS.name].read().rows()) if opened else rows
     row = proposed_plans.in_hand(everything, search)
-    mine = [p for p in story.by_need(plans.plans) if opened is None or p.workload == opened]
-    if mine and (opened is not None or row is None or story.phase_of(mine[0]).value == "Proposed"):
-        return PlanSelection(mine[0])
+    mine = [p for p in by_need(plans.plans) if opened is None or p.workload == opened]
+    first = next((p for p in mine if phase_of(p) is PlanPhase.PROPOSED), mine[0] if mine else None)
+    if first and (opened is not None or row is None or phase_of(first) is PlanPhase.PROPOSED):
+        return PlanSelection(first)
     if row is None and opened is not None:
         return PlanSelection(missing=f"{opened.namespace}/{opened.kind}/{opened.name}")
     return PlanSelection(row=row)
@@ -217,15 +231,53 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     if not entries:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
-    titles = ("Workload and plan", "Phase", "Window", "Pods", "Past peaks covered")
+    titles = ("Workload and plan", "Phase", "Window", "Pods", "Coverage of past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     chosen = selection(view.source.snapshot(), rows, search, plans)
-    lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry, chosen)]
-    hidden = len(entries) - MOST_LIVE
-    more = [html.P(f"and {hidden:,} more: use the filters", className="panel-note")] if hidden > 0 else []
+    asked = shown_words(search) & set(PlanGroup)
+    listed_entries = [one for one in entries if not asked or _group(one) in asked]
+    most = len(entries) if asked else MOST_LIVE
+    lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
     frame = html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": LIVE})
-    return panels.panel(LIVE, frame, *more)
+    return panels.panel(LIVE, _counted(search, entries, plans.plans, asked), frame)
+
+
+def shown_words(search: str) -> set[str]:
+    """What the URL's `show` asks for: "7d", "all", groups of plans; words with commas between them."""
+    return set(panels.address_value(search, "show").split(",")) - {""}
+
+
+def _group(entry: PlanListEntry) -> str:
+    """The group of an entry's most urgent plan; of a forecast's peak without one that of what waits for a person."""
+    return PLAN_STATES[phase_of(entry.plans[0])].group.value if entry.plans else PlanGroup.WAITING.value
+
+
+def _counted(
+    search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], asked: Collection[str]
+) -> Component:  # fmt: skip
+    """How many plans are in which state, each state a way to its plans alone; and how many lines are left out."""
+    number = counts(plans)
+    peaks = sum(not entry.plans for entry in entries)
+    parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if number.plans else ""]
+    for phase, count in number.by_phase.items():
+        state = PLAN_STATES[phase]
+        where = _showing(search, shown_words(search) - set(PlanGroup) | {state.group.value})
+        parts += [dcc.Link(f"{count:,} {state.words}", href=where, className="quiet-link"), ", "]
+    parts = parts[:-1] if number.by_phase else parts
+    parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
+    hidden = 0 if asked else len(entries) - MOST_LIVE
+    parts += [f". The first {MOST_LIVE} of {len(entries):,} workloads are listed: choose a state to see its plans"] * (
+        hidden > 0
+    )
+    every = dcc.Link("Show all", href=_showing(search, shown_words(search) - set(PlanGroup)), className="quiet-link")
+    return html.P([*parts, ". ", every] if asked else [*parts, "."], className="panel-note", id="plan-counts")
+
+
+def _showing(search: str, words: Collection[str]) -> str:
+    """The address that shows these words."""
+    rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
+    return "?" + "&".join([*rest, *([f"show={','.join(sorted(words))}"] if words else [])])
 
 
 def rows_of(view: View, search: str) -> list[Row]:
@@ -240,14 +292,14 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
     """A plan a line; a peak without one is a line too."""
     row, ref = entry.row, entry.workload
     name = f"{ref.namespace}/{ref.name}"
-    hits = _hits(row)
+    covered = _covered(row)
     if not entry.plans and row is not None:
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
         link = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
         who = [link, html.Div("not in the cluster yet", className="dim")]
-        cells = [panels.chip("forecast", "violet"), window_words(row), f"{int(row['pods'] or 0)}", hits]
+        cells = [panels.chip("forecast", "violet"), window_words(row), f"{int(row['pods'] or 0)}", covered]
         return [_line(who, cells, opened=chosen.row is not None and ref == proposed_plans.ref_of(chosen.row))]
-    return [_plan_line(view, plan, name, hits, chosen) for plan in entry.plans]
+    return [_plan_line(view, plan, name, covered, chosen) for plan in entry.plans]
 
 
 def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) -> Component:
@@ -256,7 +308,7 @@ def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) ->
     return html.Tr([html.Th(who, scope="row"), *map(html.Td, cells)], **marked, **more)
 
 
-def _plan_line(view: View, plan: Plan, name: str, hits: str, chosen: PlanSelection) -> Component:
+def _plan_line(view: View, plan: Plan, name: str, covered: str, chosen: PlanSelection) -> Component:
     window, ref = story.window_of(plan), story.ref_to(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
     further = len(story.more_windows(plan))
@@ -265,22 +317,18 @@ def _plan_line(view: View, plan: Plan, name: str, hits: str, chosen: PlanSelecti
     page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
     who = [here, html.Div([visible(plan.name), " ", page], className="dim")]
     scores = plan.status.scores
-    past = _last(scores[0]) if scores else hits
-    phase = panels.chip(story.phase_of(plan).value, story.tone(plan), story.said(plan))
-    pods = f"{story.there(plan)} of {story.wanted(plan)}" if plan.status.units else f"{plan.count}"
+    past = f"last: {plan_scores.short_summary(scores[0])}" if scores else covered
+    phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.said(plan))
+    pods = f"{available_pods(plan)} of {wanted_pods(plan)}" if plan.status.units else f"{plan.count}"
     opened = chosen.plan is not None and story.ref_to(chosen.plan) == ref
     return _line(who, [phase, when, pods, past], opened=opened, **{"data-plan": str(ref)})
 
 
-def _last(score: Score) -> str:
-    covered = "covered" if score.missed == 0 else f"{score.missed} waited"
-    return f"{score.used} of {score.held} used, {covered}"
-
-
-def _hits(row: Row | None) -> str:
-    if row is None or row["hit_ratio"] is None:
+def _covered(row: Row | None) -> str:
+    """What the back-test says: its coverage, the same number as beside the open plan."""
+    if row is None or row["coverage"] is None:
         return display.MISSING
-    return f"{display.percent(row['hit_ratio'])} of {int(row['occurrences'] or 0):,}"
+    return f"back-test: {display.percent(row['coverage'])} over {display.counted(int(row['occurrences'] or 0), 'peak')}"
 
 
 def listed(snapshot: Snapshot, search: str) -> list[Row]:
@@ -290,7 +338,7 @@ def listed(snapshot: Snapshot, search: str) -> list[Row]:
 
 def days_of(search: str) -> int:
     """Days that the URL asks to be drawn."""
-    return WEEK_DAYS if panels.address_value(search, "show") == "7d" else 1
+    return WEEK_DAYS if SHOW_WEEK in shown_words(search) else 1
 
 
 def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
@@ -309,8 +357,11 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     windows = {p.key: _occurrences(view, p, days) for p in live_plans}
     all_bars = [*proposed_plans.bars(bare), *(bar for p in live_plans for bar in story.bars(p, windows[p.key]))]
     bars = [bar for bar in all_bars if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
+    names = len({bar.name for bar in bars})
+    most = names if SHOW_ALL in shown_words(search) else gantt.MOST_BARS
+    chart = gantt.chart(bars, start, now, days, most)
     drawn = (
-        panels.figure(gantt.chart(bars, start, now, days), "plans-figure", gantt.height(len({b.name for b in bars})))
+        panels.figure(chart, "plans-figure", gantt.height(min(names, most)))
         if bars
         else panels.empty(
             "None of these plans has a window.", why="Each one's reason says why.", command="cotenant reservations list"
@@ -329,7 +380,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     note = "Reservations take what no request holds. Whether a plan fits node by node, its preview says."
     if days > 1:
         note = f"Forecasts reach a day ahead: what comes after is drawn from schedules and windows alone. {note}"
-    parts = [over, drawn, html.H3("Together against what is free"), lane]
+    parts = [over, drawn, _all_bars(search, names, most), html.H3("Together against what is free"), lane]
     memory = html.P(_memory(lanes[Resource.MEMORY]), className="panel-note")
     shown = [part for part in parts if part is not None]
     return panels.panel(title, *shown, memory, *_withheld(rows), note=note, aside=_switch(view, search, days))
@@ -344,13 +395,25 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
         return ()
 
 
+def _all_bars(search: str, names: int, most: int) -> Component | None:
+    """How many plans of how many are drawn, and the way to all; None where all are."""
+    if names <= gantt.MOST_BARS:
+        return None
+    words = shown_words(search)
+    more = names > most
+    where = _showing(search, words | {SHOW_ALL} if more else words - {SHOW_ALL})
+    label_ = f"Draw all {names:,}" if more else f"Draw the first {gantt.MOST_BARS}"
+    text = f"{min(names, most):,} of {display.counted(names, 'plan')} drawn. "
+    return html.P([text, dcc.Link(label_, href=where, className="quiet-link", id="all-bars")], className="panel-note")
+
+
 def _switch(view: View, search: str, days: int) -> Component:
     """24 hours or 7 days; the URL holds which."""
-    rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
-    addresses = ((1, "24 h", rest), (WEEK_DAYS, "7 d", [*rest, "show=7d"]))
+    words = shown_words(search) - {SHOW_WEEK}
+    addresses = ((1, "24 h", words), (WEEK_DAYS, "7 d", words | {SHOW_WEEK}))
     links = [
         html.Span(
-            dcc.Link(label, href="?" + "&".join(parts), id=f"plans-{number}d", className="switch-link"),
+            dcc.Link(label, href=_showing(search, parts), id=f"plans-{number}d", className="switch-link"),
             **({"className": "chosen", "aria-current": "true"} if number == days else {}),
         )
         for number, label, parts in addresses

@@ -12,6 +12,7 @@ from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.reservations.plan import Plan
 from cotenant.core.model.reservations.plan_service import PlanRef
+from cotenant.core.model.reservations.plan_states import phase_of
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import PLANS
 from dashboard.figures import gantt
@@ -77,7 +78,7 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     )
     title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
     name = html.P([html.Strong(visible(plan.name)), f" · {plan.source.value} · {_when(plan)}"], className="said")
-    begin = 0.0 if story.phase_of(plan).over else plan.status.reserve_at_seconds
+    begin = 0.0 if phase_of(plan).over else plan.status.reserve_at_seconds
     behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row, begin)]
     acts = plan_actions.plan_panel(view, plan)
     return panels.panel(title, name, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)

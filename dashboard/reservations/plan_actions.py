@@ -15,6 +15,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.changes.people import Right
 from cotenant.core.model.reservations.plan import PeakWindow, Plan, Span, WindowSource
 from cotenant.core.model.reservations.plan_service import PlanRef, Preview
+from cotenant.core.model.reservations.plan_states import phase_of, state_of, wanted_pods
 from cotenant.core.model.resource import GIB
 from cotenant.core.model.text import visible
 from dashboard.changes import callbacks
@@ -68,10 +69,10 @@ def plan_panel(view: View, plan: Plan | None) -> list[Component]:
 
 def standing(plan: Plan, now_seconds: float) -> list[Component]:
     """Phase, window and what comes next; the Reservations when there are any."""
-    window, phase = story.window_of(plan), story.phase_of(plan)
+    window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
-    room = f"{display.counted(story.wanted(plan), 'pod')} of {plan.cores_per_pod:g} cores"
-    line = html.P([panels.chip(phase.value, story.tone(plan)), " ", *when, f" · {room}"], className="verdict")
+    room = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
+    line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when, f" · {room}"], className="verdict")
     lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
     lines += _beside(plan, "plan-beside")
     return [*lines, *units(plan)] if plan.status.units else lines

@@ -9,9 +9,11 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.occurrence_report import lines, reports
 from cotenant.core.model.reservations.plan import Expected, Plan, Score
 from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
+from cotenant.core.model.reservations.plan_states import available_pods, used_reservations, wanted_pods
 from cotenant.core.model.text import visible
 from dashboard.changes import callbacks
 from dashboard.figures import gantt
@@ -121,7 +123,7 @@ def present(plan: Plan) -> Component:
     for unit in plan.status.units:
         nodes[unit.node or "no node yet"] = nodes.get(unit.node or "no node yet", 0) + 1
     where = ", ".join(f"{visible(name)} ({count})" for name, count in sorted(nodes.items()))
-    available, used, want = story.there(plan), story.used(plan), story.wanted(plan)
+    available, used, want = available_pods(plan), used_reservations(plan), wanted_pods(plan)
     stats = [
         panels.stat(
             "Reserved pods",
@@ -150,7 +152,7 @@ def past(plan: Plan, currency: str) -> Component:
             id_="plan-past",
         )
     chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
-    head = [html.P(story.score_words(scores[0]), className="verdict", id="plan-score"), *last_peak(plan, currency)]
+    head = [html.P(plan_scores.summary(scores[0]), className="verdict", id="plan-score"), *last_peak(plan, currency)]
     if expected:
         head.append(html.P(_expected_words(expected), className="said"))
     return panels.panel(PAST, *head, chart, _scores(scores, currency), id_="plan-past")
@@ -180,22 +182,22 @@ def _scores(scores: Sequence[Score], currency: str) -> Component:
         "Reserved",
         "Used",
         "Waited",
-        "Hit",
         "Coverage",
+        "Hit ratio",
         "Idle core-hours",
         "Cost",
-        "There before the start",
+        "All available",
     )
     rows = [
         html.Tr(
             [
                 html.Th(panels.moment(s.start_seconds), scope="row"),
                 *(html.Td(f"{n}") for n in (s.held, s.used, s.missed)),
+                html.Td(display.percent(s.coverage) if plan_scores.is_needed(s) else "not needed"),
                 html.Td(display.percent(s.hit_ratio)),
-                html.Td(display.percent(s.coverage)),
                 html.Td(f"{s.idle_core_hours:,.1f}"),
                 html.Td(display.money(s.cost, currency)),
-                html.Td(display.MISSING if s.lead_seconds is None else display.duration(s.lead_seconds)),
+                html.Td(plan_scores.lead_words(s.lead_seconds)),
             ]
         )
         for s in scores

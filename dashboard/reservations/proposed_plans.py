@@ -18,7 +18,8 @@ import numpy.typing as npt
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.reservations.plan import PeakWindow, Span, duration, proposal_name
+from cotenant.core.model.reservations.plan import PeakWindow, PlanPhase, Span, duration, proposal_name
+from cotenant.core.model.reservations.plan_states import PLAN_STATES
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
@@ -65,8 +66,17 @@ def start_of(rows: Sequence[Row], fallback_seconds: float) -> int:
 
 def bars(rows: Sequence[Row]) -> list[Bar]:
     """Plans that have a window."""
+    last = len(PLAN_STATES)  # what is not proposed comes after everything
+    waiting = list(PLAN_STATES).index(PlanPhase.PROPOSED)
     return [
-        Bar(_name(row), int(peak.span.start_seconds), int(peak.span.end_seconds), peak.count, str(row["reason"]))
+        Bar(
+            _name(row),
+            int(peak.span.start_seconds),
+            int(peak.span.end_seconds),
+            peak.count,
+            str(row["reason"]),
+            rank=waiting if proposed(row) else last,
+        )
         for row in rows
         for peak in windows_of(row)
     ]
@@ -178,7 +188,8 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     """(name, words) of one plan; the window is told apart."""
     memory = f", {display.amount(row['memory'], Resource.MEMORY)}" if row["memory"] else ""
     peaks = display.counted(int(row["occurrences"] or 0), "peak")
-    hits = f"{display.percent(row['hit_ratio'])} of the reserved capacity used, over {peaks}"
+    hits = f"{display.percent(row['hit_ratio'] or 0.0)} of the reserved pod-time used"
+    covered = f"{display.percent(row['coverage'] or 0.0)} of the needed pod-time, over {peaks}"
     room, idle = display.counted(int(row["pods"] or 0), "pod"), row["idle_core_hours"]
     per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
     money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
@@ -187,8 +198,8 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
         ("Capacity", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),
         ("Quantile", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
-        ("Hits", hits if row["hit_ratio"] is not None else "not back-tested"),
-        ("Coverage", f"{display.percent(row['coverage'])} of the needed pod-time"),
+        ("Coverage", covered if row["coverage"] is not None else "not back-tested"),
+        ("Hit ratio", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Would stay idle", per_day + money),
         ("Skill", skill),
     ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.plan import (
     DecisionScope,
     PeakWindow,
@@ -15,11 +16,19 @@ from cotenant.core.model.reservations.plan import (
     PlanCondition,
     PlanDecision,
     PlanPhase,
-    Score,
     Span,
     proposal_name,
 )
 from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
+from cotenant.core.model.reservations.plan_states import (
+    available_pods,
+    by_need,
+    phase_of,
+    rank_of,
+    state_of,
+    used_reservations,
+    wanted_pods,
+)
 from cotenant.core.model.resource import Resource
 from dashboard.figures.gantt import Bar
 from dashboard.nodes.workload_story import Row
@@ -30,32 +39,6 @@ PLAN_KIND: Final = "ReservationPlan"
 """In the URL's `open`, in the place of a workload's kind."""
 SOON_SECONDS: Final = 900.0
 """Before its reservation a plan counts as moving."""
-THERE: Final = frozenset({"Available", "Succeeded"})
-_STATES: Final[Mapping[PlanPhase, tuple[str, str]]] = {
-    PlanPhase.PROPOSED: ("proposed", "violet"),
-    PlanPhase.APPROVED: ("approved", "orange"),
-    PlanPhase.REJECTED: ("over", "gray"),
-    PlanPhase.RESERVED: ("reserved", "teal"),
-    PlanPhase.HELD: ("reserved", "teal"),
-    PlanPhase.EXTENDED: ("reserved", "teal"),
-    PlanPhase.RELEASED: ("over", "gray"),
-    PlanPhase.SCORED: ("over", "gray"),
-    PlanPhase.MISSED: ("failed", "red"),
-    PlanPhase.FAILED: ("failed", "red"),
-}
-_ORDER: Final = (
-    PlanPhase.PROPOSED,
-    PlanPhase.FAILED,
-    PlanPhase.MISSED,
-    PlanPhase.APPROVED,
-    PlanPhase.RESERVED,
-    PlanPhase.HELD,
-    PlanPhase.EXTENDED,
-    PlanPhase.RELEASED,
-    PlanPhase.SCORED,
-    PlanPhase.REJECTED,
-)
-"""What wants somebody's eye comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +65,6 @@ def ref_to(plan: Plan) -> PlanRef:
     return PlanRef(plan.namespace, plan.name)
 
 
-def phase_of(plan: Plan) -> PlanPhase:
-    """Its phase; one that nobody has looked at yet is proposed."""
-    return plan.status.phase or PlanPhase.PROPOSED
-
-
-def tone(plan: Plan) -> str:
-    """Colour of the chip that shows its phase."""
-    return _STATES[phase_of(plan)][1]
-
-
 def window_of(plan: Plan) -> Span | None:
     """The present occurrence, else what the spec says."""
     return plan.status.window or plan.window
@@ -100,32 +73,6 @@ def window_of(plan: Plan) -> Span | None:
 def more_windows(plan: Plan) -> tuple[PeakWindow, ...]:
     """The forecast's windows beside the present occurrence."""
     return tuple(peak for peak in plan.windows if peak.span != window_of(plan))
-
-
-def by_need(plans: Sequence[Plan]) -> list[Plan]:
-    """Those that wait for somebody first, then by their window."""
-
-    def key(plan: Plan) -> tuple[int, float, str]:
-        window = window_of(plan)
-        return _ORDER.index(phase_of(plan)), window.start_seconds if window else float("inf"), plan.name
-
-    return sorted(plans, key=key)
-
-
-def there(plan: Plan) -> int:
-    """Number of available Reservations."""
-    return sum(unit.phase in THERE for unit in plan.status.units)
-
-
-def used(plan: Plan) -> int:
-    """Number of Reservations that a pod uses."""
-    return sum(bool(unit.used_by) for unit in plan.status.units)
-
-
-def wanted(plan: Plan) -> int:
-    """Number of pods for which capacity is reserved now, or will be."""
-    phase = plan.status.phase
-    return plan.status.count if phase and (phase.holds or phase.over) and plan.status.count else plan.count
 
 
 def condition(plan: Plan, kind: str) -> PlanCondition | None:
@@ -137,9 +84,10 @@ def said(plan: Plan) -> str:
     """Label beside its bar."""
     phase = phase_of(plan)
     if phase.holds:
-        return f"{phase.value.lower()}: {there(plan)} of {plan.status.count} there, {used(plan)} used"
+        there = f"{available_pods(plan)} of {wanted_pods(plan)} there"
+        return f"{phase.value.lower()}: {there}, {used_reservations(plan)} used"
     if phase is PlanPhase.SCORED and plan.status.score:
-        return f"over: {display.percent(plan.status.score.hit_ratio)} used"
+        return f"over: {plan_scores.short_summary(plan.status.score)}"
     if phase in (PlanPhase.FAILED, PlanPhase.MISSED):
         reserved = condition(plan, "Reserved")
         return f"{phase.value.lower()}: {reserved.message if reserved and reserved.message else 'no capacity in time'}"
@@ -148,16 +96,16 @@ def said(plan: Plan) -> str:
 
 def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     """The present occurrence in its phase, and those to come as its approval has them."""
-    present, phase = window_of(plan), phase_of(plan)
-    name, state = f"{plan.namespace}/{plan.owner.name}", _STATES[phase][0]
+    present = window_of(plan)
+    name, state = f"{plan.namespace}/{plan.owner.name}", state_of(plan).bar
     begin = int(plan.status.reserve_at_seconds)
-    present_bars = [_bar(name, present, wanted(plan), state, said(plan), begin)] if present else []
+    rank = rank_of(plan)
+    present_bars = [_bar(name, present, wanted_pods(plan), state, said(plan), begin)] if present else []
     approved = lasting(plan)
     source = "by its schedule" if plan.recurring else "as the forecast says"
     later = ("approved", "approved with its series") if approved else ("proposed", source)
-    return present_bars + [
-        _bar(name, one, plan.most_in(one), *later) for one in windows if present is None or one > present
-    ]
+    later_bars = [_bar(name, one, plan.most_in(one), *later) for one in windows if present is None or one > present]
+    return [replace(bar, rank=rank) for bar in (*present_bars, *later_bars)]
 
 
 def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_seconds: int = 0) -> Bar:
@@ -180,14 +128,14 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
         return []
     demands = []
     if present and not phase.over and phase not in (PlanPhase.REJECTED, PlanPhase.RELEASED):
-        missing = max(0, wanted(plan) - there(plan))
+        missing = max(0, wanted_pods(plan) - available_pods(plan))
         demands.append(WindowDemand(present.start_seconds, present.end_seconds, missing * amount))
     later = [one for one in windows if present is None or one > present]
     return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.most_in(one) * amount) for one in later]
 
 
 def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """One entry a workload: those with a plan first, the most urgent on top, then proposed peaks without one."""
+    """One entry a workload: those with a plan first, in the order of PLAN_STATES, then proposed peaks without one."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):
@@ -231,12 +179,13 @@ def next_step(plan: Plan, now_seconds: float) -> str:
         when = reserve_words(plan, now_seconds) if window_of(plan) else ""
         return " ".join(part for part in (asks, when, why if phase is PlanPhase.APPROVED else "") if part)
     if phase.holds:
-        stands = f"{there(plan)} of {status.count} Reservations stand, pods use {used(plan)} of them."
+        reserved = f"Capacity for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')} is there"
+        stands = f"{reserved}; {used_reservations(plan)} Reservations were taken by pods."
         return f"{stands} {why}".strip()
     sentences = {
         PlanPhase.RELEASED: f"What nobody uses is released. {reserved.message if reserved else ''}".strip(),
         PlanPhase.REJECTED: (approved.message if approved else "") or "It was rejected: nothing is reserved.",
-        PlanPhase.SCORED: f"It is over. {score_words(status.score) if status.score else ''}".strip(),
+        PlanPhase.SCORED: f"It is over. {plan_scores.summary(status.score) if status.score else ''}".strip(),
     }
     return sentences.get(phase, why or "No capacity was available in time.")
 
@@ -253,18 +202,6 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
     if approved and approved.reason == "PolicyNotMet":
         return f"Its policy does not approve it: {approved.message}"
     return "Waiting for approval." if not plan.policy.auto else "Its policy is being asked."
-
-
-def score_words(score: Score) -> str:
-    """How an occurrence went."""
-    usage = f"{display.counted(score.used, 'pod')} of {score.held} used their reservations"
-    early = f", available {display.duration(score.lead_seconds)} before the start" if score.lead_seconds else ""
-    missed = f"; {display.counted(score.missed, 'pod')} waited without a reservation" if score.missed else ""
-    lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those reserved"
-    return (
-        f"Hit score {display.percent(score.hit_ratio)}: {usage}{early}{missed}; "
-        f"{score.idle_core_hours:,.1f} core-hours were idle{lent}."
-    )
 
 
 def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
@@ -297,14 +234,14 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
         TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
     ]
     if status.score and ends:
-        events.append(TimelineEvent(status.score.end_seconds, "scored", score_words(status.score), True))
+        events.append(TimelineEvent(status.score.end_seconds, "scored", plan_scores.summary(status.score), True))
     return sorted(events, key=lambda m: (m.seconds is None, m.seconds or 0.0))
 
 
 def _room_there(plan: Plan) -> TimelineEvent:
     at = plan.status.progress.available_at_seconds
     holds = phase_of(plan).holds
-    text = f"{there(plan)} of {wanted(plan)} Reservations stand" if holds else ""
+    text = f"for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')}" if holds else ""
     return TimelineEvent(at, "reserved capacity is available", text, at is not None)
 
 

@@ -19,6 +19,7 @@ from cotenant.core.model.kubernetes.moments import moment_of
 from cotenant.core.model.reservations.occurrence_report import reports
 from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
 from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
+from cotenant.core.model.reservations.plan_states import available_pods, phase_of, used_reservations, wanted_pods
 from cotenant.core.model.reservations.reservation import AllocatePolicy
 from dashboard.frame.view import View, in_cluster
 from dashboard.reservations import story
@@ -189,7 +190,15 @@ def _service(view: View) -> PlanService:
 
 def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:
     """A plan with its occurrences to come, and how the past ones went, the newest first."""
-    return {"plan": plan, "occurrences": service.occurrences(plan, days), "reports": reports(plan)}
+    return {
+        "plan": plan,
+        "phase": phase_of(plan),
+        "wanted_pods": wanted_pods(plan),
+        "available_pods": available_pods(plan),
+        "used_reservations": used_reservations(plan),
+        "occurrences": service.occurrences(plan, days),
+        "reports": reports(plan),
+    }
 
 
 # --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------
@@ -204,7 +213,7 @@ def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: f
 
 def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
     name = f"{plan.namespace}/{plan.name}"
-    phase = story.phase_of(plan).value if window == story.window_of(plan) else "to come"
+    phase = phase_of(plan).value if window == story.window_of(plan) else "to come"
     description = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
     return [
         "BEGIN:VEVENT",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.text import percent
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 
@@ -37,12 +38,12 @@ class PlanAccount:
     @property
     def coverage(self) -> float:
         """Share of the needed pod-time that found capacity; 1 when nothing was needed."""
-        return self.used / self.needed if self.needed else 1.0
+        return plan_scores.coverage(self.used, self.needed)
 
     @property
     def hit_ratio(self) -> float:
         """Share of the held pod-time that was used; 0 when nothing was held."""
-        return self.used / self.held if self.held else 0.0
+        return plan_scores.hit_ratio(self.used, self.held)
 
     def cost(self, miss_cost_ratio: float) -> float:
         """Idle pod-hours plus missed ones at their price in idle ones."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.plan import OccurrenceProgress, Plan, Score
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 
@@ -88,19 +89,19 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
         raise ValueError(f"plan {plan.key} has no occurrence to score")
     idle = (progress.held_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
     needed = progress.used_pod_seconds + progress.missed_pod_seconds
-    available_at_seconds, lent = progress.available_at_seconds, progress.lent_core_seconds
+    lent = progress.lent_core_seconds
     return Score(
         start_seconds=window.start_seconds,
         end_seconds=max(end_seconds, window.start_seconds + 1),
         held=progress.most_held,
         used=progress.most_used,
         missed=progress.most_missed,
-        hit_ratio=progress.used_pod_seconds / progress.held_pod_seconds if progress.held_pod_seconds else 0.0,
-        coverage=progress.used_pod_seconds / needed if needed else 1.0,
+        hit_ratio=plan_scores.hit_ratio(progress.used_pod_seconds, progress.held_pod_seconds),
+        coverage=plan_scores.coverage(progress.used_pod_seconds, needed),
         idle_core_hours=max(0.0, idle),
         cost=max(0.0, idle) * price_per_core_hour,
         missed_core_minutes=progress.missed_pod_seconds / 60 * plan.cores_per_pod,
-        lead_seconds=None if available_at_seconds is None else int(window.start_seconds - available_at_seconds),
+        lead_seconds=plan_scores.lead_seconds(window.start_seconds, progress.available_at_seconds),
         lent_core_hours=None if lent is None else lent / HOUR_SECONDS,
         planned=plan.count,
         needed=progress.most_needed,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cotenant.apps.cli.reservations.rows import score_table
 from cotenant.core.model.errors import UsageError
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.plan import (
     Approval,
     ApprovalPolicy,
@@ -32,6 +33,7 @@ from cotenant.core.model.reservations.plan import (
     WindowSource,
 )
 from cotenant.core.model.reservations.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
+from cotenant.core.model.reservations.plan_states import available_pods, state_of, used_reservations
 from cotenant.core.model.reservations.reservation import AllocatePolicy
 from cotenant.core.model.resource import Resource
 from dashboard.figures import gantt
@@ -76,7 +78,7 @@ def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
 def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) -> None:
     one = plan(phase, status={"score": SCORE, "units": units(1, 2, 1)})
     assert next(bar.state for bar in story.bars(one, [])) in STATES
-    assert story.tone(one) in {"violet", "orange", "teal", "red", "gray"}
+    assert state_of(one).tone in {"violet", "orange", "teal", "red", "gray"}
     assert story.said(one) and story.next_step(one, SIX).endswith(".")
 
 
@@ -96,7 +98,7 @@ def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
 
 def test_what_is_held_says_how_much_is_there_and_used() -> None:
     one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
-    assert (story.there(one), story.used(one)) == (3, 1)
+    assert (available_pods(one), used_reservations(one)) == (3, 1)
     assert story.said(one) == "held: 3 of 4 there, 1 used"
 
 
@@ -154,8 +156,8 @@ def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
     ]  # fmt: skip
     over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_held=4)})
     last = story.timeline(over, [], SIX + 3 * HOUR)[-1]
-    assert last.title == "scored" and last.words.startswith("Hit score 81 %: 3 pods of 4 used their reservations")
-    assert "1 pod waited without a reservation" in last.words
+    assert last.title == "scored" and last.words.startswith("Coverage 90 % of the needed pod-time: 3 pods of 4 used a")
+    assert "1 pod waited without one, all available 13 min before the start" in last.words
 
 
 def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
@@ -170,8 +172,9 @@ def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
 def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
     chart = gantt.scores([SCORE, replace(SCORE, start_seconds=SIX - 24 * HOUR)])
     assert [t["marker"]["symbol"] for t in chart.figure["data"]] == ["square-open", "circle", "x"]
-    assert (
-        chart.summary == "2 occurrences; the last had capacity reserved for 4 pods, 3 used it and 1 waited: hit 81 %."
+    assert chart.summary == (
+        "2 occurrences; the last had capacity reserved for 4 pods, 3 used it and 1 waited: "
+        "coverage 90 % of the needed pod-time, hit ratio 81 % of the reserved pod-time used."
     )
     assert chart.figure["data"][0]["x"][0] < chart.figure["data"][0]["x"][1]
 
@@ -250,7 +253,9 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
     known = replace(SCORE, lent_core_hours=0.5)
-    assert story.score_words(known).endswith("1.5 core-hours were idle, batch ran in 0.5 of those reserved.")
-    assert story.score_words(SCORE).endswith("1.5 core-hours were idle.")
+    assert plan_scores.summary(known).endswith(
+        "1.5 core-hours were idle, batch ran in 0.5 of those reserved; hit ratio 81 % of the reserved pod-time used."
+    )
+    assert "1.5 core-hours were idle; hit ratio" in plan_scores.summary(SCORE)
     (row,) = score_table(plan(status={"score": known})).rows()
     assert (row["idle_core_hours"], row["lent_core_hours"]) == (1.5, 0.5)

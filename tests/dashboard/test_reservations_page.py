@@ -126,13 +126,17 @@ def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
 
 def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
     words = gantt.chart(proposed_plans.bars(ROWS), DAY).summary
-    assert words.startswith("2 proposed, 1 not proposed") and "pay/checkout, 6 pods" in words and "17:00 UTC" in words
+    assert (
+        words.startswith("3 windows of 3 plans in the next 24 hours: 2 proposed, 1 not proposed")
+        and "pay/checkout, 6 pods" in words
+        and "17:00 UTC" in words
+    )
 
 
 def test_more_plans_than_fit_are_told() -> None:
     many = [Bar(f"ns/w{k}", DAY + k, DAY + 3600 + k, 1, "ok") for k in range(gantt.MOST_BARS + 3)]
     chart = gantt.chart(many, DAY)
-    assert "; 3 more in the list." in chart.summary
+    assert f"; {gantt.MOST_BARS} of {gantt.MOST_BARS + 3} plans are drawn." in chart.summary
     assert len(plotted(chart).layout.yaxis.ticktext) == gantt.MOST_BARS
 
 

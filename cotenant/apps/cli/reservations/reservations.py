@@ -91,10 +91,13 @@ def list_(
         return
     from changes.plans.plans import plans
     from cotenant.apps.cli.reservations.rows import plan_table
+    from cotenant.core.model.reservations.plan_states import counts
 
     listed = plans(_client(settings_of(ctx, store, kubeconfig, context)), namespace or ())
     print_table(plan_table(listed), output, headers=not no_headers)
-    if not listed:
+    if listed:
+        message(counts(listed).words)
+    else:
         message("no reservation plan; `cotenant reservations list --proposed` shows what the last scan proposes")
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cotenant.core.model.reservations.occurrence_report import OccurrenceReport, lines
 from cotenant.core.model.reservations.plan import PeakWindow, Plan, Score
+from cotenant.core.model.reservations.plan_scores import is_needed
 from cotenant.core.model.reservations.plan_service import Preview
+from cotenant.core.model.reservations.plan_states import available_pods, by_need, phase_of, wanted_pods
 from cotenant.core.model.table import Column, Kind, Schema, Table
 from cotenant.core.model.text import percent
 
@@ -32,12 +34,13 @@ RESERVATION_PLANS: Final = Schema(
         Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for."),
         Column("windows", "Windows", Kind.TEXT, "All windows that the forecast sees (UTC), each with its most pods."),
         Column("standby", "Standby", Kind.INTEGER, "Pods that capacity is kept ready for at any time."),
-        Column("there", "There", Kind.INTEGER, "Reservations that are Available or used."),
+        Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is there."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
         Column(
             "expected_hit", "Exp. hit", Kind.RATIO, "Share of the reserved capacity that the back-test says is used."
         ),
-        Column("hit", "Last hit", Kind.RATIO, "Share that was used, last time."),
+        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time that found capacity, last time."),
+        Column("hit", "Last hit", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
         Column("why", "Why", Kind.TEXT, "What its conditions say."),
         Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle, last time.", wide=True),
@@ -70,13 +73,13 @@ SCORES: Final = Schema(
         Column("held", "Reserved", Kind.INTEGER, "Most pods that capacity was reserved for."),
         Column("used", "Used", Kind.INTEGER, "Most that used it."),
         Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
-        Column("hit", "Hit", Kind.RATIO, "Used share of the reserved pod-time."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found capacity."),
+        Column("hit", "Hit", Kind.RATIO, "Used share of the reserved pod-time."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours in which batch ran meanwhile."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
         Column("others_waiting", "Others", Kind.INTEGER, "Pods of others that fit and waited meanwhile.", wide=True),
-        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all capacity was there."),
+        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all was there; negative is late."),
     ),
     ("namespace", "plan", "start"),
 )
@@ -114,8 +117,8 @@ BACKTESTS: Final = Schema(
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
-    """One row per plan."""
-    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in plans])
+    """One row per plan, in the order of every list: what runs now, what waits for a person, the rest."""
+    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in by_need(plans)])
 
 
 def score_table(plan: Plan) -> Table:
@@ -182,15 +185,16 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "plan": plan.name,
         "owner": f"{plan.owner.kind}/{plan.owner.name}",
         "source": plan.source.value,
-        "phase": status.phase.value if status.phase else "",
+        "phase": phase_of(plan).value,
         "start": int(window.start_seconds) if window else None,
         "end": int(window.end_seconds) if window else None,
-        "pods": status.count if status.phase and status.phase.holds else plan.count,
+        "pods": wanted_pods(plan),
         "windows": window_text(plan.windows),
         "standby": plan.standby,
-        "there": sum(unit.phase in ("Available", "Succeeded") for unit in status.units),
+        "there": available_pods(plan),
         "quantile": plan.quantile,
         "expected_hit": status.expected.hit_ratio if status.expected else None,
+        "coverage": status.score.coverage if status.score and is_needed(status.score) else None,
         "hit": status.score.hit_ratio if status.score else None,
         "why": " ".join(messages),
         "reserve_at": int(status.reserve_at_seconds) or None,
@@ -218,8 +222,8 @@ def _score(plan: Plan, score: Score) -> dict[str, Any]:
         "held": score.held,
         "used": score.used,
         "missed": score.missed,
+        "coverage": score.coverage if is_needed(score) else None,
         "hit": score.hit_ratio,
-        "coverage": score.coverage,
         "idle_core_hours": score.idle_core_hours,
         "lent_core_hours": score.lent_core_hours,
         "cost": score.cost,

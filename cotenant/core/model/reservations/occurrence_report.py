@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.plan import Plan, Score
 from cotenant.core.model.text import percent
 
@@ -55,7 +56,10 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
             UNRECORDED if report.expected_pods is None else f"{_pods(report.expected_pods)} beyond the baseline",
         ),
         ("Peak that came", needed),
-        ("Reserved pods", f"{report.reserved_pods}, {_ready(report)}; {report.used_pods} used"),
+        (
+            "Reserved pods",
+            f"{report.reserved_pods}, {plan_scores.available_words(report.ready_seconds)}; {report.used_pods} used",
+        ),
         ("Covered", "yes: no pod waited without a reservation" if report.covered else f"no: {waited}"),
         ("Idle while reserved", f"{report.idle_core_hours:.1f} core-hours, {report.cost:.2f} {currency}{lent}"),
         ("Without it", report.without),
@@ -97,13 +101,6 @@ def _without(score: Score) -> str:
         f"Up to {late} of the {_pods(score.used)} would have waited: {_pods(score.others_waiting)} of others lacked a "
         "node at one time and fit into what was reserved. For how long is not known, because it did not happen."
     )
-
-
-def _ready(report: OccurrenceReport) -> str:
-    if report.ready_seconds is None:
-        return "never all available"
-    minutes = abs(report.ready_seconds) / 60
-    return f"all available {minutes:.0f} min {'before' if report.ready_seconds >= 0 else 'after'} the start"
 
 
 def _pods(number: int) -> str:

@@ -1,0 +1,272 @@
+"""One plan, one state and one score on every surface: list, drawer, page, chart, command, REST and report."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.apps.cli.reservations.rows import plan_table, report_table, score_table
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.kubernetes.moments import moment
+from cotenant.core.model.reservations import plan_scores
+from cotenant.core.model.reservations.occurrence_report import reports
+from cotenant.core.model.reservations.plan import PeakWindow, Plan, PlanPhase, PlanStatus, Recurrence, Score, Span
+from cotenant.core.model.reservations.plan_states import (
+    PLAN_STATES,
+    RESERVATION_STATES,
+    PlanGroup,
+    by_need,
+    counts,
+)
+from cotenant.core.model.reservations.reservation import Phase
+from dashboard.figures import gantt
+from dashboard.frame.view import DashboardContext, View
+from dashboard.reservations import board, detail, plan_page, story
+from dashboard.reservations.board import BoardPlans
+from dashboard.rest.plans import _plan_body
+from dashboard.sources.source import StoreSource
+from dashboard.tables import display
+from tests.dashboard.test_plan_story import SCORE, plan, units
+from tests.support import dashboard as support
+from tests.support.plans import HOUR, SIX, TestClock, embedded
+
+LATE = replace(SCORE, hit_ratio=0.98, coverage=0.16, held=2, used=2, missed=5, needed=7, lead_seconds=-265 * 60)
+"""Two of seven pods found capacity, and all of it was there 265 minutes after the start: a hit ratio near 100 %."""
+LEADS = ((800, "13 min before the start"), (-265 * 60, "265 min after the start"), (-20, "20 s after the start"),
+         (0, "at the start"), (59, "59 s before the start"), (None, "never"))  # fmt: skip
+
+
+def text_of(made: Any) -> str:
+    """The words of a drawn part in their order, and its addresses behind them, as a reader meets them."""
+    if isinstance(made, str):
+        return made
+    if isinstance(made, Sequence):
+        return "".join(text_of(part) for part in made)
+    inner = text_of(getattr(made, "children", None) or "")
+    href = getattr(made, "href", None)
+    return f"{inner}<{unquote(href)}>" if href else inner
+
+
+def plain(text: str) -> str:
+    """The same without addresses."""
+    return re.sub(r"<[^>]*>", "", text)
+
+
+def view_of(folder: Path, plans: Any) -> View:
+    store = StoreSource(Store((folder / "empty").as_uri(), "embedded"), support.QUICK)
+    return View(store, support.QUICK, TestClock(SIX - 6 * HOUR).now_seconds, DashboardContext(plans=plans))
+
+
+class Service:
+    """Plans as the cluster would have them; nothing else is asked of it here."""
+
+    def __init__(self, *plans: Plan) -> None:
+        self.all = plans
+
+    def plans(self, _who: object) -> tuple[Plan, ...]:
+        return self.all
+
+    def plan(self, _who: object, ref: object) -> Plan:
+        return next(p for p in self.all if story.ref_to(p) == ref)
+
+    def occurrences(self, one: Plan, _days: float) -> list[Span]:
+        return [one.status.window] if one.status.window else []
+
+    def history(self, _who: object, _ref: object) -> list[object]:
+        return []
+
+
+@pytest.mark.parametrize(("seconds", "words"), LEADS)
+def test_a_lead_says_its_sign_on_every_surface(tmp_path: Path, seconds: int | None, words: str) -> None:
+    one = plan(PlanPhase.SCORED, status={"score": replace(SCORE, lead_seconds=seconds)})
+    view = view_of(tmp_path, Service(one))
+    report = dict(zip(*_columns(report_table(reports(one)[0], "USD")), strict=True))
+    surfaces = {
+        "drawer": text_of(detail.hand(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,)))),
+        "page": text_of(plan_page.past(one, "USD")),
+        "next step": story.next_step(one, SIX + 3 * HOUR),
+        "report": report["Reserved pods"],
+    }
+    expected = "never all available" if seconds is None else f"all available {words}"
+    assert {name: expected in text for name, text in surfaces.items()} == dict.fromkeys(surfaces, True)
+    assert "0 s before" not in "".join(surfaces.values()).replace("20 s", "")
+    (row,) = score_table(one).rows()
+    assert row["lead_seconds"] == seconds, "scripts get the number with its sign"
+    assert _body(one)["reports"][0]["ready_seconds"] == seconds
+
+
+def _columns(table: Any) -> tuple[list[str], list[str]]:
+    rows = list(table.rows())
+    return [r["what"] for r in rows], [r["answer"] for r in rows]
+
+
+def _body(one: Plan) -> dict[str, Any]:
+    """As REST answers."""
+    from dashboard.rest.wire import json_answer
+
+    return dict(json.loads(bytes(json_answer(_plan_body(Service(one), one, 7.0)).body)))
+
+
+def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) -> None:
+    one = plan(PlanPhase.SCORED, status={"score": LATE})
+    view = view_of(tmp_path, Service(one))
+    said = plan_scores.summary(LATE)
+    # 16 % of the needed pod-time was covered; 98 % is of the little that was reserved
+    assert said.startswith(
+        "Coverage 16 % of the needed pod-time: 2 pods of 2 used a reservation, 5 pods waited without"
+    )
+    assert said.index("Coverage 16 %") < said.index("hit ratio 98 % of the reserved pod-time used")
+    listed = text_of(board.live(view, "", BoardPlans((one,))))
+    assert "last: coverage 16 %: 2 of 2 used, 5 waited" in listed and "98 %" not in listed
+    assert "Past peaks covered" not in listed
+    (row,) = plan_table([one]).rows()
+    assert (row["coverage"], row["hit"]) == (0.16, 0.98)
+    (past,) = score_table(one).rows()
+    assert (past["coverage"], past["hit"]) == (0.16, 0.98)
+    drawn = gantt.scores([LATE]).summary
+    assert "coverage 16 %" in drawn and drawn.index("16 %") < drawn.index("98 %")
+    assert "over: coverage 16 %" in story.said(one)
+
+
+def test_a_coverage_that_nobody_needed_is_no_success(tmp_path: Path) -> None:
+    idle = replace(SCORE, used=0, missed=0, needed=0, coverage=1.0, hit_ratio=0.0)
+    one = plan(PlanPhase.SCORED, status={"score": idle})
+    assert plan_scores.summary(idle).startswith("No pod needed the reserved capacity: 0 pods of 4 used")
+    assert "100 %" not in text_of(plan_page.past(one, "USD"))
+    (row,) = score_table(one).rows()
+    assert row["coverage"] is None
+    assert "not needed: 0 of 4 used" in text_of(board.live(view_of(tmp_path, Service(one)), "", BoardPlans((one,))))
+
+
+def test_every_phase_of_a_plan_and_of_a_reservation_has_its_place_in_the_table() -> None:
+    assert set(PLAN_STATES) == set(PlanPhase)
+    assert set(RESERVATION_STATES) == set(Phase)
+    assert {state.bar for state in PLAN_STATES.values()} <= set(gantt.STATES)
+    # What runs now and what waits for a person come before all others, and each phase that holds capacity runs.
+    groups = [state.group for state in PLAN_STATES.values()]
+    assert groups == sorted(groups, key=list(PlanGroup).index)
+    assert all(PLAN_STATES[phase].group is PlanGroup.RUNNING for phase in PlanPhase if phase.holds)
+
+
+@pytest.mark.parametrize("phase", list(PlanPhase))
+def test_a_phase_and_its_numbers_are_the_same_everywhere(tmp_path: Path, phase: PlanPhase) -> None:
+    # Three Reservations of which one was taken, for four pods: 3 of 4 are there.
+    one = plan(phase, status={"units": units(1, 2, 1), "score": SCORE})
+    view = view_of(tmp_path, Service(one))
+    (row,) = plan_table([one]).rows()
+    body = _body(one)
+    assert (row["phase"], row["there"], row["pods"]) == (phase.value, 3, 4)
+    assert (body["phase"], body["available_pods"], body["wanted_pods"], body["used_reservations"]) == (
+        phase.value, 3, 4, 1,
+    )  # fmt: skip
+    listed = text_of(board.live(view, "", BoardPlans((one,))))
+    assert phase.value in listed and "3 of 4" in listed
+    assert counts([one]).words == f"1 plan: 1 {PLAN_STATES[phase].words}"
+    assert counts([one]).words in plain(listed)
+    assert phase.value in text_of(detail.hand(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,))))
+    assert "3 of 4" in text_of(plan_page.present(one))
+
+
+def test_what_was_taken_before_is_never_more_than_what_is_wanted_now() -> None:
+    # The forecast fell from three pods to one: the three Reservations that were taken are no "3 of 1".
+    one = plan(PlanPhase.HELD, status={"units": units(3, 0), "count": 1})
+    (row,) = plan_table([one]).rows()
+    assert (row["there"], row["pods"]) == (1, 1)
+    assert story.said(one) == "held: 1 of 1 there, 3 used"
+
+
+def many(waiting: int) -> list[Plan]:
+    """So many proposals that all begin earlier, and after them one that is approved and one that is held."""
+    begin = SIX - 2 * HOUR
+    proposed = [
+        replace(_owned(f"w{k:03}"), window=Span(begin, SIX), status=PlanStatus(PlanPhase.PROPOSED, Span(begin, SIX)))
+        for k in range(waiting)
+    ]
+    approved, held = plan(PlanPhase.APPROVED), plan(PlanPhase.HELD, status={"units": units(1, 1)})
+    return [*proposed, replace(approved, name="later"), replace(held, name="now", owner=replace(held.owner, name="x"))]
+
+
+def _owned(name: str) -> Plan:
+    one = plan()
+    return replace(one, name=name, owner=replace(one.owner, name=name))
+
+
+@pytest.mark.parametrize("waiting", [3, 24, 39, 200])
+def test_an_approved_plan_is_in_list_and_chart_whatever_number_waits(tmp_path: Path, waiting: int) -> None:
+    all_plans = many(waiting)
+    view = view_of(tmp_path, Service(*all_plans))
+    order = by_need(all_plans)
+    assert [p.name for p in order[:2]] == ["now", "w000"] and order[-1].name == "later"
+    listed = board.live(view, "", BoardPlans(tuple(all_plans)))
+    text = text_of(listed)
+    assert "shop/now" in text, "what runs is on top"
+    # The counts name what they count, and each is a way to its plans: also to the one that comes after the cut.
+    assert f"{waiting + 2:,} plans: 1 held in the window, {waiting:,} waiting for approval, 1 approved" in plain(text)
+    coming = text_of(board.live(view, f"?show={PlanGroup.COMING.value}", BoardPlans(tuple(all_plans))))
+    assert "later" in coming and "w000" not in coming
+    waits = text_of(board.live(view, f"?show={PlanGroup.WAITING.value}", BoardPlans(tuple(all_plans))))
+    assert all(f"w{k:03}" in waits for k in range(waiting)), "chosen, nothing is cut"
+    cut = f"The first {board.MOST_LIVE} of {waiting + 2:,} workloads are listed"
+    assert (cut in text) is (waiting + 2 > board.MOST_LIVE)
+
+
+@pytest.mark.parametrize("waiting", [3, 24, 39])
+def test_the_chart_says_how_many_of_how_many_it_draws_and_draws_all_when_asked(waiting: int) -> None:
+    bars = [bar for one in many(waiting) for bar in story.bars(one, [])]
+    chart = gantt.chart(bars, int(SIX - 6 * HOUR))
+    names = chart.figure["layout"]["yaxis"]["ticktext"]
+    assert names[0] == "shop/x", "what runs now is on top, though the others begin earlier"
+    hidden = waiting + 2 - gantt.MOST_BARS
+    assert (f"; {gantt.MOST_BARS} of {waiting + 2} plans are drawn." in chart.summary) is (hidden > 0)
+    whole = gantt.chart(bars, int(SIX - 6 * HOUR), most=len(bars))
+    assert len(whole.figure["layout"]["yaxis"]["ticktext"]) == waiting + 2 and "are drawn" not in whole.summary
+    assert f"{waiting + 2} windows of {waiting + 2} plans" in whole.summary
+
+
+def test_the_ways_to_all_bars_and_to_a_week_keep_each_other(tmp_path: Path) -> None:
+    all_plans = many(24)
+    view = view_of(tmp_path, Service(*all_plans))
+    drawn = text_of(board.day(view, "", BoardPlans(tuple(all_plans))))
+    assert f"{gantt.MOST_BARS} of 26 plans drawn" in drawn and "show=all" in drawn
+    whole = text_of(board.day(view, "?show=all", BoardPlans(tuple(all_plans))))
+    assert "26 of 26 plans drawn" in whole and "show=7d,all" in whole
+    assert (board.days_of("?show=7d,all"), board.days_of("?show=all"), board.days_of("?show=7d")) == (7, 1, 7)
+
+
+@given(st.lists(st.sampled_from(list(PlanPhase)), max_size=30), st.integers(0, 3))
+def test_counts_of_states_add_up_and_windows_are_not_plans(phases: list[PlanPhase], windows: int) -> None:
+    spans = tuple(PeakWindow(Span(SIX + k * HOUR, SIX + (k + 0.5) * HOUR), 1) for k in range(windows))
+    plans = [replace(plan(phase), window=None, windows=spans) for phase in phases]
+    found = counts(plans)
+    assert found.plans == len(phases) == sum(found.by_phase.values()) == sum(found.of(g) for g in PlanGroup)
+    assert found.windows == len(phases) * windows
+    assert list(found.by_phase) == [phase for phase in PLAN_STATES if phase in phases]
+
+
+def test_a_schedule_is_one_window() -> None:
+    rule = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
+    assert counts([replace(plan(), window=None, recurring=rule)]).windows == 1
+
+
+def test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage(tmp_path: Path) -> None:
+    score = {
+        "start": moment(SIX), "end": moment(SIX + 2 * HOUR), "held": 2, "used": 2, "missed": 5, "hitRatio": 0.98,
+        "coverage": 0.16, "idleCoreHours": 1.5, "cost": 0.1, "missedCoreMinutes": 3.0, "leadSeconds": -15900,
+        "needed": 7,
+    }  # fmt: skip
+    with embedded(tmp_path) as scene:
+        scene.plan("late", {"phase": "Scored", "score": score})
+        (read,) = scene.service().plans(scene.who)
+    newest: Score = read.status.scores[0]
+    assert (newest.lead_seconds, newest.coverage, newest.hit_ratio) == (-15900, 0.16, 0.98)
+    assert display.percent(newest.coverage) in plan_scores.summary(newest)
+    assert "all available 265 min after the start" in plan_scores.summary(newest)
