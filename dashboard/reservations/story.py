@@ -179,8 +179,8 @@ def next_step(plan: Plan, now_seconds: float) -> str:
         when = reserve_words(plan, now_seconds) if window_of(plan) else ""
         return " ".join(part for part in (asks, when, why if phase is PlanPhase.APPROVED else "") if part)
     if phase.holds:
-        reserved = f"Capacity for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')} is there"
-        stands = f"{reserved}; {used_reservations(plan)} Reservations were taken by pods."
+        capacity = f"Capacity for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')} is there"
+        stands = f"{capacity}; {used_reservations(plan)} Reservations were taken by pods."
         return f"{stands} {why}".strip()
     sentences = {
         PlanPhase.RELEASED: f"What nobody uses is released. {reserved.message if reserved else ''}".strip(),

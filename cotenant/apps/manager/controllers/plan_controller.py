@@ -37,6 +37,8 @@ STANDBY_SECONDS: Final = 300.0
 """Between two looks at the workload of a plan that has standby alone: nothing but its count depends on them."""
 NEAR_SECONDS: Final = 3600.0
 """Before its reservation a plan's workload is looked at: guards and lead are then shown as they will be."""
+ARRIVING_SECONDS: Final = 60.0
+"""After it got its node, a pod may be one whose Reservation does not name it yet: a hand-over takes seconds."""
 _SLOWEST_START_SECONDS: Final = 1800.0
 """A pod that became ready later than this after its creation was not starting all the time."""
 
@@ -128,7 +130,7 @@ class PlanController:
         for plan in active:
             try:
                 if plan.key not in self._read_at:
-                    self._read_at[plan.key] = now_seconds, self._owner(plan)
+                    self._read_at[plan.key] = now_seconds, self._owner(plan, now_seconds)
                 view = self._read_at[plan.key][1]
             except ClusterForbidden as error:
                 if APIS.get(plan.owner.kind) == plan.owner.api_version:
@@ -139,7 +141,7 @@ class PlanController:
                 owners |= {owner_key(plan): view} if view else {}
         return owners, notes
 
-    def _owner(self, plan: Plan) -> OwnerView | None:
+    def _owner(self, plan: Plan, now_seconds: float) -> OwnerView | None:
         """The plan's workload and its pods; None when it does not exist."""
         owner = plan.owner
         parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
@@ -156,6 +158,7 @@ class PlanController:
             pending=sum(_waits(pod) for pod in pods),
             running=sum(_phase(pod) == "Running" for pod in pods),
             pods=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod)),
+            fresh=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod) and _is_fresh(pod, now_seconds)),
             starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
         )
 
@@ -249,6 +252,15 @@ def _waits(pod: Json) -> bool:
 def _placed(pod: Json) -> bool:
     leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED
     return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
+
+
+def _is_fresh(pod: Json, now_seconds: float) -> bool:
+    """Whether it got its node a moment ago; not where its status does not say when."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    scheduled = next((c for c in conditions if c.get("type") == "PodScheduled" and c.get("status") == "True"), None)
+    if scheduled is None or not scheduled.get("lastTransitionTime"):
+        return False
+    return now_seconds - _moment(scheduled["lastTransitionTime"]).timestamp() < ARRIVING_SECONDS
 
 
 def _names_an_object(part: str) -> bool:

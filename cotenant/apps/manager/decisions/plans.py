@@ -56,13 +56,14 @@ class OwnerView:
     """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others.
 
     pods: names of those that have a node and have not ended; None: not known, and then whoever used a Reservation is
-    taken to run.
+    taken to run. fresh: of these, those that got their node a moment ago: a Reservation may not name them yet.
     """
 
     owner: realise.OwnerTemplate
     pending: int = 0
     running: int = 0
     pods: frozenset[str] | None = None
+    fresh: frozenset[str] = frozenset()
     starts_seconds: tuple[float, ...] = ()
 
 
@@ -212,7 +213,7 @@ def _look(
     present = [one for one in reservations if realise.free(one) or _of_present(plan, one)]
     every = plan.source is WindowSource.FORECAST
     used = sum(_runs(one, owner) for one in reservations if every or _of_present(plan, one))
-    free = sum(standing(one) for one in present)
+    free = sum(standing(one) for one in present) - _arriving(plan, reservations, owner)
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
     reserved = used + free + (waiting if released else 0)
@@ -226,6 +227,18 @@ def _look(
         lent_cores=_lent(view, present),
         running=running,
     )
+
+
+def _arriving(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> int:
+    """Free Reservations that a pod is taking this moment: it has its node, and no Reservation names it yet.
+
+    The pod counts as running already. Were its Reservation counted as free besides, one too many would seem to be
+    reserved: another free one would be deleted, and requested anew a moment later, when somebody else has its place.
+    """
+    if plan.source is not WindowSource.FORECAST or owner is None:
+        return 0
+    named = {user.name for one in reservations for user in one.status.owners}
+    return min(len(owner.fresh - named), sum(standing(one) for one in reservations))
 
 
 def _runs(one: Reservation, owner: OwnerView | None) -> bool:
@@ -308,7 +321,8 @@ def _realised(
         )
     owner = view.owners.get(owner_key(plan))
     until = _expires(plan, window, now_seconds, settings) if window else 0.0
-    count = next_step.free if kind is Realisation.RESERVATION and until > now_seconds else 0
+    keeps = kind is Realisation.RESERVATION and until > now_seconds and bool(next_step.want or next_step.free)
+    count = next_step.free + _arriving(plan, reservations, owner) if keeps else 0
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
     scaler = view.autoscalers.get(owner_key(plan))
     floor = want if kind is Realisation.REPLICA_FLOOR else 0
