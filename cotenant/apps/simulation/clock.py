@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class SteeredClock:
@@ -16,6 +17,7 @@ class SteeredClock:
         self._lock = threading.Lock()
         self._shown, self._since = begin_seconds, machine()
         self._halted = False
+        self._stills = 0
 
     def now_seconds(self) -> float:
         """Unix time, UTC."""
@@ -37,5 +39,18 @@ class SteeredClock:
         with self._lock:
             self._shown, self._since = max(self._now(), to_seconds), self._machine()
 
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Within it the clock is moved alone: what the machine takes to compute a moment is no time of the demo."""
+        with self._lock:
+            self._shown, self._stills = self._now(), self._stills + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stills -= 1
+                self._since = self._machine()
+
     def _now(self) -> float:
-        return self._shown if self._halted else self._shown + self._machine() - self._since
+        goes = not (self._halted or self._stills)
+        return self._shown + self._machine() - self._since if goes else self._shown

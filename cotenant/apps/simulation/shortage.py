@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.routes import Api
@@ -32,26 +32,57 @@ from cotenant.core.model.reservations.plan import Span
 
 Json = dict[str, Any]
 STEP_SECONDS: Final = 60.0
+"""Of the demo's clock, between two samples of either run."""
 
 
 @dataclass(slots=True)
 class ShortageCount:
-    """Seconds in a window in which pods were missing, and how many at most."""
+    """Seconds in a window in which pods were missing, and how many at most.
+
+    Both runs are sampled alike: each whole minute of the window counts once, by what is seen at its end, however often
+    one looks and however long the strides of the clock are.
+    """
 
     workload: WorkloadRef
     window: Span
     short_seconds: float = 0.0
     most_missing: int = 0
-    seen_at: float = field(default=0.0)
+    seen_minute: int | None = None
 
     def look(self, state: ObjectState, demand: CpuDemand, now_seconds: float) -> None:
-        """What is seen now is taken for the whole time since the last look."""
-        since = max(self.seen_at, self.window.start_seconds)
-        self.seen_at = now_seconds
-        lacking = missing(state, self.workload, demand, now_seconds)
-        if lacking > 0 and self.window.start_seconds < now_seconds <= self.window.end_seconds:
-            self.short_seconds += max(0.0, now_seconds - since)
+        """Count the minutes that ended since the last look; the first look counts none."""
+        minute = int(now_seconds // STEP_SECONDS)
+        before, self.seen_minute = self.seen_minute, minute
+        if before is None or minute <= before:
+            return
+        first = max(before, int(self.window.start_seconds // STEP_SECONDS))
+        last = min(minute, int(self.window.end_seconds // STEP_SECONDS))
+        lacking = missing(state, self.workload, demand, minute * STEP_SECONDS) if last > first else 0
+        if lacking > 0:
+            self.short_seconds += STEP_SECONDS * (last - first)
             self.most_missing = max(self.most_missing, lacking)
+
+
+def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str:
+    """What the reservation was good for tonight, as counted in two runs by one rule; also where it made no difference.
+
+    A difference of one sample is none.
+    """
+    ref = with_plan.workload
+    name = f"{ref.namespace}/{ref.name}"
+    gained = without_plan.short_seconds - with_plan.short_seconds
+    without, reserved = _minutes(without_plan.short_seconds), _minutes(with_plan.short_seconds)
+    if abs(gained) <= STEP_SECONDS:
+        return f"{name}: no difference tonight: {without} of shortage without its reservation, {reserved} with it."
+    most = without_plan.most_missing
+    missed = f"at most {most} pod{'s' * (most != 1)} missing"
+    text = f"{name}: without its reservation {without} of shortage ({missed}), with it {reserved}."
+    return text if gained > 0 else f"{text} The reservation did not help tonight."
+
+
+def _minutes(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} minute{'' if minutes == 1 else 's'}"
 
 
 def missing(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_seconds: float) -> int:
@@ -107,8 +138,9 @@ def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, bat
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)
     living = ClusterControllers(state, LocalClient(Api(state, clock)), demand, batch)
     counterfactual = ShortageCount(count.workload, count.window)
+    counterfactual.look(state, demand, begin.at_seconds)
     while clock.now_seconds() < count.window.end_seconds:
-        clock.move(clock.now_seconds() + STEP_SECONDS)
+        clock.move((clock.now_seconds() // STEP_SECONDS + 1) * STEP_SECONDS)
         living.settled(clock.now_seconds())
         counterfactual.look(state, demand, clock.now_seconds())
     return counterfactual

@@ -21,7 +21,14 @@ from cotenant.apps.simulation.clock import SteeredClock
 from cotenant.apps.simulation.controllers.autoscaler import NOTHING, CpuDemand
 from cotenant.apps.simulation.controllers.cluster_controllers import ClusterControllers
 from cotenant.apps.simulation.controllers.node_metrics import NodeMetricReports
-from cotenant.apps.simulation.shortage import ClusterSnapshot, ShortageCount, origin, without
+from cotenant.apps.simulation.shortage import (
+    STEP_SECONDS,
+    ClusterSnapshot,
+    ShortageCount,
+    compared_words,
+    origin,
+    without,
+)
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.demo_clock import Stop
 from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
@@ -34,7 +41,6 @@ IDLE_SECONDS: Final = 0.25
 PERIOD_SECONDS: Final = 5.0
 """On the demo's clock, between two rounds of the manager when nothing changed."""
 STRIDE_SECONDS: Final = 300.0
-SHORT_SECONDS: Final = 60.0
 NUDGE_SECONDS: Final = 0.1
 """By which the clock goes on from round to round of one moment: hand-overs wait for a moment to pass."""
 FRESH_SECONDS: Final = 60.0
@@ -153,8 +159,9 @@ class TimeCourse:
         if goal is None or now >= goal:
             self._goal = None
             return
-        self._clock.move(min(goal, now + self._stride(now)))
-        self.settle()
+        with self._clock.still():
+            self._clock.move(min(goal, self._next(now)))
+            self.settle()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -162,7 +169,8 @@ class TimeCourse:
                 if self._goal is not None:
                     self.advance()
                 else:
-                    self.settle()
+                    with self._clock.still():
+                        self.settle()
                     self._wake.wait(IDLE_SECONDS)
                     self._wake.clear()
             except Exception:  # a fault of one moment must not end the demo
@@ -207,15 +215,19 @@ class TimeCourse:
         for count, _ in self._counts.values():
             count.look(self._parts.state, self._parts.demand, now)
         for key in [key for key in self._counts if key not in plans or _over(plans[key])]:
-            self._told.append(_compared(*self._counts.pop(key), self._parts))
+            count, begin = self._counts.pop(key)
+            self._told.append(compared_words(count, without(begin, count, self._parts.demand, self._parts.batch)))
 
-    def _stride(self, now: float) -> float:
-        """Long while no capacity is held and no moment of an approved plan is near."""
+    def _next(self, now: float) -> float:
+        """The next moment of a move ahead: of a fixed grid, so that every move passes the same moments.
+
+        The grid is wide while no capacity is held; the moments at which an approved plan reserves are part of it.
+        """
         plans = [plan for plan in self._plans() if _approved(plan)]
-        if any(p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans):
-            return SHORT_SECONDS
+        held = any(p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans)
+        stride = STEP_SECONDS if held else STRIDE_SECONDS
         moments = [p.status.reserve_at_seconds for p in plans if p.status.reserve_at_seconds > now]
-        return max(1.0, min([STRIDE_SECONDS, *[at - now for at in moments]]))
+        return min([(now // stride + 1) * stride, *moments])
 
     def _plans(self) -> list[Plan]:
         try:
@@ -228,21 +240,6 @@ def _collection(path: str) -> Collection:
     """Of a mirror over all namespaces: /api/v1/pods, /apis/GROUP/VERSION/PLURAL."""
     parts = path.strip("/").split("/")
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
-
-
-def _compared(count: ShortageCount, begin: ClusterSnapshot, parts: ClusterParts) -> str:
-    """What the reservation was good for, in words."""
-    twin = without(begin, count, parts.demand, parts.batch)
-    ref = count.workload
-    return (
-        f"{ref.namespace}/{ref.name}: without its reservation {_minutes(twin)} of shortage"
-        f" (at most {twin.most_missing} pod{'s' * (twin.most_missing != 1)} missing), with it {_minutes(count)}."
-    )
-
-
-def _minutes(count: ShortageCount) -> str:
-    minutes = count.short_seconds / 60
-    return f"{minutes:.0f} minute{'' if round(minutes) == 1 else 's'}"
 
 
 def _over(plan: Plan) -> bool:

@@ -132,7 +132,7 @@ class ClusterControllers:
         owner_of_new = None
         if kind == "Deployment":
             owner_of_new, wrote = self._sets(controller, pods)
-        turn = rollouts.turn(controller, pods, len(self._state.items(NODES)), owner_of_new)
+        turn = rollouts.turn(controller, pods, len(self._state.items(NODES)), owner_of_new, now_seconds)
         wrote += [self._hand.ended(pod) for pod in turn.ended]
         wrote += [self._create(self._gated(pod, now_seconds)) for pod in turn.made]
         if turn.status is not None:

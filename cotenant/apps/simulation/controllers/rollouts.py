@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any, Final
 
 from cotenant.apps.simulation.population import HASH_LABEL, controller_status, owner_reference, template_hash
@@ -47,18 +48,24 @@ def is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def turn(controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None) -> RolloutStep:
+def turn(
+    controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None, now_seconds: float = 0.0
+) -> RolloutStep:
     """The next turn of a Deployment, StatefulSet or DaemonSet; nodes: how many a DaemonSet runs on.
 
-    owner: who owns new pods, a Deployment's present ReplicaSet; the controller itself without.
+    owner: who owns new pods, a Deployment's present ReplicaSet; the controller itself without. The names of new pods
+    are made of the minute of `now_seconds`: the same evening has the same pods, whatever else was written before.
     """
     digest = template_hash(controller["spec"]["template"])
     new = [p for p in pods if p["metadata"].get("labels", {}).get(HASH_LABEL) == digest]
     staff = ControllerPods(new, [p for p in pods if p not in new])
     kind = controller["kind"]
     desired = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
+    taken = frozenset(pod["metadata"]["name"] for pod in pods)
     step = _rolled if kind == "Deployment" else _replaced
-    created, ended = step(_Maker(controller, owner or controller, digest), staff, desired)
+    created, ended = step(
+        _Maker(controller, owner or controller, digest, int(now_seconds // 60), taken), staff, desired
+    )
     counts = (desired, len(staff.new), staff.ready)
     status = controller_status(kind, counts, int(controller["metadata"].get("generation", 1)))
     return RolloutStep(
@@ -73,13 +80,22 @@ class _Maker:
     controller: Json
     owner: Json
     digest: str
+    minute: int
+    taken: frozenset[str]
+
+    def fresh_names(self, number: int) -> list[str]:
+        """So many names that no pod has."""
+        meta = self.controller["metadata"]
+        seeds = (f"{meta['namespace']}/{meta['name']}/{self.digest}/{self.minute}/{k}" for k in count())
+        names = (f"{meta['name']}-{self.digest}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}" for seed in seeds)
+        return list(islice((name for name in names if name not in self.taken), number))
 
 
 def _rolled(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
     existing = len(staff.new) + len(staff.old)
     room = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
     number = max(0, min(desired - len(staff.new), room))
-    created = [_pod(maker, existing + i, _like(staff)) for i in range(number)]
+    created = [_pod(maker, name, _like(staff)) for name in maker.fresh_names(number)]
     spare = max(0, staff.ready - desired)
     waiting = [p for p in staff.old if not is_ready(p)]
     ended = [*waiting, *[p for p in staff.old if is_ready(p)][:spare]]
@@ -94,21 +110,20 @@ def _replaced(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[
     if len(existing) < desired:
         taken, controller = {pod["metadata"]["name"] for pod in existing}, maker.controller
         ordinals = [f"{controller['metadata']['name']}-{i}" for i in range(desired)]
-        names = [name for name in ordinals if name not in taken] if controller["kind"] == "StatefulSet" else [""]
-        like = _like(staff)
-        return [_pod(maker, i, like, name) for i, name in enumerate(names[: desired - len(existing)])], []
+        missing = desired - len(existing)
+        is_ordered = controller["kind"] == "StatefulSet"
+        names = [name for name in ordinals if name not in taken] if is_ordered else maker.fresh_names(1)
+        return [_pod(maker, name, _like(staff)) for name in names[:missing]], []
     if len(existing) > desired:
         return [], list(reversed(existing))[: len(existing) - desired]
     settled = staff.ready >= desired
     return [], list(staff.old[:1]) if settled else []
 
 
-def _pod(maker: _Maker, number: int, like: Json | None, name: str = "") -> Json:
+def _pod(maker: _Maker, name: str, like: Json | None) -> Json:
     """A pod of the template; what a webhook added to its siblings is added to it too."""
     controller, digest = maker.controller, maker.digest
     meta, template = controller["metadata"], controller["spec"]["template"]
-    version = int(meta.get("resourceVersion", 0))
-    tail = hashlib.sha256(f"{meta['uid']}/{digest}/{version}/{number}".encode()).hexdigest()[:5]
     declared = {c["name"] for c in template["spec"].get("containers") or ()}
     extra = [c for c in like["spec"]["containers"] if c["name"] not in declared] if like else []
     labels: Mapping[str, str] = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
@@ -119,7 +134,7 @@ def _pod(maker: _Maker, number: int, like: Json | None, name: str = "") -> Json:
         "kind": "Pod",
         "metadata": {
             **{key: value for key, value in template["metadata"].items() if key == "annotations"},
-            "name": name or f"{meta['name']}-{digest}-{tail}",
+            "name": name,
             "namespace": meta["namespace"],
             "labels": dict(labels),
             "ownerReferences": [owner],
