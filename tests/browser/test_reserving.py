@@ -145,7 +145,7 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         expect(page.locator("#plan-next")).to_contain_text("pods use 2 of them", timeout=60_000)
         wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
         clock.seconds = REAL_SIX + 2 * HOUR
-        expect(page.locator("#plan-next")).to_contain_text("Hit score", timeout=60_000)
+        expect(page.locator("#plan-next")).to_contain_text("hit ratio", timeout=60_000)
         page.locator("#to-plan").click()
         expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used their reservations")
         expect(page.locator("#plan-line")).to_contain_text("ann: Approved by ann")
@@ -277,15 +277,17 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     _, url = acting
     page = at_plans(open_page(f"{url}/reservations"))
     expect(page.locator("#live-plans tbody tr")).to_have_count(5)
-    expect(page.locator("#live-plans tbody tr").first).to_contain_text("deployment-web")
+    expect(page.locator("#live-plans tbody tr").first).to_contain_text("held")  # what runs now is on top
+    expect(page.locator("#live-plans tbody tr").nth(1)).to_contain_text("deployment-web")
+    expect(page.locator("#plan-counts")).to_contain_text("4 plans: 1 held in the window, 1 waiting for approval")
     expect(page.locator("#live-plans")).to_contain_text("not in the cluster yet")
     opened = page.locator("#live-plans tr[aria-current=true]")
     expect(opened).to_contain_text("deployment-web")
-    page.locator("#live-plans tbody tr").nth(1).locator("td").nth(2).click()
+    page.locator("#live-plans tbody tr").nth(2).locator("td").nth(2).click()
     expect(opened).to_have_count(1)
     expect(opened).to_have_attribute("data-plan", "shop/failed")
     expect(page.locator("#plan-hand")).to_contain_text("failed")
-    page.locator("#live-plans tbody tr a").first.press("Enter")
+    page.locator("#live-plans tbody tr").nth(1).locator("a").first.press("Enter")
     expect(opened).to_have_attribute("data-plan", "shop/deployment-web")
     names = page.evaluate(
         "document.querySelector('#plans-figure .js-plotly-plot').data.map(t => t.name).filter(Boolean)"

@@ -140,7 +140,7 @@ class PlanCounts:
 
 
 def counts(plans: Sequence[Plan]) -> PlanCounts:
-    """Of plans of the cluster. A schedule counts as one window, the next."""
+    """Numbers of plans of the cluster by phase, and of their windows. A schedule counts as one window, the next."""
     number = Counter(phase_of(plan) for plan in plans)
     windows = sum(len(plan.peaks) or int(plan.recurring is not None) for plan in plans)
     return PlanCounts(len(plans), windows, {phase: number[phase] for phase in _ORDER if number[phase]})
