@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from changes.plans import plans
 from cotenant.apps.manager.decisions.results import RunResults
+from cotenant.apps.simulation import shortage
+from cotenant.apps.simulation.api_server.state import ObjectState
 from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario, evening_of
-from cotenant.apps.simulation.controllers.autoscaler import CpuDemand
+from cotenant.apps.simulation.controllers.autoscaler import NOTHING, CpuDemand
+from cotenant.apps.simulation.shortage import ShortageCount, compared_words
 from cotenant.core.adapters.kube import KubeClient, Writer, connect
 from cotenant.core.model.cluster import Inventory
 from cotenant.core.model.errors import UsageError
@@ -34,15 +41,15 @@ def inventory() -> Inventory:
     return generate(SyntheticSpec(nodes=12, workloads=60, days=1, rush=True)).inventory
 
 
-def rising(inventory: Inventory) -> CpuDemand:
-    """Demand that is flat, and after 18:00 two pods' worth higher for an hour."""
+def rising(inventory: Inventory, pods: int = 2) -> CpuDemand:
+    """Demand that is flat, and after 18:00 so many pods' worth higher for an hour."""
     rank = next(w for w in inventory.workloads if w.ref == RANK)
     scaler = rank.autoscaler
     assert scaler is not None
     per_pod = sum(c.requests.get("cpu", 0) for c in rank.staying) * 0.65  # the autoscaler's target
     begin = inventory.time_seconds  # 12:00
     level = np.full((1, 72), (scaler.min_replicas - 0.5) * per_pod)
-    level[0, 37:43] += 2 * per_pod  # slots of ten minutes: from 18:10 to 19:00, rising from 18:00 on
+    level[0, 37:43] += pods * per_pod  # slots of ten minutes: from 18:10 to 19:00, rising from 18:00 on
     return CpuDemand({RANK: 0}, TimeGrid(begin, 600, 72), level)
 
 
@@ -72,9 +79,9 @@ def go(cluster: DemoCluster, to_seconds: float) -> None:
     until("the clock", lambda: cluster.course.going_to is None)
 
 
-def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float) -> Plan:
-    """A plan for two pods of feed/rank, approved."""
-    wanted = plans.new_plan(("feed", "Deployment", "rank"), "evening", 2, Span(begin, end))
+def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float, pods: int = 2) -> Plan:
+    """A plan for so many pods of feed/rank, approved."""
+    wanted = plans.new_plan(("feed", "Deployment", "rank"), "evening", pods, Span(begin, end))
     writer = Writer(client, "tests")
     writer.send(plans.created(client, wanted))
     one = plans.plan(client, "feed", "evening")
@@ -131,6 +138,88 @@ def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_a
     assert lengths[0] > lengths[1]
 
 
+RUSH_PODS = 4
+QUARTER = 4.0
+"""At a quarter of its speed a machine takes four times as long for everything."""
+
+
+def evening_at(inventory: Inventory, folder: Path, slowness: float) -> tuple[str, tuple[object, ...]]:
+    """What the page tells of an evening that was planned for, and its score; slowness: of the machine.
+
+    The clock is not halted: it runs with the machine whenever nothing is moved ahead.
+    """
+    folder.mkdir()
+    story = DemoScenario(inventory, RunResults(inventory.time_seconds), rising(inventory, RUSH_PODS))
+    with DemoCluster(story, Settings(), folder, lambda: slowness * time.monotonic()) as cluster:
+        client = connect(cluster.settings.kube)
+        try:
+            noon = cluster.clock.now_seconds() // HOUR * HOUR
+            planned(client, cluster, noon + 6 * HOUR, noon + 7 * HOUR, RUSH_PODS)
+
+            def plan() -> Plan:
+                return plans.plan(client, "feed", "evening")
+
+            until("the plan to be taken up", lambda: plan().status.phase is PlanPhase.APPROVED)
+            for stop in [stop.at_seconds for stop in cluster.course.stops()]:
+                go(cluster, stop)
+            until("the comparison", cluster.course.told)
+            score = plan().status.score
+            assert score is not None
+            (said,) = cluster.course.told()
+            lead_minutes = None if score.lead_seconds is None else round(score.lead_seconds / 60)
+            return said, (score.held, score.used, score.missed, round(score.coverage, 2), lead_minutes)
+        finally:
+            client.close()
+
+
+@pytest.mark.slow
+def test_at_a_quarter_of_the_machines_speed_the_evening_ends_alike_and_the_plan_makes_a_third_of_the_shortage(
+    inventory: Inventory, tmp_path: Path
+) -> None:
+    full = evening_at(inventory, tmp_path / "full", 1.0)
+    quarter = evening_at(inventory, tmp_path / "quarter", QUARTER)
+    assert quarter == full
+    said, (held, used, *_) = full
+    assert (held, used) == (RUSH_PODS, RUSH_PODS)
+    # The sentence says of both runs how many pods were missing for how long: without the reservation first, then with it.
+    without, reserved = (int(text) for text in re.findall(r"(\d+) pod-minutes", said))
+    assert without >= 3 * reserved > 0, said
+
+
+def test_a_difference_of_one_sample_is_none_and_a_loss_is_said() -> None:
+    window = Span(0.0, HOUR)
+
+    def words(with_plan: float, without_plan: float) -> str:
+        count = [ShortageCount(RANK, window, 60 * minutes, 2, 90 * minutes) for minutes in (with_plan, without_plan)]
+        return compared_words(*count)
+
+    # 90 pod-seconds a minute are 1.5 pods on average
+    assert words(4, 20) == (
+        "feed/rank: without its reservation 20 minutes of shortage (30 pod-minutes, at most 2 pods missing), "
+        "with it 4 minutes of shortage (6 pod-minutes, at most 2 pods missing)."
+    )
+    assert words(0, 20).endswith("with it 0 minutes of shortage.")
+    for with_plan, without_plan in ((33, 32), (32, 33), (0, 0), (235, 234)):
+        assert words(with_plan, without_plan).startswith("feed/rank: no difference tonight: ")
+    assert words(8, 6).endswith(" The reservation did not help tonight.")
+
+
+@given(st.lists(st.floats(0.5, 400.0), min_size=1, max_size=60), st.integers(0, 90), st.integers(1, 120))
+def test_however_one_looks_each_minute_of_a_window_counts_once(strides: list[float], start: int, length: int) -> None:
+    window = Span(60.0 * start, 60.0 * (start + length))
+    count, at = ShortageCount(RANK, window), 0.0
+    always = partial(count.look, ObjectState(), NOTHING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shortage, "missing", lambda *_: 1)  # a pod is missing at every look
+        for stride in strides:
+            always(at)
+            at += stride
+        always(at)
+    # the whole minutes of the window that ended by the last look; the first look counts none
+    ended = min(int(at // 60), start + length) - start
+    assert count.short_seconds == 60.0 * max(0, ended)
+
+
 def test_the_clock_halts_goes_on_and_never_goes_back(cluster: DemoCluster) -> None:
     course = cluster.course
     course.halt(True)
@@ -154,10 +243,12 @@ def test_a_halt_ends_a_move_ahead(cluster: DemoCluster) -> None:
     assert course.now_seconds() < cluster.clock.now_seconds() + 20 * HOUR
 
 
-def test_the_evening_is_that_of_the_day() -> None:
+def test_the_evening_is_that_of_the_day_and_a_batch_pod_ends_every_four_minutes(inventory: Inventory) -> None:
     noon = 1_795_089_600  # 2026-11-19 12:00 UTC
-    evening = evening_of(noon)
-    assert evening.begin_seconds == noon + 4 * HOUR
+    evening = evening_of(replace(inventory, time_seconds=noon))
+    # Twelve nodes with a pod each that takes 18 to 72 minutes, 45 on average: one ends every 3.75 minutes.
+    assert (len(inventory.nodes), evening.shortest_minutes, evening.longest_minutes) == (12, 18, 72)
+    assert evening.begin_seconds == noon + 3 * HOUR
     assert evening.now(noon + 6 * HOUR)
     assert not evening.now(noon)
     assert not evening.now(noon + 11 * HOUR)

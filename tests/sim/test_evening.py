@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.apps.simulation.batch_load import ended, filling_pods
+from cotenant.apps.simulation.batch_load import Evening, ended, filling_pods
 from cotenant.apps.simulation.controllers.scheduler import NodeSpace, placed
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.kubernetes.protocol import RESERVATION_LABEL
 
 Json = dict[str, Any]
 EVENING = 1_795_104_000  # 2026-11-19 16:00 UTC
+TEN_TO_FORTY = Evening(EVENING, EVENING + 7 * 3600.0, 10, 40)
 
 
 def pod(name: str, minute: int, **status: str) -> Json:
@@ -50,7 +51,7 @@ def test_batch_pods_that_begin_together_end_one_by_one() -> None:
     pods = filling_pods([node(f"node-{i:03}") for i in range(16)], EVENING)
     for one in pods:
         one["metadata"]["creationTimestamp"] = moment(EVENING)
-    done = [len(ended(pods, EVENING + 60 * minute)) for minute in (9, 20, 30, 40)]
+    done = [len(ended(pods, EVENING + 60 * minute, TEN_TO_FORTY)) for minute in (9, 20, 30, 40)]
     # They take 10 to 40 minutes: of 16 about 5 end in every third of that, the first after the tenth minute.
     assert (done[0], done[3]) == (0, 16)
     assert done[1] >= 2

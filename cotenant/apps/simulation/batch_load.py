@@ -1,4 +1,4 @@
-"""The demo's batch work of the evening: fills the free capacity of all nodes, ends after minutes, starts again. Pure.
+"""The demo's batch work of the evening: fills the free capacity of all nodes, ends after a while, starts again. Pure.
 
 It requests capacity like any workload and preempts no pod: when a batch pod ends, pods that wait are served first. So
 capacity that is requested ahead of a peak is there at the peak; what is requested at the peak has to wait.
@@ -22,8 +22,10 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "evening-batch"
 EVENING_LABEL: Final = "cotenant.dev/demo-evening"
-LIFE_MINUTES: Final = (10, 40)
-"""How long a batch pod takes, spread over pods by their names: those that begin together soon end one by one."""
+LIFE_MINUTES_A_NODE: Final = (1.5, 6.0)
+"""How long a batch pod takes by the number of nodes, spread over pods by their names: those that begin together soon
+end one by one. With a pod a node one ends every four minutes, whatever the size of the cluster: at the peak a new pod
+waits so long for the next hole, while capacity that is requested a lead ahead has several holes to come from."""
 LEAST_MILLICORES: Final = 1500
 """Smaller holes are left."""
 LEFT_MILLICORES: Final = 200
@@ -32,10 +34,18 @@ MOST_PER_CORE_BYTES: Final = 2 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Evening:
-    """When it is, Unix seconds."""
+    """When it is, Unix seconds, and how long its pods take: from `shortest_minutes` to less than `longest_minutes`."""
 
     begin_seconds: float
     end_seconds: float
+    shortest_minutes: int
+    longest_minutes: int
+
+    @classmethod
+    def of(cls, begin_seconds: float, end_seconds: float, nodes: int) -> Evening:
+        """Of a cluster of so many nodes."""
+        shortest, longest = (max(2, round(minutes * nodes)) for minutes in LIFE_MINUTES_A_NODE)
+        return cls(begin_seconds, end_seconds, shortest, max(longest, shortest + 1))
 
     def now(self, seconds: float) -> bool:
         """Whether batch work comes at this moment."""
@@ -47,18 +57,18 @@ def ours(pod: Mapping[str, Any]) -> bool:
     return EVENING_LABEL in (pod["metadata"].get("labels") or {})
 
 
-def life_seconds(pod: Mapping[str, Any]) -> float:
-    """How long this pod takes; the same for the same name.
+def life_seconds(pod: Mapping[str, Any], evening: Evening) -> float:
+    """How long this pod takes, in seconds; the same for the same name.
 
     It ends between two looks, which come at whole minutes and a few seconds: the same evening has the same course.
     """
-    shortest, longest = LIFE_MINUTES
+    shortest, longest = evening.shortest_minutes, evening.longest_minutes
     return 60.0 * (shortest + zlib.crc32(pod["metadata"]["name"].encode()) % (longest - shortest)) + 30.0
 
 
-def ended(pods: Iterable[Json], now_seconds: float) -> list[Json]:
+def ended(pods: Iterable[Json], now_seconds: float, evening: Evening) -> list[Json]:
     """Those that are done."""
-    return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod)]
+    return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod, evening)]
 
 
 def filling_pods(places: Sequence[NodeSpace], now_seconds: float) -> list[Json]:

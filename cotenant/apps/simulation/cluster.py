@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +40,7 @@ Json = dict[str, Any]
 RUNS = ("reservations", "plans", "queues", "migrations", "autopilot")
 """Controllers of the manager that run in the demo."""
 
-BATCH_HOURS = (16, 23)
+BATCH_HOURS = (15, 23)
 """Of the day, UTC: when batch work fills the cluster; its pods end one by one before the first plan reserves."""
 
 
@@ -60,9 +62,14 @@ class DemoScenario:
 class DemoCluster:
     """A cluster in this process that leaves nothing outside `folder`; as a context manager."""
 
-    def __init__(self, story: DemoScenario, settings: Settings, folder: Path) -> None:
-        """Objects are there, nothing moves yet. `settings`: of the demo; its kubeconfig and ledger are replaced."""
-        self.clock = SteeredClock(float(story.inventory.time_seconds))
+    def __init__(
+        self, story: DemoScenario, settings: Settings, folder: Path, machine: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Objects are there, nothing moves yet. `settings`: of the demo; its kubeconfig and ledger are replaced.
+
+        machine: seconds that pass, of which the demo's clock is made while it runs by itself.
+        """
+        self.clock = SteeredClock(float(story.inventory.time_seconds), machine)
         self.server = EmbeddedServer(clock=self.clock)
         for collection, item in stocked(story.inventory, story.inventory.time_seconds):
             key = item["metadata"].get("namespace", ""), item["metadata"]["name"]
@@ -97,7 +104,7 @@ class DemoCluster:
         """Serve, and live."""
         self.server.start()
         self.server.write_kubeconfig(self.kubeconfig)
-        demand, batch = self._story.demand, evening_of(self._story.inventory.time_seconds)
+        demand, batch = self._story.demand, evening_of(self._story.inventory)
         living = ClusterControllers(self.server.state, LocalClient(self.server.api), demand, batch)
         agents = NodeMetricReports(self.server.state, LocalClient(self.server.api, "cotenant-demo-agents"))
         manager = self._manager()
@@ -126,10 +133,11 @@ class DemoCluster:
         return manager
 
 
-def evening_of(now_seconds: float) -> Evening:
-    """From 16:00 to 23:00 UTC of the day."""
-    day = now_seconds // DAY_SECONDS * DAY_SECONDS
-    return Evening(day + BATCH_HOURS[0] * HOUR_SECONDS, day + BATCH_HOURS[1] * HOUR_SECONDS)
+def evening_of(inventory: Inventory) -> Evening:
+    """From 15:00 to 23:00 UTC of the day on which the history ends."""
+    day = inventory.time_seconds // DAY_SECONDS * DAY_SECONDS
+    begin, end = (float(day + hour * HOUR_SECONDS) for hour in BATCH_HOURS)
+    return Evening.of(begin, end, len(inventory.nodes))
 
 
 def _settings(base: Settings, folder: Path, *, latency: str) -> Settings:

@@ -37,7 +37,7 @@ STEP_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class ShortageCount:
-    """Seconds in a window in which pods were missing, and how many at most.
+    """Seconds in a window in which pods were missing, how many at most, and their sum in pod-seconds.
 
     Both runs are sampled alike: each whole minute of the window counts once, by what is seen at its end, however often
     one looks and however long the strides of the clock are.
@@ -47,6 +47,7 @@ class ShortageCount:
     window: Span
     short_seconds: float = 0.0
     most_missing: int = 0
+    missing_pod_seconds: float = 0.0
     seen_minute: int | None = None
 
     def look(self, state: ObjectState, demand: CpuDemand, now_seconds: float) -> None:
@@ -61,6 +62,7 @@ class ShortageCount:
         if lacking > 0:
             self.short_seconds += STEP_SECONDS * (last - first)
             self.most_missing = max(self.most_missing, lacking)
+            self.missing_pod_seconds += STEP_SECONDS * (last - first) * lacking
 
 
 def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str:
@@ -71,18 +73,19 @@ def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str
     ref = with_plan.workload
     name = f"{ref.namespace}/{ref.name}"
     gained = without_plan.short_seconds - with_plan.short_seconds
-    without, reserved = _minutes(without_plan.short_seconds), _minutes(with_plan.short_seconds)
+    without, reserved = _shortage(without_plan), _shortage(with_plan)
     if abs(gained) <= STEP_SECONDS:
-        return f"{name}: no difference tonight: {without} of shortage without its reservation, {reserved} with it."
-    most = without_plan.most_missing
-    missed = f"at most {most} pod{'s' * (most != 1)} missing"
-    text = f"{name}: without its reservation {without} of shortage ({missed}), with it {reserved}."
+        return f"{name}: no difference tonight: {without} without its reservation, {reserved} with it."
+    text = f"{name}: without its reservation {without}, with it {reserved}."
     return text if gained > 0 else f"{text} The reservation did not help tonight."
 
 
-def _minutes(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes} minute{'' if minutes == 1 else 's'}"
+def _shortage(count: ShortageCount) -> str:
+    """Such as "16 minutes of shortage (34 pod-minutes, at most 3 pods missing)"."""
+    minutes = round(count.short_seconds / 60)
+    text = f"{minutes} minute{'' if minutes == 1 else 's'} of shortage"
+    most = f"at most {count.most_missing} pod{'s' * (count.most_missing != 1)} missing"
+    return f"{text} ({round(count.missing_pod_seconds / 60)} pod-minutes, {most})" if minutes else text
 
 
 def missing(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_seconds: float) -> int:

@@ -266,7 +266,7 @@ class ClusterControllers:
         self._batched_at = now_seconds
         places = self._places()  # capacity of those that end now is offered to who waits before the next look
         mine = [pod for _, pod in self._state.items(PODS) if batch_load.ours(pod)]
-        ended = mine if not self._batch.now(now_seconds) else batch_load.ended(mine, now_seconds)
+        ended = mine if not self._batch.now(now_seconds) else batch_load.ended(mine, now_seconds, self._batch)
         wrote = [self._hand.ended(pod) for pod in ended]
         if self._batch.now(now_seconds):
             wrote += [self._create(pod) for pod in batch_load.filling_pods(places, now_seconds)]
