@@ -181,7 +181,7 @@ def test_at_a_quarter_of_the_machines_speed_the_evening_ends_alike_and_the_plan_
     assert quarter == full
     said, (held, used, *_) = full
     assert (held, used) == (RUSH_PODS, RUSH_PODS)
-    # The sentence says of both runs how many pods were missing for how long: without the reservation first, then with it.
+    # The sentence says of both runs how many pods were missing for how long: the one without the reservation first.
     without, reserved = (int(text) for text in re.findall(r"(\d+) pod-minutes", said))
     assert without >= 3 * reserved > 0, said
 
