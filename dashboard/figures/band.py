@@ -45,20 +45,16 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
 
 
 def _lendable(
-    x: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str, name: str
+    x: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str, name: str, **style: Any
 ) -> list[dict[str, Any]]:
     """From the usage up to usage + what batch pods may take, hour by hour; it breathes with the valleys."""
     if not len(usage) or not np.isfinite(batch).any():
         return []
-    low = lines.line(x, usage, "", base.TEAL, width=0)
-    top = lines.line(x, usage + batch, name, base.TEAL, width=1)
-    height = {"customdata": base.gaps(batch), "meta": {"amounts": "customdata"}}  # not the band's upper edge
-    fill = {
-        "fill": "tonexty",
-        "fillcolor": base.faded(base.TEAL, 0.25),
-        "hovertemplate": f"%{{customdata:,.1f}} {unit}",
-    }
-    return [low | lines.HIDDEN, top | fill | height]
+    filled = lines.area(x, usage, usage + batch, base.faded(base.TEAL, 0.25))
+    # not the band's upper edge; the colour is for the names below the chart
+    height = {"customdata": base.gaps(batch), "meta": {"amounts": "customdata"}, "fillcolor": filled["fillcolor"]}
+    top = lines.line(x, usage + batch, name, base.TEAL, width=1, **style)
+    return [filled, top | height | {"hovertemplate": f"%{{customdata:,.1f}} {unit}"}]
 
 
 def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[str, Any]]:
@@ -72,7 +68,7 @@ def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[st
         )
     )
     x = base.milliseconds(series.ahead)
-    drawn = _lendable(x, median, likely, unit, "Batch can take, median")
+    drawn = _lendable(x, median, likely, unit, "Batch can take, median", dash="dash")
     if not np.isfinite(sure).any():
         return drawn
     least = lines.line(x, median + sure, "Batch, every node 95 % sure", base.TEAL, width=1, dash="dot")

@@ -78,16 +78,16 @@ def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | N
         return []
     least = lines.line(x, np.where(sure > 0, ceiling - sure, np.nan), "Batch, 95 % sure", base.TEAL, dash="dot")
     amounts = {"customdata": base.gaps(sure), "hovertemplate": "%{customdata:,.1f}", "meta": {"amounts": "customdata"}}
-    return [*_batch(x, ceiling - likely, likely, "Batch, median"), least | amounts]
+    return [*_batch(x, ceiling - likely, likely, "Batch, median", dash="dash"), least | amounts]
 
 
-def _batch(x: list[float], floor: Floats, amount: Floats, name: str) -> list[dict[str, Any]]:
+def _batch(x: list[float], floor: Floats, amount: Floats, name: str, **style: Any) -> list[dict[str, Any]]:
     """The capacity of batch as a band; the hover text gives its height, not its upper edge."""
     some = np.where(amount > 0, floor, np.nan)
-    low = lines.line(x, some, "", base.TEAL, width=0) | lines.HIDDEN
-    top = lines.line(x, some + amount, name, base.TEAL, width=1)
-    fill = {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.3), "customdata": base.gaps(amount)}
-    return [low, top | fill | {"hovertemplate": "%{customdata:,.1f}", "meta": {"amounts": "customdata"}}]
+    filled = lines.area(x, some, some + amount, base.faded(base.TEAL, 0.3))
+    top = lines.line(x, some + amount, name, base.TEAL, width=1, **style)
+    height = {"customdata": base.gaps(amount), "meta": {"amounts": "customdata"}, "fillcolor": filled["fillcolor"]}
+    return [filled, top | height | {"hovertemplate": "%{customdata:,.1f}"}]
 
 
 def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allocatable: float | None) -> str:

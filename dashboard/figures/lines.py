@@ -50,6 +50,26 @@ def line(x: Sequence[float], y: Floats, name: str, colour: str, **style: Any) ->
     }
 
 
+def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
+    """What lies between two lines, filled; nothing where one of them has a gap.
+
+    Each stretch without a gap is a shape of its own, because a fill between two lines with gaps runs across them.
+    """
+    known = np.isfinite(low) & np.isfinite(top)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]]).astype(np.int8))).reshape(-1, 2)
+    around: list[float] = []
+    heights: list[float] = []
+    for begin, end in edges.tolist():
+        part = slice(begin, end)
+        around += [*x[part], *x[part][::-1], x[end - 1]]
+        heights += [*top[part], *low[part][::-1], np.nan]
+    return (
+        line(around, np.array(heights, dtype=np.float64), "", colour, width=0)
+        | HIDDEN
+        | {"fill": "toself", "fillcolor": colour}
+    )
+
+
 def level(x: Sequence[float], height: float, name: str, colour: str = base.GREY, **style: Any) -> Trace:
     """A horizontal line from the first to the last moment."""
     ends = [x[0], x[-1]] if len(x) else []

@@ -154,7 +154,10 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
     rows = api(page, f"{address}/api/v1/recommendations?limit=5000")["rows"]
     short = sum((r["memory_observed_max"] or 0) > (r["memory_request_now"] or math.inf) for r in rows)
     risk = f"{critical} critical finding" if critical else f"{short} container" if short else "nothing"
-    ahead = r"now, [\d.,]+ to [\d.,]+ cores over the next 24 hours \(95 % sure\)"
+    ahead = (
+        r"now, [\d.,]+ to [\d.,]+ cores over the next 24 hours at the median of the forecasts, "
+        r"at least [\d.,]+ cores while every node is within its 95 % value"
+    )
     expect(page.locator("#overview-verdict")).to_have_text(
         re.compile(rf"^{cores} and .* can be lent to batch pods {ahead}; .* saved.*{risk}")
     )

@@ -69,6 +69,15 @@ def test_what_batch_can_take_goes_on_above_the_median_and_what_is_sure_of_each_n
     assert list(trace(figure, "Batch, every node 95 % sure").customdata[:2]) == [40, 40]
 
 
+def test_a_gap_between_two_lines_is_not_filled_over() -> None:
+    low, top = np.array([1.0, 1, np.nan, 2, 2]), np.array([3.0, 4, 5, 6, np.nan])
+    filled = lines.area([0.0, 1, 2, 3, 4], low, top, base.TEAL)
+    # there and back over slots 0 and 1, then over slot 3 alone: at 2 the one line has a gap, at 4 the other
+    assert list(zip(filled["x"], filled["y"], strict=True)) == [
+        (0, 3), (1, 4), (1, 1), (0, 1), (1, None), (3, 6), (3, 2), (3, None)
+    ]  # fmt: skip
+
+
 def test_memory_is_drawn_in_gib() -> None:
     figure = plotted(band.chart(series(scale=float(GIB)), Resource.MEMORY))
     assert trace(figure, "Allocatable").y[0] == 400
