@@ -29,10 +29,10 @@ def sentence(overview: Overview, lent: Relation) -> list[Any]:
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
     """Of how many nodes the amounts of now are, and why not of the others; "" where they are of all."""
-    known = overview.cpu.lending_nodes
-    if known is None or known >= overview.nodes:
-        return ""
-    return f"of {known:,} of {display.counted(overview.nodes, 'node')}. {batch.why_unknown(lent)}"
+    why, known = batch.why_unknown(lent), overview.cpu.lending_nodes
+    if not why or known is None:
+        return why
+    return f"of {known:,} of {display.counted(overview.nodes, 'node')}. {why}"
 
 
 def _ahead(series: BandSeries) -> list[Any]:

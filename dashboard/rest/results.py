@@ -97,7 +97,10 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
         return json_answer(recommendation)
 
-    @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid by resource")
+    @api.get(
+        "/nodes/{node}/history",
+        summary="One node hour by hour: total, prod, batch, mid, and the next day of batch and mid",
+    )
     def node_history(node: str) -> Response:
         history = source.node_history(node)
         if not history:

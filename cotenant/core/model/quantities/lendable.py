@@ -24,6 +24,9 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         Moment.LAST_SCAN,
         surfaces=(Surface.TILE, *IN_TABLES),
         columns=("reclaimable.amount",),
+        differs={
+            Surface.CLI: "explain node shows what is published: 0 where an amount that is not known is withdrawn."
+        },
     ),
     Quantity(
         "lendable_cpu_now",
