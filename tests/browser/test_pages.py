@@ -159,7 +159,7 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
         r"at least [\d.,]+ cores while every node is within its 95 % value"
     )
     expect(page.locator("#overview-verdict")).to_have_text(
-        re.compile(rf"^{cores} and .* can be lent to batch pods {ahead}; .* saved.*{risk}")
+        re.compile(rf"^{cores} and .* can be lent to batch pods {ahead}; what is ready to apply now .*{risk}")
     )
     expect(page.get_by_text("DEMO data - nothing is applied to a real cluster")).to_be_visible()
     expect(page.get_by_text("READ-ONLY")).to_be_visible()
