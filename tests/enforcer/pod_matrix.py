@@ -238,6 +238,11 @@ class CgroupValues:
     quota: int
     memory: int
 
+    def beyond(self, bound: CgroupValues) -> bool:
+        """Whether it lets more quota or memory through than the other; a limit that is not there lets all."""
+        pairs = ((self.quota, bound.quota), (self.memory, bound.memory))
+        return any(given != NONE and (mine == NONE or mine > given) for mine, given in pairs)
+
 
 def kubelet_values(plan: PodPlan) -> dict[str, CgroupValues]:
     """By container's name, "" for the pod itself."""
