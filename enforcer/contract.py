@@ -118,6 +118,9 @@ class PodSpec:
     overhead: Mapping[str, int] = field(default_factory=dict)
     """Of its RuntimeClass."""
     resize: ResizeState = ResizeState.NONE
+    resizing: bool = False
+    """Whether the kubelet is about to write other amounts of CPU (`pod_resources.is_resizing`): nothing of ours may
+    make the kernel refuse them."""
     owner: tuple[str, str] = ("", "")
     """(kind, name) of its controller."""
     addresses: tuple[str, ...] = ()

@@ -87,7 +87,7 @@ def settle(
     refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
-    _fit(targets, groups, observation, around)
+    _fit(targets, groups, observation, notes, around)
     writes, next_notes, held_values = _compared(targets, groups, notes, around)
     refused = tuple(done for done in refusals if done is not None)
     return Settled(ordered(writes), next_notes, (*clashes, *refused), held_values)
@@ -166,11 +166,12 @@ def _ours(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
 
 
 # --- what the kernel can take ------------------------------------------------------------------------------------
-def _fit(targets: _Targets, groups: Groups, observation: Observation, around: Circumstances) -> None:
+def _fit(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, around: Circumstances) -> None:
     _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
     if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
         _fit_starts(targets, observation)
+        _fit_resizes(targets, observation, notes, around.dialect)
         _fit_quotas(targets, groups)
     _fit_bursts(targets, groups)
     if around.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
@@ -259,6 +260,16 @@ def _fit_starts(targets: _Targets, observation: Observation) -> None:
             _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with as much")
 
 
+def _fit_resizes(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:
+    """No quota that the kubelet gave a pod is lowered while it resizes it: its next write is a container's as large."""
+    for group in (pod.group for pod in observation.pods if pod.spec.resizing and pod.group is not None):
+        place = (group.path, Knob.CPU_QUOTA)
+        target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
+        kubelets = present is not None and (note is None or not _ours(note, group, dialect))
+        if target is not None and present is not None and kubelets and wider(present, target.value):
+            _adjust(targets, group, Knob.CPU_QUOTA, present, "the kubelet is resizing it")
+
+
 def _fit_quotas(targets: _Targets, groups: Groups) -> None:
     """No quota above that of any cgroup above it: it would have no effect, and v1 refuses it."""
     for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
@@ -330,7 +341,9 @@ def _compared(
         else:
             write = _write(place, target, present, _drifted(notes.get(place), present, dialect))
             writes.append(write)
-            next_notes |= _noted(write, groups[place[0]], next_notes, around.not_kubelets)
+            next_notes |= _noted(write, groups[place[0]], next_notes, around)
+            if write.restores and _idle_hides(place[1], groups[place[0]]):  # from now on AFTER_IDLE is the kubelet's
+                next_notes[place] = replace(next_notes[place], written=(target.value,))
         if place in next_notes and target.back_to is not None:
             next_notes[place] = _told(next_notes[place], target.back_to)
         if place in next_notes and not target.restores:
@@ -372,10 +385,11 @@ def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bo
     )
 
 
-def _noted(write: KnobWrite, group: GroupReading, notes: Notes, not_kubelets: Notes) -> dict[Place, OriginalValue]:
+def _noted(write: KnobWrite, group: GroupReading, notes: Notes, around: Circumstances) -> dict[Place, OriginalValue]:
     """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
     if write.restores:
         return {}
+    not_kubelets = around.not_kubelets
     new_notes: dict[Place, OriginalValue] = {}
     note, derived = notes.get(write.place), not_kubelets.get(write.place)
     if note is None and write.present is not None:
@@ -387,7 +401,9 @@ def _noted(write: KnobWrite, group: GroupReading, notes: Notes, not_kubelets: No
     shares, place = group.knobs.get(Knob.CPU_SHARES), (write.path, Knob.CPU_SHARES)
     if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
         own = not_kubelets[place].original if place in not_kubelets else shares
-        before = notes.get(place, OriginalValue(write.path, Knob.CPU_SHARES, write.level, own))
+        before = notes.get(place)
+        if before is None or _drifted(before, shares, around.dialect):
+            before = OriginalValue(write.path, Knob.CPU_SHARES, write.level, own)
         new_notes[place] = _with(before, write.strategy, *AFTER_IDLE)
     return new_notes
 

@@ -20,7 +20,7 @@ from cotenant.core.adapters.kube.objects import Meta
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.pod_qos import qos_class_of
 from cotenant.core.model.kubernetes.pod_request import container_total, named_amounts
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources
+from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
 from cotenant.core.model.kubernetes.pod_wire import (
     ContainerStatusWire,
     PodSpecWire,
@@ -198,6 +198,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         own_allocated=held.own_allocated,
         overhead=held.overhead,
         resize=held.resize,
+        resizing=is_resizing(held, Resource.CPU.value),
         owner=(owner.kind, owner.name) if owner else ("", ""),
         addresses=tuple(one.ip for one in status.pod_ips or ()),
         host_network=spec.host_network,

@@ -11,6 +11,9 @@ threshold.
     limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings;
               its period is cfsQuotaBurstPeriodSeconds: -1 = no limiter, 0 = nothing can be saved, so no larger quota
 
+While the kubelet resizes a pod its containers are at their limits and save nothing up: the kernel refuses a quota below
+what may be saved, and on cgroup v1 a pod's quota below a container's.
+
 A pod's quota moves by what its containers' move. A limit is what the kubelet has granted (`decide.granted`), native
 sidecars and init containers among them; where it is not known, as during a resize, nothing moves. Source: Koordinator's
 koordlet, `cpuburst`. Pods of LSE, LSR and BE, and pods on CPUs of their own, are left alone; so is a quota that the
@@ -265,7 +268,7 @@ def _quotas(
             continue
         key, base = f"{pod.spec.uid}/{container.spec.name}", quota_of(limit, moment.ratio)
         allowed = _allowed(key, (container, limit), strategy, moment, going)
-        move = _move(container, strategy, allowed, moment.load)
+        move = QuotaMove.RESET if pod.spec.resizing else _move(container, strategy, allowed, moment.load)
         # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
         # and a reading may be of a moment before it was given back.
         start = now if key in before.moved else base
@@ -387,7 +390,7 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
 
     Containers without an enforced quota save nothing: the kernel counts only what a quota leaves unused.
     """
-    if not moment.burst_supported or not saves(strategy):
+    if not moment.burst_supported or not saves(strategy) or pod.spec.resizing:
         return
     total = 0
     for container in pod.containers:

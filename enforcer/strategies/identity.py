@@ -111,7 +111,7 @@ def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePol
     if in_tier or not yields(qos, policy):
         return
     if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
-        yield from _last(pod.group, observation)
+        yield from _last(pod.group, observation, pod.spec.resizing)
 
 
 def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
@@ -120,11 +120,13 @@ def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
         yield Want(group.path, Knob.CPU_BVT, qos.group_identity, group.level, NAME, f"its class {why}")
 
 
-def _last(group: GroupReading, observation: Observation) -> Iterator[Want]:
-    if Knob.CPU_IDLE in observation.supported:
-        yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, "its class yields to others")
-    else:
-        yield from _least(group, observation, "its class yields to others; this kernel has no cpu.idle")
+def _last(group: GroupReading, observation: Observation, resizing: bool) -> Iterator[Want]:
+    """resizing: the kubelet is about to write a weight, which an idle cgroup refuses."""
+    why = "its class yields to others"
+    if Knob.CPU_IDLE not in observation.supported:
+        yield from _least(group, observation, f"{why}; this kernel has no cpu.idle")
+    elif not resizing:
+        yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, why)
 
 
 def _least(group: GroupReading, observation: Observation, why: str) -> Iterator[Want]:

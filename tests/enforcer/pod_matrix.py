@@ -225,6 +225,14 @@ def _resized(draw: random.Random, sizes: Sizes, plan: PodPlan, name: str, state:
     return replace(plan, resize=state, containers=tuple(asked(c) if c.name == name else c for c in plan.containers))
 
 
+def after(plan: PodPlan) -> PodPlan:
+    """With what the kubelet has granted once it carried the resize out."""
+    if plan.resize != "InProgress":
+        return plan
+    done = tuple(replace(c, granted=c.asked or c.granted, asked=None) for c in plan.containers)
+    return replace(plan, containers=done, resize="")
+
+
 def _milli(amount: int) -> str:
     return f"{amount}m"
 

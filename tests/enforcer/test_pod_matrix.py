@@ -32,6 +32,7 @@ from enforcer.contract import (
     Value,
 )
 from enforcer.decide.changes import Notes
+from enforcer.decide.knobs import Dialect
 from enforcer.decide.kubelet_values import lost_notes
 from enforcer.decide.loop import Ages, Memory, decide
 from enforcer.decide.registry import strategies
@@ -147,14 +148,15 @@ class Agent:
     spec: dict[str, Any]
     notes: Notes = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    dialect: Dialect = V2
 
     def tick(self, on: bool = True) -> None:
         seen = self.node.seen()
         ideas = strategies(EnforcerSettings())
         decided, self.memory = decide(seen, policy(self.spec) if on else None, self.memory, ideas, Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
-        around = Circumstances(V2, not_kubelets=lost_notes(seen))
-        settled = settle([StrategyPlan(wants=decided.wants)], seen, self.notes, V2, around)
+        around = Circumstances(self.dialect, not_kubelets=lost_notes(seen))
+        settled = settle([StrategyPlan(wants=decided.wants)], seen, self.notes, self.dialect, around)
         for write in settled.writes:
             self.node.take(write.path, write.knob, write.value)
         self.notes = settled.notes

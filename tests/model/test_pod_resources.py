@@ -12,6 +12,7 @@ from cotenant.core.model.kubernetes.pod_resources import (
     ResizeState,
     counted_limits,
     counted_requests,
+    is_resizing,
 )
 from cotenant.core.model.kubernetes.pod_wire import PodSpecWire, PodStatusWire, pod_resources
 
@@ -74,3 +75,47 @@ def test_the_state_of_a_resize_is_in_the_conditions(conditions: list[tuple[str, 
     said = [{"type": kind, "status": "True", "reason": reason} for kind, reason in conditions]
     status = msgspec.convert({"conditions": said}, PodStatusWire)
     assert pod_resources(PodSpecWire(), status, "pod a/b").resize is state
+
+
+def amounts(asked: int, allocated: int | None, actual: int | None) -> ContainerResources:
+    known = {"cpu": actual} if actual is not None else None
+    admitted = {"cpu": allocated} if allocated is not None else None
+    return ContainerResources("main", ContainerKind.SIDECAR, {"cpu": asked}, {"cpu": asked}, known, known, admitted)
+
+
+@pytest.mark.parametrize(
+    ("state", "container", "resizing"),
+    [
+        (ResizeState.NONE, amounts(20, 20, 20), False),
+        (ResizeState.NONE, amounts(10, 20, 20), True),  # asked for, not answered yet
+        (ResizeState.NONE, amounts(10, 10, 20), True),  # admitted, not carried out yet
+        (ResizeState.IN_PROGRESS, amounts(20, 20, 20), True),
+        (ResizeState.DEFERRED, amounts(10, 20, 20), False),
+        (ResizeState.INFEASIBLE, amounts(10, 20, 20), False),
+        (ResizeState.DEFERRED, amounts(10, 15, 20), True),  # an earlier one is carried out
+        (ResizeState.INFEASIBLE, amounts(10, 15, 20), True),
+        (ResizeState.NONE, amounts(10, None, None), False),  # nothing is reported: nothing is known of a resize
+    ],
+)
+def test_a_pod_is_resized_while_other_amounts_than_those_in_force_are_about_to_come(
+    state: ResizeState, container: ContainerResources, resizing: bool
+) -> None:
+    assert is_resizing(PodResources((container,), resize=state), "cpu") is resizing
+    assert not is_resizing(PodResources((container,), resize=ResizeState.DEFERRED), "memory")
+
+
+@pytest.mark.parametrize(
+    ("of_limits", "resizing"),
+    # a limit alone is asked for; the spec's, then the one in force
+    [((20, 20), False), ((10, 20), True), ((0, 20), False)],
+)
+def test_a_limit_that_is_not_in_force_yet_is_a_resize_too(of_limits: tuple[int, int], resizing: bool) -> None:
+    asked, actual = ({"cpu": amount} if amount else {} for amount in of_limits)
+    container = ContainerResources("main", limits=asked, actual_limits=actual)
+    assert is_resizing(PodResources((container,)), "cpu") is resizing
+
+
+def test_an_earlier_resize_is_carried_out_while_a_later_one_is_put_off() -> None:
+    conditions = [{"type": "PodResizeInProgress"}, {"type": "PodResizePending", "reason": "Deferred"}]
+    pod = pod_resources(PodSpecWire(), msgspec.convert({"conditions": conditions}, PodStatusWire), "pod a/b")
+    assert pod.resize is ResizeState.DEFERRED and is_resizing(pod, "cpu")

@@ -11,12 +11,12 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
-from tests.enforcer.pod_matrix import NONE, Amounts, CgroupValues, PodPlan, kubelet_values, largest_moment
+from tests.enforcer.pod_matrix import NONE, Amounts, CgroupValues, PodPlan, after, kubelet_values, largest_moment
 from tests.node.image import IMAGE
 from tests.node.real_node import RealNode
 
@@ -203,14 +203,6 @@ class Matrix:
 def statuses(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
     keys = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
     return {status["name"]: status for key in keys for status in pod["status"].get(key) or ()}
-
-
-def after(plan: PodPlan) -> PodPlan:
-    """With what the kubelet has granted once it carried the resize out."""
-    if plan.resize != "InProgress":
-        return plan
-    done = tuple(replace(c, granted=c.asked or c.granted, asked=None) for c in plan.containers)
-    return replace(plan, containers=done, resize="")
 
 
 @dataclass

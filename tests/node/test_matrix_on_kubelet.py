@@ -19,10 +19,10 @@ import pytest
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running
-from tests.enforcer.pod_matrix import MIB, PodPlan, Sizes, plans
+from tests.enforcer.pod_matrix import MIB, PodPlan, Sizes, after, plans
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pods_gone
-from tests.node.matrix import Matrix, Sampling, after, batches
+from tests.node.matrix import Matrix, Sampling, batches
 from tests.node.real_node import RealNode, agent, offer_batch
 from tests.support.extent import full_rows
 

@@ -70,6 +70,7 @@ class PodResources:
 
     own_*: of the pod itself (spec.resources, status.resources), which stand in for the containers' total of the
     resources that they name; None: the pod has none, or its kubelet reports none. overhead: of its RuntimeClass.
+    in_progress: whether the kubelet carries a resize out, which it may do while a later one is pending.
     """
 
     containers: tuple[ContainerResources, ...] = ()
@@ -80,6 +81,7 @@ class PodResources:
     own_allocated: NamedAmounts | None = None
     overhead: NamedAmounts = field(default_factory=dict)
     resize: ResizeState = ResizeState.NONE
+    in_progress: bool = False
 
     def of_kind(self, *kinds: ContainerKind) -> Iterator[ContainerResources]:
         """Containers of these kinds, in the spec's order."""
@@ -101,6 +103,28 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
         ),
     )
     return pod_total(below, _own_requests(pod, below, infeasible), pod.overhead)
+
+
+def is_resizing(pod: PodResources, name: str) -> bool:
+    """Whether the kubelet is about to give the pod other amounts of a resource than those in force.
+
+    It is while it carries a resize out, while what it has admitted is not in force, and from the moment at which the
+    spec asks for something else until the kubelet has answered. A resize that it has put off or refused is none.
+    """
+    if pod.in_progress or pod.resize is ResizeState.IN_PROGRESS:
+        return True
+    parts = [(c.requests, c.limits, c.allocated, c.actual_requests, c.actual_limits) for c in pod.containers]
+    own = (pod.own_requests, pod.own_limits, pod.own_allocated, pod.own_actual_requests, pod.own_actual_limits)
+    return any(
+        _differ(name, allocated, actual_requests)
+        or (pod.resize is ResizeState.NONE and (_differ(name, requests, allocated) or _differ(name, limits, actual)))
+        for requests, limits, allocated, actual_requests, actual in (*parts, own)
+    )
+
+
+def _differ(name: str, *amounts: NamedAmounts | None) -> bool:
+    """Whether amounts are known, and not the same."""
+    return len({one[name] for one in amounts if one is not None and name in one}) > 1
 
 
 def counted_limits(pod: PodResources) -> dict[str, int]:

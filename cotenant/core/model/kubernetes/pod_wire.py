@@ -104,6 +104,7 @@ def pod_resources(
         own_allocated=None if known.allocated_resources is None else read(known.allocated_resources, what),
         overhead=read(spec.overhead, what),
         resize=resize_state(known.conditions or ()),
+        in_progress=any(condition.type == RESIZE_IN_PROGRESS for condition in known.conditions or ()),
     )
 
 
