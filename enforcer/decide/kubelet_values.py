@@ -177,7 +177,25 @@ def _limit_value(knob: Knob, limit: int) -> int:
     return max(limit * 100, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else limit
 
 
-# --- what stood at a container before a runtime hook ------------------------------------------------------------------
+# --- what the kubelet sets: on a pod, and on a container before a runtime hook ----------------------------------------
+def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
+    """Shares, quota and memory limit that the kubelet gives a pod's own cgroup; a knob that is not known is left out.
+
+    quotas_off: the kubelet sets no CPU quota.
+    """
+    if pod.kube_qos is KubeQos.BEST_EFFORT:
+        return {knob: value for knob, value in _BEST_EFFORT.items() if knob is not Knob.MEMORY_HIGH}
+    values: Values = {}
+    request = pod_request(pod, CPU)
+    if request is not None:
+        values[Knob.CPU_SHARES] = _shares(request + pod.overhead.get(CPU, 0))
+    for name, knob in ((CPU, Knob.CPU_QUOTA), (MEMORY, Knob.MEMORY_LIMIT)):
+        limit = pod_limit(pod, name)
+        if limit is not None:
+            values[knob] = NO_LIMIT if quotas_off and knob is Knob.CPU_QUOTA else _limit_value(knob, limit)
+    return values
+
+
 def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool = False) -> Values:
     """Shares, quota and memory limit that the kubelet asks a runtime for; a knob that is not known is left out.
 

@@ -29,7 +29,7 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
-from enforcer.decide.kubelet_values import Values, values_before_hooks
+from enforcer.decide.kubelet_values import Values, values_before_hooks, values_of_pod
 from enforcer.decide.overrides import active
 from enforcer.decide.quotas import ratio_of
 from enforcer.strategies.unchanged import Unchanged
@@ -72,18 +72,18 @@ def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Wa
     """quotas_off: the kubelet sets no CPU quota, so that none is what a hook found."""
     strict = pod.spec.kube_qos is not KubeQos.BEST_EFFORT
     if pod.group is not None:
-        yield from _wants(pod.group, of.pod, "its containers'", {}, strict)
+        yield from _wants(pod.group, of.pod, "its containers'", values_of_pod(pod.spec, quotas_off), {}, strict)
     for container in pod.containers:
         if container.group is not None:
             resources = of.containers.get(container.spec.name, LEAVE)
             before = values_before_hooks(pod.spec, container.spec, quotas_off)
-            yield from _wants(container.group, resources, "its", before, strict)
+            yield from _wants(container.group, resources, "its", before, before, strict)
 
 
 def _wants(
-    group: GroupReading, resources: ContainerResources, whose: str, made_from: Values, strict: bool
+    group: GroupReading, resources: ContainerResources, whose: str, kubelets: Values, made_from: Values, strict: bool
 ) -> Iterator[Want]:
-    """made_from: the kubelet's values, where a runtime hook may have set ours already.
+    """kubelets: its values, which may become ours while it resizes; made_from: the same where a hook may have set ours.
 
     strict: the kubelet may have set limits too, and a batch limit is none to them. Only CPUs of its own take a quota.
     """
@@ -94,4 +94,14 @@ def _wants(
     for knob, value in (*values, (Knob.MEMORY_LIMIT, resources.memory_limit)):
         if value is not None:
             bound = strict and knob is not Knob.CPU_SHARES and value != NO_LIMIT
-            yield Want(group.path, knob, value, group.level, NAME, why, None, made_from.get(knob), never_looser=bound)
+            yield Want(
+                group.path,
+                knob,
+                value,
+                group.level,
+                NAME,
+                why,
+                kubelets.get(knob),
+                made_from.get(knob),
+                never_looser=bound,
+            )

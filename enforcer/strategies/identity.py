@@ -32,10 +32,12 @@ from enforcer.contract import (
     Stateless,
     Step,
     StrategyPlan,
+    Value,
     Verdict,
     Want,
 )
 from enforcer.decide.container_resources import SHARES_MIN, pod_resources
+from enforcer.decide.kubelet_values import values_of_pod
 from enforcer.decide.overrides import active, class_of, overridden
 
 NAME: Final = "group-identity"
@@ -111,7 +113,7 @@ def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePol
     if in_tier or not yields(qos, policy):
         return
     if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
-        yield from _last(pod.group, observation, pod.spec.resizing)
+        yield from _last(pod.group, pod.spec, observation)
 
 
 def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
@@ -120,15 +122,16 @@ def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
         yield Want(group.path, Knob.CPU_BVT, qos.group_identity, group.level, NAME, f"its class {why}")
 
 
-def _last(group: GroupReading, observation: Observation, resizing: bool) -> Iterator[Want]:
-    """resizing: the kubelet is about to write a weight, which an idle cgroup refuses."""
+def _last(group: GroupReading, pod: PodSpec, observation: Observation) -> Iterator[Want]:
+    """cpu.idle but while the kubelet is about to write a weight, which an idle cgroup refuses."""
     why = "its class yields to others"
     if Knob.CPU_IDLE not in observation.supported:
-        yield from _least(group, observation, f"{why}; this kernel has no cpu.idle")
-    elif not resizing:
+        kubelets = values_of_pod(pod).get(Knob.CPU_SHARES)
+        yield from _least(group, observation, f"{why}; this kernel has no cpu.idle", kubelets)
+    elif not pod.resizing:
         yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, why)
 
 
-def _least(group: GroupReading, observation: Observation, why: str) -> Iterator[Want]:
+def _least(group: GroupReading, observation: Observation, why: str, kubelets: Value | None = None) -> Iterator[Want]:
     if Knob.CPU_SHARES in observation.supported:
-        yield Want(group.path, Knob.CPU_SHARES, SHARES_MIN, group.level, NAME, why)
+        yield Want(group.path, Knob.CPU_SHARES, SHARES_MIN, group.level, NAME, why, kubelets)

@@ -290,6 +290,12 @@ def largest_moment(plan: PodPlan, of: Any) -> int:
     return max(highest, sidecars + sum(of(c.granted) for c in plan.of("main")))
 
 
+def requested(plan: PodPlan) -> int:
+    """CPU that the kubelet counts for it, in millicores."""
+    own = plan.own or Amounts()
+    return own.cpu_request or largest_moment(plan, lambda a: a.cpu_request or a.cpu_limit)
+
+
 def _all_declared(plan: PodPlan, of: Any) -> bool:
     """Whether each container has it; of an init container the kubelet asks the sum with the sidecars before it."""
     sidecars = 0

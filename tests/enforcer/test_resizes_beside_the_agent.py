@@ -17,7 +17,7 @@ import pytest
 from enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
 from enforcer.decide.knobs import Dialect
 from enforcer.decide.write_order import wider
-from tests.enforcer.pod_matrix import PodPlan, after, kubelet_values, plans
+from tests.enforcer.pod_matrix import MIB, Amounts, Container, PodPlan, after, kubelet_values, plans, requested
 from tests.enforcer.test_pod_matrix import EVERYTHING, NORMALISING, RATIO, Agent, Node, changed
 from tests.enforcer.v1_kernel import V1, V2
 
@@ -27,9 +27,16 @@ YIELDING: dict[str, Any] = {"resourceQOSStrategy": {"beClass": {"cpuQOS": {"enab
 
 @cache
 def resized() -> tuple[PodPlan, ...]:
-    """Pods with a resize that the kubelet carries out, half of them labelled BE."""
-    made = [plan for plan in plans(seed=53, count=110) if plan.resize == "InProgress"]
-    return tuple(replace(plan, qos="BE") if number % 2 else plan for number, plan in enumerate(made))
+    """Pods with a resize that the kubelet carries out: some labelled BE, some of these with a batch container too.
+
+    Its batch CPU is what the kubelet will count for the pod: then both give the pod the same weight.
+    """
+    made = []
+    for number, plan in enumerate(p for p in plans(seed=53, count=110) if p.resize == "InProgress"):
+        batch = Container("batch", "main", Amounts(batch=(requested(after(plan)), 32 * MIB)))
+        kinds = plan, replace(plan, qos="BE"), replace(plan, qos="BE", containers=(*plan.containers, batch))
+        made.append(kinds[number % 3])
+    return tuple(made)
 
 
 def before(plan: PodPlan) -> PodPlan:

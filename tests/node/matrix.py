@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
-from tests.enforcer.pod_matrix import NONE, Amounts, CgroupValues, PodPlan, after, kubelet_values, largest_moment
+from tests.enforcer.pod_matrix import NONE, CgroupValues, PodPlan, after, kubelet_values, requested
 from tests.node.image import IMAGE
 from tests.node.real_node import RealNode
 
@@ -248,9 +248,3 @@ def batches(plans: Sequence[PodPlan], millicores: int) -> Iterator[list[PodPlan]
         batch.append(plan)
         taken += requested(plan)
     yield batch
-
-
-def requested(plan: PodPlan) -> int:
-    """CPU that the kubelet counts for it, in millicores."""
-    own = plan.own or Amounts()
-    return own.cpu_request or largest_moment(plan, lambda a: a.cpu_request or a.cpu_limit)
