@@ -171,8 +171,8 @@ def last_peak(plan: Plan, currency: str) -> list[Component]:
 def _expected_words(one: Expected) -> str:
     peaks = display.counted(one.occurrences, "past peak")
     return (
-        f"Expected by {peaks}: {display.percent(one.hit_ratio)} of the reserved capacity used, "
-        f"{one.idle_core_hours:,.1f} core-hours idle per occurrence."
+        f"Expected by {peaks}: hit ratio {display.percent(one.hit_ratio)} of the reserved pod-time used, "
+        f"{one.idle_core_hours:,.1f} core-hours idle a day."
     )
 
 

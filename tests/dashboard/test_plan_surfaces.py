@@ -19,7 +19,16 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.model.reservations import plan_scores
 from cotenant.core.model.reservations.occurrence_report import reports
-from cotenant.core.model.reservations.plan import PeakWindow, Plan, PlanPhase, PlanStatus, Recurrence, Score, Span
+from cotenant.core.model.reservations.plan import (
+    Expected,
+    PeakWindow,
+    Plan,
+    PlanPhase,
+    PlanStatus,
+    Recurrence,
+    Score,
+    Span,
+)
 from cotenant.core.model.reservations.plan_states import (
     PLAN_STATES,
     RESERVATION_STATES,
@@ -135,6 +144,14 @@ def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) ->
     drawn = gantt.scores([LATE]).summary
     assert "coverage 16 %" in drawn and drawn.index("16 %") < drawn.index("98 %")
     assert "over: coverage 16 %" in story.said(one)
+
+
+def test_what_a_back_test_expects_has_one_unit_of_time_on_page_and_command() -> None:
+    # The rehearsal's idle core-hours are divided by its days: they are a day's, whatever number of windows a day has.
+    one = plan(status={"expected": Expected(0.61, 0.0, 8, 20.3)})
+    page = text_of(plan_page.past(one, "USD"))
+    assert "hit ratio 61 % of the reserved pod-time used, 20.3 core-hours idle a day" in page
+    assert "per occurrence" not in page
 
 
 def test_a_coverage_that_nobody_needed_is_no_success(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class OccurrenceProgress:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What past weeks say about a plan; money in the price sheet's currency."""
+    """What the back-test says about a plan; core-hours and money are a day's, money in the price sheet's currency."""
 
     hit_ratio: float
     missed_pods: float
