@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from cotenant.core.model.colocation.lendable import LIKELY, SURE
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage.peak import PEAK_NAME
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.model.views import BandSeries
 from dashboard.figures import base, lines
@@ -91,8 +92,6 @@ def _summary(series: BandSeries, resource: Resource) -> str:
         f"of {display.amount(series.allocatable, resource)} allocatable; "
         f"batch pods can take {display.amount(series.batch_now, resource)} now"
     )
-    top = np.asarray(series.quantiles.get("0.95", ()), dtype=np.float64)
-    if len(top) and not np.isnan(top).all():
-        at = int(np.nanargmax(top))
-        text += f"; forecast p95 peaks at {display.amount(top[at], resource)}, {display.moment(series.ahead[at])}"
+    if series.peak is not None:
+        text += f"; {PEAK_NAME}: {display.amount(series.peak, resource)}"
     return text + "."

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.resource import MeasuredResource, Resource
+from cotenant.core.model.usage.peak import PEAK_NAME
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import base, lines
 from dashboard.figures.base import Chart
@@ -45,9 +46,13 @@ class Line:
     """0.95 quantile of the 5-minute values of the day from `ahead` on; `quantiles` are of half hours."""
     limit: float | None = None
     proposed: float | None = None
-    """Request after the recommendation."""
+    """Request after the recommendation, of the pods of now."""
+    proposed_past: Floats = field(default_factory=lambda: np.empty(0))
+    """The same of the pods of each hour in `times`; empty where they are not known."""
     events: Sequence[tuple[int, str]] = ()
     """(Unix seconds, kind)."""
+    peak: float | None = None
+    """The peak of `cotenant.core.model.usage.peak`; None where none is known."""
     window: tuple[int, int] | None = None
     """The highest peak window, Unix seconds."""
 
@@ -61,6 +66,7 @@ class Line:
             mean=_at(self.mean, positions),
             highest=_at(self.highest, positions),
             request=_at(self.request, positions),
+            proposed_past=_at(self.proposed_past, positions),
             events=[(time, kind) for time, kind in self.events if time >= since],
         )
 
@@ -81,7 +87,8 @@ def chart(line: Line) -> Chart:
         *_fine(line, scale),
         *_thinned(line.mean / scale, past, "Usage", base.BLUE, width=2),
         *_thinned(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
-        *_levels(line, both, scale),
+        *_proposed(line, past, both, scale),
+        *_limit(line, both, scale),
     ]
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
@@ -118,13 +125,20 @@ def _fine(line: Line, scale: int) -> list[Trace]:
     return _thinned(line.fine_95[: len(times)] / scale, base.milliseconds(times), "p95 of 5 min", colour, width=1)
 
 
-def _levels(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
-    traces = []
-    if line.proposed is not None:
-        traces.append(lines.level(x, line.proposed / scale, "Proposed request", base.TEAL, dash="solid", width=2))
-    if line.limit is not None and not _far(line):
-        traces.append(lines.level(x, line.limit / scale, "Limit", base.RED))
-    return traces
+def _proposed(line: Line, past: Sequence[float], both: Sequence[float], scale: int) -> list[Trace]:
+    """The proposed request of each hour's pods, as the line of requests is; of the present ones if none is known."""
+    name, style = "Proposed request", {"dash": "solid", "width": 2}
+    if len(line.proposed_past) and not np.isnan(line.proposed_past).all():
+        return _thinned(line.proposed_past / scale, past, name, base.TEAL, **style)
+    if line.proposed is None:
+        return []
+    return [lines.level(both, line.proposed / scale, name, base.TEAL, **style)]
+
+
+def _limit(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
+    if line.limit is None or _far(line):
+        return []
+    return [lines.level(x, line.limit / scale, "Limit", base.RED)]
 
 
 def _far(line: Line) -> bool:
@@ -207,12 +221,7 @@ def summary(line: Line) -> str:
 
 
 def _forecast_words(line: Line) -> str:
-    top = line.quantiles.get("0.95", np.empty(0))
-    if not len(top) or np.isnan(top).all():
-        return ""
-    at = int(np.nanargmax(top))
-    highest, when = display.amount(top[at], line.resource), display.moment(line.ahead[at])
-    return f"; forecast p95 of half hours highest at {highest}, {when}"
+    return "" if line.peak is None else f"; {PEAK_NAME}: {display.amount(line.peak, line.resource)}"
 
 
 def _spoken(word: str) -> str:

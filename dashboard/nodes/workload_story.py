@@ -136,6 +136,17 @@ def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> 
     return sum(amounts) or None
 
 
+def proposed_by_hour(story: Story, resource: Resource) -> Floats:
+    """The proposed request of the pods of each hour, (hours,), beside the requests of the same pods; NaN where unknown.
+
+    Empty where nothing is proposed or no hour's pods were recorded.
+    """
+    row, now = story.portraits.get(resource.value), total(story, resource, Field.REQUEST, proposed=True)
+    pods = floats(row.get("pods") or ()) if row else np.empty(0)
+    replicas = max((r.replicas for r in story.recommendations), default=0)
+    return pods * (now / replicas) if now is not None and replicas and len(pods) else np.empty(0)
+
+
 @dataclass(frozen=True, slots=True)
 class BacktestTotals:
     """The back-tests of a workload's containers added up; `containers` of `of` have one."""

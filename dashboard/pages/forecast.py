@@ -14,6 +14,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from dashboard.figures import story as chart
 from dashboard.figures.base import Chart
@@ -223,6 +224,7 @@ def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
         ahead=ahead,
         quantiles=paths,
         fine_95=workload_story.fine_95(foreseen.row),
+        peak=foreseen.row["peak"],
         window=(int(start), int(end)) if start is not None and end is not None else None,
     )
 
@@ -242,9 +244,9 @@ def _way(view: View, subject: Subject, search: str) -> Component | None:
 def told(row: Row, resource: MeasuredResource) -> str:
     """A forecast's peak, model, measured error and reason in words."""
     highest, median = (display.amount(row[name], resource) for name in ("peak", "peak_median"))
-    peak = f"24 h peak of 5 min {highest} (p95), {median} (p50)"
+    peak = f"{PEAK_NAME}: {highest} (p50: {median})"
     window = (
-        f", window {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
+        f", {BUSIEST_NAME}: {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
         if row["peak_time"] is not None and row["peak_end"] is not None
         else ""
     )

@@ -15,6 +15,7 @@ from cotenant.core.model.errors import UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
 from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
 from dashboard.figures import balance, colocation
@@ -193,10 +194,9 @@ def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     if ahead is None or ahead["peak_time"] is None:
         highest = _highest_at(ahead)
         time = [" about ", panels.clock(highest)] if highest is not None else []
-        note = "No pronounced peak in the next 24 h; the 95 % quantile."
-        return panels.stat("Next peak", ["up to ", height, *time], note)
+        return panels.stat(PEAK_NAME, [height, *time], "No pronounced peak in the next 24 h.")
     window = [panels.window(ahead["peak_time"], ahead["peak_end"])] if ahead["peak_end"] else []
-    return panels.stat("Next peak", panels.clock(ahead["peak_time"]), [height, " at the 95 % quantile; ", *window])
+    return panels.stat(PEAK_NAME, [panels.clock(ahead["peak_time"]), ", ", height], [f"{BUSIEST_NAME}: ", *window])
 
 
 def _highest_at(ahead: Mapping[str, Any] | None) -> int | None:

@@ -18,6 +18,7 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Severity
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import percent, visible
+from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.core.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
 from dashboard.changes import review as reviewing
 from dashboard.figures import band, heat, waste
@@ -213,12 +214,12 @@ def _policy(view: View) -> Component:
 def _peak(overview: Overview) -> Component:
     peak = overview.peak
     if peak is None:
-        return panels.stat("Next peak", "unknown", overview.peak_reason)
+        return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
     rise = f", {percent(peak.above_mean, signed=True)} over the day's mean" + ("" if peak.pronounced else " (mild)")
     led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
     height = panels.amount(peak.height_millicores, Resource.CPU)
-    detail = html.Span([panels.window(peak.start_seconds, peak.end_seconds), rise, led])
-    return panels.stat("Next peak", [panels.clock(peak.start_seconds), ", ", height], detail)
+    detail = html.Span([f"{BUSIEST_NAME}: ", panels.window(peak.start_seconds, peak.end_seconds), rise, led])
+    return panels.stat(PEAK_NAME, [panels.clock(peak.start_seconds), ", ", height], detail)
 
 
 def _worth(page: OverviewPage, ready: Ready) -> Component:

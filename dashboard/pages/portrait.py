@@ -16,6 +16,7 @@ from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.peak import PEAK_NAME
 from dashboard.changes import callbacks, explanation, proposals, verdict
 from dashboard.changes import review as reviewing
 from dashboard.figures import distribution, heat
@@ -211,18 +212,14 @@ def _chips(row: Row) -> Component:
 CHIPS: Final = (("pattern", "How usage moves"), ("qos", "QoS class"), ("priority", "Priority class"))
 
 
-PEAK: Final = "24 h peak, 5 min (p95)"
-"""Of single 5-minute values: above the half hours' means that the chart draws."""
-
-
 def _peak(workload_story: Story, resource: Resource) -> Component:
     row = workload_story.forecasts.get(resource.value)
     if row is None or row["peak"] is None:
-        return panels.stat(PEAK, display.MISSING, "no forecast")
+        return panels.stat(PEAK_NAME, display.MISSING, "no forecast")
     when = (
         panels.window(row["peak_time"], row["peak_end"]) if row["peak_time"] and row["peak_end"] else "no peak window"
     )
-    return panels.stat(PEAK, panels.amount(row["peak"], resource), when)
+    return panels.stat(PEAK_NAME, panels.amount(row["peak"], resource), when)
 
 
 def _ladder(workload_story: Story, resource: Resource) -> Floats:
@@ -246,6 +243,8 @@ def line(workload_story: Story, resource: Resource) -> chart.Line:
         fine_95=story.fine_95(forecast or {}),
         limit=story.total(workload_story, resource, Field.LIMIT, proposed=False),
         proposed=story.total(workload_story, resource, Field.REQUEST, proposed=True),
+        proposed_past=story.proposed_by_hour(workload_story, resource),
+        peak=forecast["peak"] if forecast else None,
         window=_window(forecast),
         events=[(int(e["time"]), str(e["event"])) for e in workload_story.events if e["time"] is not None],
     )

@@ -188,7 +188,7 @@ def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through
     expect(coach).to_have_count(0)
     page.reload()
     expect(page.locator("#band .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
-    ahead = page.locator(".stat", has_text="Next peak")
+    ahead = page.locator(".stat", has_text="24 h peak, 5 min, p95")
     expect(ahead.locator(".stat-value")).to_have_text(re.compile(r"^\d\d:\d\d UTC, [\d.,]+ cores$"))
     expect(ahead.locator(".stat-detail")).not_to_contain_text("mild")
     expect(ahead).to_be_in_viewport()

@@ -12,7 +12,7 @@ from cotenant.apps.pipeline.analysis import Analysis
 from cotenant.core.adapters.clock import FixedClock
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.identity import NodeRef, PodContainerRef
+from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
@@ -57,6 +57,24 @@ def test_a_portrait_hour_holds_the_mean_of_its_slots_over_all_pods(
     assert row["mean"][-1] == pytest.approx(block[alive].sum(axis=0).mean(), rel=1e-4)
     assert row["highest"][-1] == pytest.approx(block[alive].sum(axis=0).max(), rel=1e-4)
     assert row["start"] + len(row["mean"]) * HOUR_SECONDS == cluster.spec.grid.end_seconds
+
+
+def test_a_portrait_counts_the_pods_behind_the_requests_of_each_hour(store: Store, analysis: Analysis) -> None:
+    workloads = {w.ref: w for w in analysis.history.inventory.workloads}
+    several = 0
+    for namespace in {ref.namespace for ref in workloads}:
+        for row in store.read_table(portraits_of(namespace)).rows():
+            ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+            # Containers of a pod ask for the same in every hour of this cluster, so the sum is theirs times the pods.
+            asked = [c.requests.get(Resource(row["resource"]), 0) for c in workloads[ref].staying]
+            pods = np.array(row["pods"], dtype=np.float64)
+            if len(pods) and len(asked) == 1 and asked[0]:
+                has_pods = np.isfinite(pods)
+                np.testing.assert_allclose(
+                    np.array(row["request"], float)[has_pods], pods[has_pods] * asked[0], rtol=1e-5
+                )
+                several += len(set(pods[has_pods].tolist())) > 1
+    assert several
 
 
 def test_portraits_hold_shares_that_add_up_and_an_ascending_ladder(store: Store, analysis: Analysis) -> None:

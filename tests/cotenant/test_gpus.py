@@ -18,6 +18,7 @@ from cotenant.core.model.identity import ClusterRef
 from cotenant.core.model.progress import Silent
 from cotenant.core.model.resource import DeviceResource
 from cotenant.core.model.table import Kind
+from cotenant.core.model.usage.peak import PEAK_NAME
 from cotenant.core.model.usage.usage import Signal, Usage
 from cotenant.core.model.views import FORECASTS
 from cotenant.core.settings.root import Settings
@@ -62,10 +63,10 @@ def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(sto
     assert (row["scope"], len(row["q50"])) == ("cluster", 48)
     assert [c.kind for c in path(row, DeviceResource.GPU_CORE).schema.columns[1:]] == [Kind.INTEGER] * 4
     words = page.told(row, DeviceResource.GPU_CORE)
-    assert f"24 h peak of 5 min {row['peak'] / 100:.1f} GPUs (p95)" in words
+    assert f"{PEAK_NAME}: {row['peak'] / 100:.1f} GPUs (p50" in words
     drawn = page.line(ForecastDetail.of(row, None), DeviceResource.GPU_CORE)
     figure = story.chart(drawn)
-    assert "forecast p95 of half hours highest at" in figure.summary
+    assert f"{PEAK_NAME}: {row['peak'] / 100:.1f} GPUs" in figure.summary
 
 
 def test_mig_instances_are_not_counted_as_whole_gpus(history: History) -> None:

@@ -32,7 +32,8 @@ def series(days: int = 10, scale: float = 1000.0) -> BandSeries:
     ahead = [times[-1] + HOUR + 1800 * k for k in range(48)]
     quantiles = {q: [scale * (80 + 100 * float(q) + k) for k in range(48)] for q in ("0.1", "0.5", "0.9", "0.95")}
     request, batch = [scale * 300] * len(times), [scale * (160 - u / scale) for u in usage]
-    return BandSeries(times, usage, request, scale * 400, ahead, quantiles, scale * 60, scale * 20, batch)
+    amounts = (scale * 400, ahead, quantiles, scale * 60, scale * 20, batch, round(scale * 230))
+    return BandSeries(times, usage, request, *amounts)
 
 
 def plotted(chart: Chart) -> go.Figure:
@@ -95,9 +96,10 @@ def test_a_gap_stays_a_gap() -> None:
 
 def test_the_summary_says_what_the_band_shows() -> None:
     words = band.chart(series(), Resource.CPU).summary
-    # p95 rises by one core a slot from 80 + 95 = 175: highest in the last of 48 slots, 222 cores, 23.5 h into Nov 25.
     assert "400 cores allocatable" in words
-    assert "peaks at 222 cores, Sat 25 Nov 23:30 UTC" in words
+    # The highest p95 of its half hours is 80 + 95 + 47 = 222 cores; the peak is of 5 minutes, and the same everywhere.
+    assert words.endswith("; 24 h peak, 5 min, p95: 230 cores.")
+    assert "24 h peak" not in band.chart(replace(series(), peak=None), Resource.CPU).summary
 
 
 def test_a_band_without_history_or_forecast_is_still_a_figure() -> None:

@@ -95,6 +95,15 @@ def test_totals_are_over_containers_that_run_together_and_over_pods() -> None:
     assert workload_story.total(found, Resource.MEMORY, Field.REQUEST, proposed=True) == 12 * GIB
 
 
+def test_the_proposal_of_an_hour_is_of_the_pods_of_that_hour() -> None:
+    found = replace(told(proposal()), portraits={"cpu": {"pods": [3.0, 6.0, None]}, "memory": {"pods": []}})
+    # 200 m a pod are proposed: of three pods 600 m, of six 1200 m; nothing is known of the last hour, nor of memory.
+    by_hour = workload_story.proposed_by_hour(found, Resource.CPU)
+    assert by_hour[:2].tolist() == [600.0, 1200.0] and np.isnan(by_hour[2])
+    assert workload_story.proposed_by_hour(found, Resource.MEMORY).tolist() == []
+    assert workload_story.proposed_by_hour(told(proposal()), Resource.CPU).tolist() == []
+
+
 def test_one_container_without_a_limit_makes_the_whole_unlimited() -> None:
     found = told(proposal())
     assert workload_story.total(found, Resource.CPU, Field.LIMIT, proposed=False) == 3000

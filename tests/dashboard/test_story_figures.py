@@ -58,6 +58,19 @@ def test_usage_request_proposal_and_limit_stand_in_cores() -> None:
     assert named(figure, "p10–p90").fill == "tonexty"
 
 
+def test_the_proposal_is_drawn_for_the_pods_of_each_hour_as_requests_are() -> None:
+    # Five pods at night and ten by day of 1 core each ask for 5 and 10 cores; at 0.8 cores they would ask for 4 and 8.
+    pods = np.where(np.arange(14 * 24) % 24 < 12, 5.0, 10.0)
+    drawn = plotted(chart.chart(line(request=pods * 1000, proposed=8000, proposed_past=pods * 800)))
+    requested, proposed = named(drawn, "Request"), named(drawn, "Proposed request")
+    assert (
+        dict(zip(proposed.x, proposed.y, strict=True)).keys() == dict(zip(requested.x, requested.y, strict=True)).keys()
+    )
+    assert set(proposed.y) == {4, 8}
+    assert [p / r for p, r in zip(proposed.y, requested.y, strict=True)] == pytest.approx([0.8] * len(proposed.y))
+    assert max(proposed.x) == max(requested.x)  # how many pods there will be nobody knows
+
+
 def test_memory_is_drawn_in_gib() -> None:
     figure = plotted(chart.chart(line(resource=Resource.MEMORY, limit=12_000, proposed=2 * GIB)))
     assert list(named(figure, "Proposed request").y) == [2, 2]
@@ -103,11 +116,12 @@ def test_the_peak_window_is_shaded_and_named() -> None:
 
 
 def test_the_words_say_what_the_chart_shows() -> None:
-    words = chart.chart(line(proposed=8000, limit=12_000, events=[(START, "restart"), (START, "deploy")])).summary
-    # The mean of whole sine periods is its middle, 4 cores; p95 is flat at 950 m, so its highest is the first slot.
+    happened = [(START, "restart"), (START, "deploy")]
+    words = chart.chart(line(proposed=8000, limit=12_000, peak=1_200, events=happened)).summary
+    # The mean of whole sine periods is its middle, 4 cores.
     assert words == (
         "CPU: mean usage 4 cores, highest 6.5 cores, requested now 10 cores, proposed 8 cores, limit 12 cores; "
-        "forecast p95 of half hours highest at 950 m, Wed 29 Nov 00:00 UTC; 1 deploy, 1 restart."
+        "24 h peak, 5 min, p95: 1.2 cores; 1 deploy, 1 restart."
     )
 
 

@@ -93,7 +93,7 @@ def test_quantiles_are_called_p95_by_tables_pages_commands_and_docs() -> None:
     prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in ("python-api.md", "strings.md")]
     written = [(path.name, line) for path in prose for line in path.read_text().split("\n") if QUANTILE.search(line)]
     assert titles + written == []
-    assert "24 h peak (p95)" in headings(ROOT / "cotenant" / "core" / "model" / "views.py")
+    assert "CPU p95" in headings(ROOT / "cotenant" / "core" / "model" / "views.py")
     assert QUANTILE.search("q{…} held") and QUANTILE.search("24 h peak (q95)") and not QUANTILE.search("`q50*` are")
 
 

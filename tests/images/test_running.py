@@ -156,7 +156,7 @@ def test_the_demo_computes_forecasts_and_serves_pages(host: Host, tmp_path: Path
     command = host.command(CONTROL, ("cotenant", "demo", "--no-browser", "--port", port))
     with host.serving(tmp_path / "demo.log", f"http://127.0.0.1:{port}/livez", command):
         printed = (tmp_path / "demo.log").read_text()
-        assert re.search(r"next peak \w+ [\d:]+ UTC: \d+ cores", printed), printed
+        assert re.search(r"24 h peak, 5 min, p95: \d+ cores, busiest 2 h from \w+ [\d:]+ UTC", printed), printed
         (link,) = re.findall(r"open (http\S+)", printed)
         with urllib.request.urlopen(link, timeout=60) as page:
             assert b"_dash-config" in page.read()

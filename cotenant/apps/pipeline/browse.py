@@ -16,7 +16,7 @@ from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
 from cotenant.core.model.cluster import EventKind, Node
 from cotenant.core.model.colocation.lendable import LIKELY, SURE
 from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.identity import NodeRef
+from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Kind, Table
@@ -67,7 +67,7 @@ def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
 def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[dict[str, Any]]:
     usage = analysis.totals[POD_SIGNAL[resource]]
     mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
-    requested = _requested(analysis, resource, mean.grid)
+    requested, pods = _requested(analysis, resource, mean.grid)
     heat = _heat(mean)
     portraits = analysis.portraits[resource]
     ladder = np.column_stack([portraits.histograms.percentiles(LADDER), portraits.maximum])
@@ -78,6 +78,7 @@ def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[d
             "mean": mean.values[i],
             "highest": highest.values[i],
             "request": requested[i],
+            "pods": pods[i] if np.isfinite(pods[i]).any() else (),
             "heat": heat[i],
             "bounds": bounds,
             "weights": weights,
@@ -100,18 +101,35 @@ def requested_by_hour(usage: AnyUsage[Any]) -> HourlySum:
     return HourlySum(usage.grid, sums, some)
 
 
-def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) -> FloatMatrix:
-    """Sum of requests over the pods of each workload and hour, (n, hours); NaN where nothing was recorded."""
+def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) -> tuple[FloatMatrix, FloatMatrix]:
+    """Sum of requests over the pods of each workload and hour, and how many pods, (n, hours); NaN without a record."""
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
     in_group, size = members.rows >= 0, len(analysis.workloads)
     values, rows = stored.values[in_group], members.rows[in_group]
     sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)
-    some = reduce_rows(np.logical_or, np.isfinite(values), rows, size, False)
+    refs = [stored.refs[row] for row in np.flatnonzero(in_group).tolist()]
+    pods = reduce_rows(np.add, *_present_by_pod(refs, np.isfinite(values), rows), size, 0.0)
     index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
-    inside = (index >= 0) & (index < stored.grid.size)
-    picked = np.where(some, sums, np.nan)[:, np.clip(index, 0, max(stored.grid.size - 1, 0))]
-    return np.where(inside, picked, np.nan).astype(np.float32)
+    at = np.clip(index, 0, max(stored.grid.size - 1, 0))
+    has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)
+    requested, running = (np.where(has_pods, one[:, at], np.nan).astype(np.float32) for one in (sums, pods))
+    return requested, running
+
+
+def _present_by_pod(
+    refs: Sequence[PodContainerRef], present: npt.NDArray[np.bool_], rows: npt.NDArray[np.integer[Any]]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Whether any container of a pod is present in each hour, (pods, hours), and each pod's workload, (pods,).
+
+    refs, present, rows: of the containers, their hours (containers, hours) and the row of their workload.
+    """
+    place = {pod: row for row, pod in enumerate(dict.fromkeys((ref.namespace, ref.pod) for ref in refs))}
+    of_pod = np.array([place[ref.namespace, ref.pod] for ref in refs], dtype=np.intp)
+    some = reduce_rows(np.logical_or, present, of_pod, len(place), False)
+    workload = np.zeros(len(place), dtype=np.intp)
+    workload[of_pod] = rows
+    return some.astype(np.float64), workload
 
 
 def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:

@@ -20,6 +20,8 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import LEVELS as FORECAST_LEVELS
+from cotenant.core.model.usage.forecast import Forecasts
+from cotenant.core.model.usage.peak import shown_peaks
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
 from forecasting.peak_time import RUN_SECONDS, busiest
@@ -127,7 +129,14 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
         batch_ahead=ahead[Band.BATCH],
         mid_ahead=ahead[Band.MID],
         lending_nodes=sum(amount is not None for amount in amounts[Band.BATCH]),
+        peak=_shown(forecast),
     )
+
+
+def _shown(forecast: Forecasts[ClusterRef]) -> int | None:
+    """The cluster's peak as its row in the table of forecasts has it, in the resource's unit; None without one."""
+    peak = shown_peaks(forecast)[:1]
+    return round(float(peak[0])) if np.isfinite(peak).any() else None
 
 
 def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> list[int | None]:
@@ -177,23 +186,23 @@ def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
 
 
 def _peak(analysis: Analysis) -> PeakAhead | None:
-    """The peak window; where none is expected, the likeliest two hours all the same; None without a forecast."""
+    """The peak and its window, the likeliest two hours where none is expected; None without a forecast."""
     forecast = analysis.cluster_forecasts[Resource.CPU]
-    median = forecast.level(0.5)[:1].astype(np.float64)
-    if not median.size or not np.isfinite(median).all():
+    median, height = forecast.level(0.5)[:1].astype(np.float64), _shown(forecast)
+    if height is None or not median.size or not np.isfinite(median).all():
         return None
     timing = forecast.level(0.5) if forecast.timing is None else forecast.timing
     first = int(busiest(timing[:1], forecast.grid.step_seconds)[0])
     start = forecast.grid.start_seconds + first * forecast.grid.step_seconds
     end = start + RUN_SECONDS
-    height = float(median[0, first : first + RUN_SECONDS // forecast.grid.step_seconds].mean())
+    busiest_mean = float(median[0, first : first + RUN_SECONDS // forecast.grid.step_seconds].mean())
     return PeakAhead(
         start,
         end,
-        int(height),
+        height,
         int(height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))),
         _leader(analysis, start, end),
-        above_mean=height / float(median.mean()) - 1 if median.any() else 0.0,
+        above_mean=busiest_mean / float(median.mean()) - 1 if median.any() else 0.0,
         pronounced=forecast.peak_window(0) is not None,
     )
 

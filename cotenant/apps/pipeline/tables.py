@@ -22,6 +22,7 @@ from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
 from cotenant.core.model.usage.forecast import LEVELS, Forecasts, Window, WindowKind
+from cotenant.core.model.usage.peak import shown_peaks
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, REPLICAS, WORKLOADS
 from cotenant.core.settings.sections.actions import GuardrailSettings
@@ -97,7 +98,7 @@ def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
     window = forecast.peak_window(i)
     return {
         "peak_time": window.start_seconds if window else None,
-        "peak_cpu": float(forecast.peak_level(0.95)[i]),
+        "peak_cpu": float(shown_peaks(forecast)[i]),
         "model": forecast.model[i],
         "forecast_error": forecast.error[i].relative_wql,
     }
@@ -221,7 +222,7 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
     forecast = analysis.node_forecasts.get(Resource.CPU)
     if forecast is None:
         return {}
-    return {ref.name: float(v) for ref, v in zip(forecast.refs, forecast.peak_level(0.95), strict=True)}
+    return {ref.name: float(v) for ref, v in zip(forecast.refs, shown_peaks(forecast), strict=True)}
 
 
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
@@ -242,7 +243,7 @@ def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
     paths = {name: forecasts.quantiles[..., place] for name, place in levels.items()}
     if (fine := forecasts.fine) is not None:
         paths |= {f"fine_{name}": fine.quantiles[..., place] for name, place in levels.items()}
-    peak, median = forecasts.peak_level(0.95), forecasts.peak_level(0.5)
+    peak, median = shown_peaks(forecasts), forecasts.peak_level(0.5)
     forecast_rows = []
     for i, ref in enumerate(forecasts.refs):
         highest = forecasts.peak_window(i)

@@ -13,6 +13,7 @@ from cotenant.core.model.changes.recommendation_columns import BACKTEST_COLUMNS,
 from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.changes.steps import STEP_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
+from cotenant.core.model.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME
 
 _WORKLOAD_KEY = (
     Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
@@ -39,9 +40,7 @@ WORKLOADS: Final = Schema(
         Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
         Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
-        Column(
-            "peak_cpu", "Peak CPU (p95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
-        ),
+        Column("peak_cpu", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
         Column("model", "Model", Kind.TEXT, "Forecast member chosen by back-test.", wide=True),
         Column(
             "forecast_error",
@@ -139,9 +138,7 @@ NODES: Final = Schema(
         Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set."),
         Column("batch_memory", "Batch memory", Kind.BYTES, "Reclaimable for batch pods."),
         Column("mid_memory", "Mid memory", Kind.BYTES, "Reclaimable for mid pods."),
-        Column(
-            "cpu_peak", "CPU peak (p95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
-        ),
+        Column("cpu_peak", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
         Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
     ),
     ("node",),
@@ -176,14 +173,8 @@ FORECASTS: Final = Schema(
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload.", essential=True),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
-        Column(
-            "peak",
-            "24 h peak (p95)",
-            Kind.INTEGER,
-            "95 % quantile of the highest 5-minute value of the next 24 hours.",
-            essential=True,
-        ),
-        Column("peak_median", "24 h peak (p50)", Kind.INTEGER, "Median of the same.", wide=True),
+        Column("peak", PEAK_NAME, Kind.INTEGER, PEAK_MEANING, essential=True),
+        Column("peak_median", PEAK_MEDIAN_NAME, Kind.INTEGER, "Median of the same.", wide=True),
         Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),
         Column("peak_end", "until", Kind.TIME, "End of that window."),
         Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
@@ -314,6 +305,7 @@ PORTRAITS: Final = Schema(
         Column("mean", "Mean", Kind.LIST, "Usage of the whole workload, mean of each hour."),
         Column("highest", "Highest", Kind.LIST, "Highest 5-minute value of each hour."),
         Column("request", "Request", Kind.LIST, "Sum of requests over the pods of each hour."),
+        Column("pods", "Pods", Kind.LIST, "Pods of each hour whose request was recorded; empty: none was.", wide=True),
         Column("heat", "Hour x weekday", Kind.LIST, "168 means, Monday 0 h first (UTC)."),
         Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the buckets that hold weight."),
         Column("weights", "Histogram weights", Kind.LIST, "Share of each of these buckets (decaying), sums to 1."),
@@ -417,6 +409,8 @@ class BandSeries:
     """The same of mid pods."""
     lending_nodes: int | None = None
     """Nodes whose amount for batch is known now, 0 included; None = results of an earlier version do not say."""
+    peak: int | None = None
+    """The peak of `cotenant.core.model.usage.peak`; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +424,11 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class PeakAhead:
-    """The busiest two hours of the next 24, of the cluster's CPU; `above_now_millicores`: than used now."""
+    """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
+
+    height_millicores: the peak of `cotenant.core.model.usage.peak`; above_now_millicores: how much more than is used
+    now, less than 0 where it is less.
+    """
 
     start_seconds: int
     end_seconds: int
@@ -439,7 +437,7 @@ class PeakAhead:
     led_by: str
     """Workload that adds most to the peak, namespace/name."""
     above_mean: float = 0.0
-    """Height / mean of the 24 hours - 1."""
+    """Mean of the two hours / mean of the 24 hours - 1, both of the median path."""
     pronounced: bool = True
     """Whether the day's swing is large enough to act on; a mild peak is shown and nobody is notified of it."""
 

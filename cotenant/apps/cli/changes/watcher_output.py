@@ -37,6 +37,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
 
     from changes.soak.watcher import News
     from cotenant.core.model.resource import MILLICORES_PER_CORE
+    from cotenant.core.model.usage.peak import PEAK_NAME
     from cotenant.core.model.views import Overview
 
     def ahead(now_seconds: float) -> list[News]:
@@ -50,7 +51,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
         ):
             return []
         start, end = (datetime.fromtimestamp(t, UTC) for t in (peak.start_seconds, peak.end_seconds))
-        cores = f"{peak.height_millicores / MILLICORES_PER_CORE:.0f} cores"
+        cores = f"{PEAK_NAME}: {peak.height_millicores / MILLICORES_PER_CORE:.0f} cores"
         more = f"{peak.above_now_millicores / MILLICORES_PER_CORE:.0f} more than now, led by {peak.led_by}"
         return [News(f"{overview.cluster}: a peak is ahead, {start:%a %H:%M} to {end:%H:%M} UTC", f"{cores}, {more}")]
 

@@ -22,6 +22,7 @@ from cotenant.apps.cli.progress import bars
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.table import Kind
 from cotenant.core.model.text import percent
+from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
 
 if TYPE_CHECKING:
     from cotenant.apps.cli.demo.progress_page import ProgressPage
@@ -216,10 +217,10 @@ def summary(overview: Overview, currency: str) -> Iterator[str]:
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
         mild = "" if peak.pronounced else " (mild)"
-        rise = f"{percent(peak.above_mean, signed=True)} over the day's mean{mild}"
-        yield f"next peak {start:%a %H:%M} UTC: {height} cores, {rise}, led by {peak.led_by}"
+        rise = f"{BUSIEST_NAME} from {start:%a %H:%M} UTC, {percent(peak.above_mean, signed=True)} over the day's mean"
+        yield f"{PEAK_NAME}: {height} cores, {rise}{mild}, led by {peak.led_by}"
     else:
-        yield f"next peak: unknown. {overview.peak_reason}"
+        yield f"{PEAK_NAME}: unknown. {overview.peak_reason}"
     if (planned := overview.savings) is not None:
         yield f"recommendations now: {balanced_text(planned.now, currency)}"
         yield f"after all steps: {balanced_text(planned.all_steps, currency)}"

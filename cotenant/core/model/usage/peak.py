@@ -1,0 +1,30 @@
+"""The one peak of the next 24 hours that every surface shows, and what the amounts beside it are called.
+
+A peak is of the series as a whole (a workload's pods together, a node, a cluster): the highest of its 5-minute values,
+which is less than the sum of its parts' peaks, for those come at different times. Its p95 is the amount that the day
+stays below with a chance of 95 %. It is at no level below the path of half hours nor that of 5-minute values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from cotenant.core.model.usage.forecast import Forecasts
+
+PEAK_QUANTILE: Final = 0.95
+PEAK_NAME: Final = "24 h peak, 5 min, p95"
+PEAK_MEANING: Final = "95 % quantile of the highest 5-minute value of the next 24 hours, all pods together."
+PEAK_MEDIAN_NAME: Final = "24 h peak, 5 min, p50"
+BUSIEST_NAME: Final = "busiest 2 h"
+"""The two hours in which the peak is most likely: a time, and how far their mean (p50) is above that of the day."""
+HIGHEST_HALF_HOUR_NAME: Final = "highest half hour"
+"""Of the path that moves are decided by: means of half hours, which the 24 h peak of 5 minutes is above."""
+
+
+def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:
+    """The peak of each series that is shown, (n,), in the unit of the forecasts; NaN without one."""
+    return forecasts.peak_level(PEAK_QUANTILE)
