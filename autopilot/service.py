@@ -47,6 +47,7 @@ from cotenant.core.model.autopilot import (
 )
 from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.changes.service import BundleForm, ChangeRequest
+from cotenant.core.model.confidence_columns import confidence_cells
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP
@@ -418,7 +419,7 @@ def _entry(entry: QueueEntry, floor: FloorOutlook | None) -> dict[str, Any]:
         "policy": candidate.policy.rpartition("/")[2],
         **{f"{resource.value}_frees": candidate.savings.frees.amount(resource) for resource in Resource},
         **{f"{resource.value}_raises": candidate.savings.raises.amount(resource) for resource in Resource},
-        "confidence": candidate.confidence,
+        **confidence_cells(candidate.trust),
         "score": candidate.score,
         "gitops": candidate.gitops,
         "reason": "" if entry.verdict is not QueueVerdict.WAIT else entry.reason.value,

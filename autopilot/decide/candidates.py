@@ -32,7 +32,7 @@ from cotenant.core.model.changes.savings import total_change
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field, Recommendation, Value
+from cotenant.core.model.recommendation import Field, Recommendation, Trust, Value
 from cotenant.core.model.resource import GIB, Resource
 from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
 from cotenant.core.settings.sections.recommender import CotenantSettings
@@ -187,6 +187,7 @@ def _candidate(
         blocked = (
             (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
         )
+    least = min((r.trust or Trust(0.0) for r in first), key=lambda trust: trust.confidence, default=Trust(0.0))
     ways, gitops = under.limits.ways, _gitops(body, under)
     if gitops:
         ways = tuple(way for way in ways if leaves_manifests(way.method, body, allowed))
@@ -196,7 +197,8 @@ def _candidate(
         under.mode,
         replace(under.limits, ways=ways),
         worth=_worth(first, moved),
-        confidence=min((r.trust.confidence if r.trust else 0.0 for r in first), default=0.0),
+        confidence=least.confidence,
+        confidence_reason=least.because[0] if least.because else "",
         moved=moved,
         lowers=any((v.change or 0) < 0 for r in first for v in r.values),
         urgent=next((r for r in RISING_AT_ONCE.values() if _is_all_rising(first, r, under.limits)), None),

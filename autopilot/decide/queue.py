@@ -25,7 +25,7 @@ from cotenant.core.model.changes.change import ChangeState, ChangeStatus
 from cotenant.core.model.changes.savings import Savings, savings_of
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.core.model.recommendation import Confidence, Recommendation, Trust
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import HOUR_SECONDS
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -39,7 +39,8 @@ BUNDLED_WHILE_WAITING: Final = (Reason.AUTOPILOT_KEPT_BY_GITOPS, Reason.AUTOPILO
 class QueueCandidate:
     """One workload with a recommendation, under one policy.
 
-    worth: of the change, not negative, comparable between workloads; moved: net change of the requests over all pods,
+    worth: of the change, not negative, comparable between workloads; confidence: the least of its recommendations, a
+    score 0..1; confidence_reason: the weakest reason behind it; moved: net change of the requests over all pods,
     in the resource's unit; urgent: it only raises this resource, after an OOM kill or after throttling that hurts;
     blocked: the reason that the workload itself gives, and the sentence for people; allowed: what the policy allows of
     its recommendations, over the values of now; digest: of the amounts that are proposed; starts: what its starting
@@ -53,6 +54,7 @@ class QueueCandidate:
     limits: PolicyLimits
     worth: float = 0.0
     confidence: float = 0.0
+    confidence_reason: str = ""
     moved: Mapping[Resource, int] = field(default_factory=dict)
     lowers: bool = False
     urgent: Resource | None = None
@@ -67,6 +69,11 @@ class QueueCandidate:
     def savings(self) -> Savings:
         """What the step frees and raises over all pods."""
         return savings_of(self.first)
+
+    @property
+    def trust(self) -> Trust:
+        """The least confidence of its recommendations with the weakest reason behind it."""
+        return Trust(self.confidence, (self.confidence_reason,) if self.confidence_reason else ())
 
     @property
     def score(self) -> float:
@@ -247,8 +254,9 @@ def _waits_of(
         yield Reason.AUTOPILOT_OTHER_WRITER, why
     yield _rest(candidate, inputs)
     if candidate.confidence < limits.minimum_confidence:
-        words = f"confidence {candidate.confidence:.2f}; at least {limits.minimum_confidence:g}"
-        yield Reason.AUTOPILOT_UNCERTAIN, words
+        word = Confidence.of(candidate.confidence)
+        score = f"confidence {word}, score {candidate.confidence:.2f}; at least {limits.minimum_confidence:g}"
+        yield Reason.AUTOPILOT_UNCERTAIN, ". ".join(filter(None, (score, candidate.confidence_reason)))
     if workload in inputs.busy:
         yield Reason.AUTOPILOT_CHANGE_UNDER_WAY, ""
     end = inputs.cool_downs.get(workload, 0.0)

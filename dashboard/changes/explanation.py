@@ -64,7 +64,7 @@ def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
     if not assessments:
         return []
     least = min(assessments, key=lambda t: t.confidence)
-    head = html.Div([html.H3("Confidence"), html.Strong(display.percent(least.confidence))], className="panel-head")
+    head = html.Div([html.H3("Confidence"), html.Strong(least.level.value)], className="panel-head")
     reasons = html.Ul([html.Li(sentence) for sentence in least.because], className="reasons")
     return [html.Section([head, reasons], className="value")]
 

@@ -1,4 +1,4 @@
-"""Two heat maps of a round of rebalancing: nodes now and after the moves, and at their highest forecast. Pure.
+"""Two heat maps of a round of rebalancing: nodes now and after the moves, and in their highest half hour. Pure.
 
 One column a node: first those that the round touches or that are above their threshold, then by load.
 """
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_NAME
 from dashboard.figures import base
 from dashboard.figures.base import Chart
 from dashboard.tables import display
@@ -21,7 +22,7 @@ LABEL: Final = 14
 """Characters of a node's name below its column, its last ones; the hover text has it whole."""
 ABOVE: Final = "▲"
 NOW: Final = (("now", "Now"), ("after", "After"))
-PEAK: Final = (("peak", "Peak"), ("peak_after", "After"))
+PEAK: Final = (("peak", "Highest"), ("peak_after", "After"))
 INK: Final = "#17202a"
 SCALE: Final = [[0, "#eaf2fb"], [0.5, "#a8c8ee"], [0.65, "#ffd68f"], [1, "#ee8a70"]]
 """All of it light enough for the dark figures in the cells, in both themes."""
@@ -35,8 +36,8 @@ def now_and_after(rows: Sequence[Row], resource: str) -> Chart:
 
 
 def at_peak(rows: Sequence[Row], resource: str) -> Chart:
-    """The same at the highest forecast (p95) of the next 24 hours."""
-    return _chart(rows, resource, PEAK, f"{TITLES[resource]} at the highest forecast of the next 24 hours")
+    """The same in the highest half hour that is expected in the next 24 hours."""
+    return _chart(rows, resource, PEAK, f"{TITLES[resource]} in the {HIGHEST_HALF_HOUR_NAME} of the next 24 hours")
 
 
 def drawn_nodes(rows: Sequence[Row]) -> list[Row]:

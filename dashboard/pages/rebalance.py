@@ -22,6 +22,7 @@ from cotenant.core.model.rebalance.move_service import (
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES
 from cotenant.core.model.text import visible
+from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_BESIDE, HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
 from dashboard.figures import load_maps
 from dashboard.frame import panels
 from dashboard.frame.live_page import LivePage, LivePart
@@ -34,7 +35,7 @@ from dashboard.tables.labels import label
 PATH: Final = "rebalance"
 ROUND: Final = "The round"
 MAPS: Final = "Now and after"
-PEAKS: Final = "At the highest forecast of the next 24 hours"
+PEAKS: Final = f"In the {HIGHEST_HALF_HOUR_NAME} of the next 24 hours"
 MOVE_TITLE: Final = "Moves"
 EMPTYING_TITLE: Final = "Nodes to be emptied"
 PLUGINS: Final = (("LowNodeLoad", "Relieve"), ("HighNodeLoad", "Empty"))
@@ -101,7 +102,7 @@ def verdict(report: RebalanceReport, search: str) -> Component:
 
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:
-    """Nodes now and after the moves; at their highest forecast, where there is one."""
+    """Nodes now and after the moves; in their highest half hour, where there is a forecast."""
     rows = list(report.nodes.rows())
     resource = shown_resource(search, rows)
     links = [(title, {"show": name}, name == resource) for name, title in RESOURCES]
@@ -114,7 +115,8 @@ def maps(report: RebalanceReport, search: str) -> list[Component]:
         state = panels.empty("No node has a forecast.", why=why, command="kubectl get usageforecasts")
         return [*drawn, panels.panel(PEAKS, state)]
     peak = panels.figure(load_maps.at_peak(rows, resource), "rebalance-peak", load_maps.HEIGHT)
-    return [*drawn, panels.panel(PEAKS, peak, note=f"The 0.95 quantile, in % of capacity; {load_maps.ABOVE} as above.")]
+    note = f"In % of capacity; {load_maps.ABOVE} as above. {HIGHEST_HALF_HOUR_MEANING} {HIGHEST_HALF_HOUR_BESIDE}"
+    return [*drawn, panels.panel(PEAKS, peak, note=note)]
 
 
 def shown_resource(search: str, rows: Sequence[Row]) -> str:

@@ -36,7 +36,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "pod": 220,
     "finding": 150,
     "saving_month": 104,
-    "confidence": 98,
+    "confidence_level": 98,
     "evidence": 620,
     "cpu_request": 110,
     "cpu_delta_total": 108,

@@ -15,7 +15,7 @@ import numpy as np
 
 from cotenant.core.model.changes.savings import Savings, When
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.text import percent
+from cotenant.core.model.recommendation import SURE, UNSURE
 from dashboard.changes import review
 from dashboard.tables import filters, queries
 from dashboard.tables.filters import FilterCondition, Query
@@ -29,12 +29,10 @@ MOST_ROWS: Final = 1_000
 CONTAINERS_EACH: Final = 8
 """Rows read for each workload that is sought."""
 ANY: Final = Query()
-SURE: Final = 0.7
-UNSURE: Final = 0.5
 RISKS: Final = ("low", "medium", "high")
 RISK_RULE: Final = (
-    f"high: memory below the highest seen, or a confidence below {percent(UNSURE)} or unknown; medium: memory is "
-    f"lowered, or a confidence below {percent(SURE)}; low: the rest"
+    "high: memory below the highest seen, or confidence low or unknown; medium: memory is lowered, or confidence "
+    "medium; low: the rest"
 )
 
 

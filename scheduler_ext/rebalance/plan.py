@@ -42,9 +42,10 @@ class MoveRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RebalancedNode:
-    """One node. Pairs are shares of capacity (CPU, memory); peak: highest p95 of the next 24 hours, NaN unknown.
+    """One node. Pairs are shares of capacity (CPU, memory).
 
-    reason: OK, or why the node is not judged.
+    peak: highest half hour expected in the next 24 hours, which is compared with `high`, NaN unknown; how it is made
+    up: `cotenant.core.model.usage.peak`. reason: OK, or why the node is not judged.
     """
 
     name: str

@@ -19,6 +19,7 @@ from cotenant.apps.cli.cells import human
 from cotenant.apps.simulation.demo import CLUSTER
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.core.model.recommendation import Confidence
 from cotenant.core.model.table import Kind
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
@@ -261,7 +262,9 @@ def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(ur
     assert done.returncode == 0, done.stderr
     found = json.loads(cotenant("explain", workload, "-c", container, "--store", url, "-o", "json").stdout)[0]
     assert "back-test:\n  last 7 days" in done.stdout
-    assert f"confidence:\n  {100 * found['trust']['confidence']:.0f} %\n  {found['trust']['because'][0]}" in done.stdout
+    assert (
+        f"confidence:\n  {Confidence.of(found['trust']['confidence'])}\n  {found['trust']['because'][0]}" in done.stdout
+    )
     assert "USD a month over all pods" in done.stdout
     assert ("to apply (" in done.stdout) or ("no patch:" in done.stdout) or ("nothing to apply" in done.stdout)
     for value in found["values"]:

@@ -21,6 +21,7 @@ from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.rebalance.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
 from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
+from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_NAME
 from dashboard.app import create_app
 from dashboard.figures import load_maps
 from dashboard.frame import panels
@@ -69,6 +70,12 @@ def test_the_maps_show_each_node_before_and_after_and_mark_what_is_too_high() ->
     (peak,) = go.Figure(load_maps.at_peak(rows, "cpu").figure).data
     shares = [[row[f"cpu_{name}"] for row in rows] for name in ("peak", "peak_after")]
     assert [[None if v is None else v / 100 for v in row] for row in peak.z] == [pytest.approx(row) for row in shares]
+    # One amount under one name: the cells are those of the table's column, which thresholds are compared with.
+    titles = {column.name: column.title for column in NODES.columns}
+    assert (
+        titles["cpu_peak"] == f"CPU {HIGHEST_HALF_HOUR_NAME}"
+        and HIGHEST_HALF_HOUR_NAME in load_maps.at_peak(rows, "cpu").summary
+    )
     assert round(peak.z[0][0]) == 95 > peak.z[1][0] and round(peak.z[0][1]) == 30 < peak.z[1][1]
 
 

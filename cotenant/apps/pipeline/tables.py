@@ -15,6 +15,7 @@ from cotenant.core.model.changes.savings import When, saving_cells
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable, encode_terms
+from cotenant.core.model.confidence_columns import confidence_cells
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.core.model.kubernetes.pod_request import effective_request
@@ -175,7 +176,7 @@ def _trusted(recommendation: Recommendation) -> dict[str, Any]:
     """What the stages after the strategy added."""
     test = recommendation.backtest
     return {
-        "confidence": recommendation.trust.confidence if recommendation.trust else None,
+        **confidence_cells(recommendation.trust),
         "saving_month": recommendation.monthly_saving,
         "backtest_oom_kills": test.oom_kills if test else None,
         "backtest_throttled_minutes": test.throttled_minutes if test else None,

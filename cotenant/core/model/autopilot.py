@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.people import Person
 from cotenant.core.model.changes.service import BundleForm, Method
+from cotenant.core.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
@@ -136,7 +137,7 @@ QUEUE: Final = Schema(
         Column("memory_frees", "Memory frees", Kind.BYTES, "The same of memory."),
         Column("cpu_raises", "CPU raises", Kind.MILLICORES, "Requests that rise, over all pods, by the step of now."),
         Column("memory_raises", "Memory raises", Kind.BYTES, "The same of memory."),
-        Column("confidence", "Confidence", Kind.RATIO, "Least confidence of its recommendations."),
+        *CONFIDENCE_COLUMNS,
         Column("score", "Score", Kind.NUMBER, "Worth x confidence, by which the queue is ordered.", wide=True),
         Column("floor", "Replica floor", Kind.INTEGER, "minReplicas of its autoscaler for the next forecast peak."),
         Column("floor_from", "Floor from", Kind.TIME, "When that peak begins.", wide=True),

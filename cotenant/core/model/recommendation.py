@@ -125,12 +125,42 @@ class Backtest:
     freed_bytes: int
 
 
+SURE: Final = 0.7
+UNSURE: Final = 0.5
+
+
+class Confidence(StrEnum):
+    """How much a proposal can be relied on, as people are told it: its score is no chance that a value holds."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    @classmethod
+    def of(cls, score: float) -> Confidence:
+        """High from SURE on, low below UNSURE; score: 0..1, NaN is low."""
+        return cls.HIGH if score >= SURE else cls.MEDIUM if score >= UNSURE else cls.LOW
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How much a proposal can be relied on, 0..1, and the sentences behind it, weakest first."""
+    """How much a proposal can be relied on, 0..1, and the sentences behind it, weakest first.
+
+    confidence: a score that orders proposals and that policies compare, not a probability; people are told `level`.
+    """
 
     confidence: float
     because: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> Confidence:
+        """The score in a word."""
+        return Confidence.of(self.confidence)
+
+    @property
+    def words(self) -> str:
+        """The word with the weakest of the reasons: "medium: A single pod was seen."; the word alone without one."""
+        return ": ".join((self.level.value, *self.because[:1]))
 
 
 @dataclass(frozen=True, slots=True)

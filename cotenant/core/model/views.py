@@ -12,6 +12,7 @@ from typing import Final
 from cotenant.core.model.changes.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
 from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.changes.steps import STEP_COLUMNS
+from cotenant.core.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
 from cotenant.core.model.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME
 
@@ -103,9 +104,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_action", "Memory action", Kind.TEXT, "set, unset or withheld.", wide=True),
         Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
         Column("memory_limit_action", "Memory limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
-        Column(
-            "confidence", "Confidence", Kind.RATIO, "How far the proposal can be relied on; the explanation says why."
-        ),
+        *CONFIDENCE_COLUMNS,
         *MONEY_COLUMNS,
         *BACKTEST_COLUMNS,
         Column(

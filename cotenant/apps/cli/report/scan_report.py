@@ -251,7 +251,7 @@ def _row(row: Row, contents: ReportContents, lines: Mapping[WorkloadRef, Sequenc
         f'<td class="who">{_name(row)}<br><span class="dim">{text(row["container"])}, '
         f"{row['replicas']} pods</span>{usage}</td>"
         f"{_change(row, 'cpu', Kind.MILLICORES)}{_change(row, 'memory', Kind.BYTES)}{_effect(row, contents.currency)}"
-        f"<td>{_backtest(row, recommendation)}</td></tr>"
+        f"<td>{_backtest(recommendation)}</td></tr>"
         f'<tr class="more"><td></td><td colspan="5">{_why(row, recommendation)}</td></tr></tbody>'
     )
 
@@ -298,7 +298,7 @@ def _effect(row: Row, currency: str) -> str:
     return f'<td class="num">{"".join(lines)}</td>'
 
 
-def _backtest(row: Row, recommendation: Recommendation | None) -> str:
+def _backtest(recommendation: Recommendation | None) -> str:
     """What the proposal would have done, in words; nothing where it was not tried."""
     tried = recommendation.backtest if recommendation else None
     if recommendation is None or tried is None:
@@ -309,9 +309,8 @@ def _backtest(row: Row, recommendation: Recommendation | None) -> str:
     ]
     if tried.evictions:
         lines.append(f"{tried.evictions} times above the memory request")
-    if row["confidence"] is not None:
-        confidence = row["confidence"]
-        lines.append(f"confidence {percent(confidence)}")
+    if recommendation.trust is not None:
+        lines.append(f"confidence {recommendation.trust.words}")
     lines.append(RESTARTS[recommendation.restart])
     return "<br>".join(text(w) for w in lines)
 

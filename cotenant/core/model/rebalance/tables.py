@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.core.model.table import Column, Kind, Schema
+from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
 
 RESOURCES: Final = (("cpu", "CPU"), ("memory", "Memory"))
 SHARES: Final = (
     ("now", "now", "Usage now, of capacity."),
     ("after", "after", "Usage after the moves."),
-    ("peak", "peak", "Highest expected load of the next 24 hours; empty without a forecast."),
-    ("peak_after", "peak after", "The same after the moves."),
+    ("peak", HIGHEST_HALF_HOUR_NAME, f"{HIGHEST_HALF_HOUR_MEANING} Empty without a forecast."),
+    ("peak_after", f"{HIGHEST_HALF_HOUR_NAME} after", "The same after the moves."),
     ("high", "high", "High threshold."),
 )
 NODES: Final = Schema(

@@ -22,7 +22,11 @@ PEAK_MEDIAN_NAME: Final = "24 h peak, 5 min, p50"
 BUSIEST_NAME: Final = "busiest 2 h"
 """The two hours in which the peak is most likely: a time, and how far their mean (p50) is above that of the day."""
 HIGHEST_HALF_HOUR_NAME: Final = "highest half hour"
-"""Of the path that moves are decided by: means of half hours, which the 24 h peak of 5 minutes is above."""
+HIGHEST_HALF_HOUR_MEANING: Final = (
+    "Highest half hour's mean of the next 24 hours on the path that moves are decided by, which thresholds are "
+    "compared with: the sum of the medians of the node's pods, or the node's p95 where workloads have no forecast."
+)
+HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is of shorter times and above it."
 
 
 def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:

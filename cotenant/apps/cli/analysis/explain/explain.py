@@ -32,7 +32,7 @@ from cotenant.core.model.reasons import SENTENCES
 from cotenant.core.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Kind, kind_of_input
-from cotenant.core.model.text import percent, visible
+from cotenant.core.model.text import visible
 from cotenant.core.model.usage.usage import DAY_SECONDS
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _backtest(recommendation: Recommendation) -> list[str]:
 
 
 def _trust(trust: Trust | None) -> list[str]:
-    return [] if trust is None else [percent(trust.confidence), *trust.because]
+    return [] if trust is None else [trust.level.value, *trust.because]
 
 
 def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
