@@ -41,6 +41,6 @@ def sentence(offered: PolicySwitch) -> str:
     """One line with its numbers."""
     days = display.counted(int(offered.tested_days), "tested day")
     return (
-        f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {percent(offered.violation, 1)} violated "
-        f"decisions over {days}; now: {offered.now}."
+        f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {percent(offered.violation, 1)} of "
+        f"decisions passed over {days}; now: {offered.now}."
     )

@@ -182,7 +182,7 @@ def facts(workload_story: Story, resource: Resource) -> Component:
             f"by {display.counted(row['replicas'] or 0, 'pod')}",
         ),
         panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
-        panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of the whole workload"),
+        panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of all pods, while any ran"),
         panels.stat(
             "Highest",
             panels.amount(row[f"{name}_max"], resource),
@@ -310,7 +310,7 @@ def spread(workload_story: Story, resource: Resource) -> Component:
     figure = distribution.chart(
         story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
     )
-    note = "Share of time at each usage; newer samples weigh more. Marks are sums over all pods."
+    note = "Share of the time that any pod ran at each usage; newer samples weigh more. Marks are sums over all pods."
     return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
 
 

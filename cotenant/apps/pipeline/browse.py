@@ -13,6 +13,7 @@ import numpy.typing as npt
 from cotenant.apps.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes.pod_hours import hours_of
 from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
+from cotenant.apps.pipeline.time_run import usage_while_running
 from cotenant.core.model.cluster import EventKind, Node
 from cotenant.core.model.colocation.lendable import LIKELY, SURE
 from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
@@ -70,9 +71,10 @@ def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[d
     requested, pods = _requested(analysis, resource, mean.grid)
     heat = _heat(mean)
     portraits = analysis.portraits[resource]
-    ladder = np.column_stack([portraits.histograms.percentiles(LADDER), portraits.maximum])
+    histograms = usage_while_running(analysis, resource)
+    ladder = np.column_stack([histograms.percentiles(LADDER), portraits.maximum])
     for i in range(len(analysis.workloads)):
-        bounds, weights = _buckets(portraits.histograms, i)
+        bounds, weights = _buckets(histograms, i)
         yield {
             "start": mean.grid.start_seconds,
             "mean": mean.values[i],

@@ -10,6 +10,7 @@ from changes.decide.patches import by_workload, changes
 from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
+from cotenant.apps.pipeline.time_run import usage_while_running
 from cotenant.core.adapters.store import tables as stored_tables
 from cotenant.core.model.changes.savings import When, saving_cells
 from cotenant.core.model.changes.steps import Ready
@@ -39,7 +40,7 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
-    p95 = {r: analysis.portraits[r].percentile(0.95) for r in Resource}
+    p95 = {r: usage_while_running(analysis, r).percentile(0.95) for r in Resource}
     return Table.from_rows(
         WORKLOADS,
         [

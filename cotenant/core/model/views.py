@@ -32,12 +32,19 @@ WORKLOADS: Final = Schema(
         Column("pattern", "Pattern", Kind.TEXT, "How CPU moves: idle, flat, daily, weekly, bursty, trend, unknown."),
         Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
         Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
-        Column("cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the workload's usage (decaying histogram)."),
+        Column(
+            "cpu_p95",
+            "CPU p95",
+            Kind.MILLICORES,
+            "95th percentile of its usage while any pod ran (decaying histogram).",
+        ),
         Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
         Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
         Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
         Column("memory_request", "Memory request", Kind.BYTES, "Sum of requests over the running pods."),
-        Column("memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the workload's working set.", wide=True),
+        Column(
+            "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of its working set while any pod ran.", wide=True
+        ),
         Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
         Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
@@ -307,8 +314,15 @@ PORTRAITS: Final = Schema(
         Column("pods", "Pods", Kind.LIST, "Pods of each hour whose request was recorded; empty: none was.", wide=True),
         Column("heat", "Hour x weekday", Kind.LIST, "168 means, Monday 0 h first (UTC)."),
         Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the buckets that hold weight."),
-        Column("weights", "Histogram weights", Kind.LIST, "Share of each of these buckets (decaying), sums to 1."),
-        Column("ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum of the whole workload."),
+        Column(
+            "weights",
+            "Histogram weights",
+            Kind.LIST,
+            "Share of each of these buckets (decaying) of the time that any pod ran.",
+        ),
+        Column(
+            "ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum of all pods while any ran."
+        ),
     ),
     ("namespace", "kind", "workload", "resource"),
 )

@@ -32,14 +32,15 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 """Days of history from which one decision can be judged: a record before it and the day after."""
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
+DECISIONS_PASSED: Final = "Decisions after which, within 24 hours, more was needed than was kept, if all lent was used."
 SCHEMA: Final = Schema(
     "policy_scores",
     (
         Column("policy", "Policy", Kind.TEXT, "Reclaim policy; forecast with its risk."),
         Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "Lent by all nodes, mean over the decisions."),
         Column("batch_memory", "Batch memory", Kind.BYTES, "The same for memory."),
-        Column("cpu_violation", "CPU violated", Kind.RATIO, "Decisions passed within 24 hours, if all lent was used."),
-        Column("memory_violation", "Memory violated", Kind.RATIO, "The same for memory."),
+        Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED),
+        Column("memory_violation", "Memory decisions passed", Kind.RATIO, "The same for memory."),
         Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU above what was left, by the next decision."),
         Column("gib_hours_short", "GiB-hours short", Kind.NUMBER, "The same for memory.", wide=True),
         Column("proven", "Proven", Kind.RATIO, "Decisions on CPU that the forecast made alone.", wide=True),
@@ -107,7 +108,7 @@ def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
     ratio = score.amount / now.amount if now.amount > 0 else float("nan")
     text = f"{ratio:.2f} x the cores" if np.isfinite(ratio) else "nothing is lent now"
     if not acceptable(score, now):
-        return f"{text}, violated more often"
+        return f"{text}, decisions passed more often"
     offered = switch(tried) is not None and score == tried.score(Resource.CPU, FORECAST, own)
     return f"{text}: recommended" if offered else text
 
@@ -123,7 +124,7 @@ def summary(tried: PolicyTrial) -> str:
     if offer is None:
         return f"no switch of policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
     return (
-        f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, violated at "
-        f"{percent(offer.violation, 1)} of decisions in {offer.tested_days:.1f} tested days "
+        f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, "
+        f"{percent(offer.violation, 1)} of decisions passed in {offer.tested_days:.1f} tested days "
         "(docs/colocation.md: which policy)"
     )

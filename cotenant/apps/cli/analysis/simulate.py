@@ -56,7 +56,7 @@ SCHEMA: Final = Schema(
         ),
         Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Done by batch pods, without lost work."),
         Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Used core-hours over those that the nodes have."),
-        Column("violation_ratio", "Short", Kind.RATIO, "Node-time in which use and promises exceeded the node."),
+        Column("violation_ratio", "Node-time short", Kind.RATIO, "In which use and promises exceeded the node."),
         Column("latency_ratio", "p99", Kind.NUMBER, "p99 of latency-sensitive pods over that without batch, modelled."),
         Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Of batch jobs that were due."),
         Column("evictions", "Evictions", Kind.INTEGER, "Batch pods that left for want of memory."),

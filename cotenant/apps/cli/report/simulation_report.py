@@ -100,7 +100,7 @@ def over_seeds(outcomes: Sequence[SharingOutcome], name: str) -> SeedInterval:
 
 def _comparison(outcomes: Sequence[SharingOutcome]) -> str:
     points, spread = curves(outcomes)
-    drawn = lines(points, AXES, "Batch work against violations, by way to share nodes", spread=spread)
+    drawn = lines(points, AXES, "Batch work against node-time short, by way to share nodes", spread=spread)
     note = "Each point is a setting of its knob; the bar is the 95 % interval over seeds."
     shown = [name for name in COLUMNS if any(math.isfinite(float(getattr(o, name))) for o in outcomes)]
     titles = [("Way", False), ("Knob", True), *((f"{COLUMNS[n][0]}, {COLUMNS[n][2]}", True) for n in shown)]

@@ -31,6 +31,7 @@ from cotenant.apps.pipeline.shards import judgements
 from cotenant.apps.pipeline.shards.judgements import Usages
 from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.apps.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
+from cotenant.apps.pipeline.time_run import usage_while_running
 from cotenant.core.adapters.memory import give_back, return_early, uncollected
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.savings import PlannedSavings, When, summed_savings
@@ -269,7 +270,7 @@ def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:
         analysis.workloads,
         portraits[Resource.CPU].pattern,
         {r: p.mean for r, p in portraits.items()},
-        {r: p.percentile(0.95) for r, p in portraits.items()},
+        {r: usage_while_running(analysis, r).percentile(0.95) for r in portraits},
         {r: _variation(p) for r, p in portraits.items()},
         forecasts[Resource.CPU].grid,
         {r: f.level(0.5).copy() for r, f in forecasts.items()},
