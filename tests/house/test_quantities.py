@@ -39,7 +39,7 @@ SAYS_UNIT = {
 KINDS = {
     Unit.MILLICORES: {Kind.MILLICORES, Kind.AMOUNT, Kind.LIST, Kind.INTEGER},
     Unit.BYTES: {Kind.BYTES, Kind.AMOUNT, Kind.LIST, Kind.INTEGER},
-    Unit.OF_RESOURCE: {Kind.AMOUNT, Kind.LIST, Kind.INTEGER, Kind.NUMBER},
+    Unit.OF_RESOURCE: {Kind.MILLICORES, Kind.AMOUNT, Kind.LIST, Kind.INTEGER, Kind.NUMBER},
     Unit.RATIO: {Kind.RATIO, Kind.LIST, Kind.NUMBER},
     Unit.PERCENT: {Kind.NUMBER, Kind.INTEGER},
     Unit.COUNT: {Kind.INTEGER, Kind.LIST, Kind.NUMBER},
