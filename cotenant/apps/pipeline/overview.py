@@ -19,8 +19,13 @@ from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
+<<<<<<< HEAD
 from cotenant.core.model.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.core.model.usage.forecast import Forecasts
+=======
+from cotenant.core.model.table import whole_numbers
+from cotenant.core.model.usage.forecast import LEVELS, Forecasts
+>>>>>>> e52897b8 (Give the overview's peak the whole number that the tables have)
 from cotenant.core.model.usage.peak import shown_peaks
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
@@ -135,8 +140,8 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
 
 def _shown(forecast: Forecasts[ClusterRef]) -> int | None:
     """The cluster's peak as its row in the table of forecasts has it, in the resource's unit; None without one."""
-    peak = shown_peaks(forecast)[:1]
-    return round(float(peak[0])) if np.isfinite(peak).any() else None
+    peaks = whole_numbers(shown_peaks(forecast)[:1])
+    return int(peaks[0]) if np.isfinite(peaks).any() else None
 
 
 def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> list[int | None]:

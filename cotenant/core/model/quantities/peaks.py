@@ -13,8 +13,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         key="peak",
         name=PEAK_NAME,
-        definition="The amount that the highest 5-minute value of the next 24 hours stays below with a chance of 95 %, of "
-        "the series as a whole: all pods of a workload, a node or the cluster together.",
+        definition="The amount that the highest 5-minute value of the next 24 hours stays below with a chance of 95 %, "
+        "of the series as a whole: all pods of a workload, a node or the cluster together.",
         unit=Unit.OF_RESOURCE,
         function="cotenant.core.model.usage.peak.shown_peaks",
         aggregation=Aggregation(Level.SERIES, "0.95 quantile of the highest value", "5 minutes"),

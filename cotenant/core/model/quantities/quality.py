@@ -10,8 +10,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         key="confidence_score",
         name="Confidence score",
-        definition="How far a proposal can be relied on, half the weakest of its factors and half their mean: it orders "
-        "proposals and policies compare it, but it is no probability; people are told high, medium or low.",
+        definition="How far a proposal can be relied on, half the weakest of its factors and half their mean: it "
+        "orders proposals and policies compare it, but it is no probability; people are told high, medium or low.",
         unit=Unit.NUMBER,
         function="cotenant.core.model.recommendation.Trust.confidence",
         aggregation=Aggregation(Level.CONTAINER, "value"),
