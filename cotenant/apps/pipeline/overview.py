@@ -19,13 +19,9 @@ from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
-<<<<<<< HEAD
+from cotenant.core.model.table import whole_numbers
 from cotenant.core.model.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.core.model.usage.forecast import Forecasts
-=======
-from cotenant.core.model.table import whole_numbers
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts
->>>>>>> e52897b8 (Give the overview's peak the whole number that the tables have)
 from cotenant.core.model.usage.peak import shown_peaks
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead

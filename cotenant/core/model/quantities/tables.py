@@ -83,7 +83,7 @@ _NEXT_DAY: Final = dict.fromkeys(("q10", "q50", "q90", "q95", "peak", "peak_medi
 _LANES: Final = dict.fromkeys(("others", "best_effort", "target", "limit", "burst"), Unit.MILLICORES)
 _ABOUT_MOVES: Final = {"gain": Unit.NODE_SECONDS, "cost": Unit.NODE_SECONDS}
 _SCALE: Final = {"fine_profile": Unit.RATIO}
-_PORTRAIT: Final = {"weights": Unit.RATIO}
+_PORTRAIT: Final = {"weights": Unit.RATIO, "pods": Unit.COUNT}
 _AHEAD: Final = dict.fromkeys(("peak_time", "peak_cpu"), Moment.NEXT_24_HOURS)
 _HISTORY: Final = dict.fromkeys(
     ("cpu_mean", "cpu_p95", "cpu_max", "memory_p95", "memory_max", "oom_kills", "restarts", "coverage"), Moment.WINDOW
