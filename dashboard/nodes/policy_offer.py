@@ -42,5 +42,5 @@ def sentence(offered: PolicySwitch) -> str:
     days = display.counted(int(offered.tested_days), "tested day")
     return (
         f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {percent(offered.violation, 1)} of "
-        f"decisions passed over {days}; now: {offered.now}."
+        f"decisions passed in {days}; now: {offered.now}."
     )
