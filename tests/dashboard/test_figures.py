@@ -32,8 +32,8 @@ def series(days: int = 10, scale: float = 1000.0) -> BandSeries:
     ahead = [times[-1] + HOUR + 1800 * k for k in range(48)]
     quantiles = {q: [scale * (80 + 100 * float(q) + k) for k in range(48)] for q in ("0.1", "0.5", "0.9", "0.95")}
     request, batch = [scale * 300] * len(times), [scale * (160 - u / scale) for u in usage]
-    amounts = (scale * 400, ahead, quantiles, scale * 60, scale * 20, batch, round(scale * 230))
-    return BandSeries(times, usage, request, *amounts)
+    amounts = (scale * 400, ahead, quantiles, scale * 60, scale * 20, batch)
+    return BandSeries(times, usage, request, *amounts, peak=round(scale * 230))
 
 
 def plotted(chart: Chart) -> go.Figure:

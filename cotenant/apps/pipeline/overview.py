@@ -22,9 +22,9 @@ from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import whole_numbers
 from cotenant.core.model.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.peak import shown_peaks
+from cotenant.core.model.usage.peak import PeakAhead, shown_peaks
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
-from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
+from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview
 from forecasting.peak_time import RUN_SECONDS, busiest
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")

@@ -14,7 +14,7 @@ from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.changes.steps import STEP_COLUMNS
 from cotenant.core.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
-from cotenant.core.model.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME
+from cotenant.core.model.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead
 
 _WORKLOAD_KEY = (
     Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
@@ -433,26 +433,6 @@ class NamespaceWaste:
     namespace: str
     cpu_millicores: int
     memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PeakAhead:
-    """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
-
-    height_millicores: the peak of `cotenant.core.model.usage.peak`; above_now_millicores: how much more than is used
-    now, less than 0 where it is less.
-    """
-
-    start_seconds: int
-    end_seconds: int
-    height_millicores: int
-    above_now_millicores: int
-    led_by: str
-    """Workload that adds most to the peak, namespace/name."""
-    above_mean: float = 0.0
-    """Mean of the two hours / mean of the 24 hours - 1, both of the median path."""
-    pronounced: bool = True
-    """Whether the day's swing is large enough to act on; a mild peak is shown and nobody is notified of it."""
 
 
 @dataclass(frozen=True, slots=True)

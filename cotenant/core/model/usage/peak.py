@@ -7,6 +7,7 @@ stays below with a chance of 95 %. It is at no level below the path of half hour
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -27,6 +28,26 @@ HIGHEST_HALF_HOUR_MEANING: Final = (
     "compared with: the sum of the medians of the node's pods, or the node's p95 where workloads have no forecast."
 )
 HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is of shorter times and above it."
+
+
+@dataclass(frozen=True, slots=True)
+class PeakAhead:
+    """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
+
+    height_millicores: the peak that is named so above; above_now_millicores: how much more than is used now, less than 0
+    where it is less.
+    """
+
+    start_seconds: int
+    end_seconds: int
+    height_millicores: int
+    above_now_millicores: int
+    led_by: str
+    """Workload that adds most to the peak, namespace/name."""
+    above_mean: float = 0.0
+    """Mean of the two hours / mean of the 24 hours - 1, both of the median path."""
+    pronounced: bool = True
+    """Whether the day's swing is large enough to act on; a mild peak is shown and nobody is notified of it."""
 
 
 def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:
