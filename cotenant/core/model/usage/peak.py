@@ -34,8 +34,7 @@ HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which i
 class PeakAhead:
     """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
 
-    height_millicores: the peak that is named so above; above_now_millicores: how much more than is used now, less than 0
-    where it is less.
+    height_millicores: the peak that is named so above; above_now_millicores: more than is used now, negative: less.
     """
 
     start_seconds: int
