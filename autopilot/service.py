@@ -45,9 +45,9 @@ from cotenant.core.model.autopilot import (
     StoredPolicy,
     accepted_by_autopilot,
 )
+from cotenant.core.model.changes.confidence_columns import confidence_cells
 from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.changes.service import BundleForm, ChangeRequest
-from cotenant.core.model.confidence_columns import confidence_cells
 from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.protocol import OWN_GROUP

@@ -14,7 +14,7 @@ from cotenant.apps.cli.analysis.explain.explain import describe
 from cotenant.apps.cli.report.scan_report import ReportContents, page
 from cotenant.apps.pipeline.tables import recommendations
 from cotenant.core.model.autopilot import QUEUE
-from cotenant.core.model.confidence_columns import CONFIDENCE_COLUMNS, confidence_cells
+from cotenant.core.model.changes.confidence_columns import CONFIDENCE_COLUMNS, confidence_cells
 from cotenant.core.model.identity import ContainerRef, WorkloadRef
 from cotenant.core.model.recommendation import Backtest, Confidence, Recommendation, Trust
 from cotenant.core.model.table import Kind

@@ -12,11 +12,11 @@ from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
 from cotenant.apps.pipeline.time_run import usage_while_running
 from cotenant.core.adapters.store import tables as stored_tables
+from cotenant.core.model.changes.confidence_columns import confidence_cells
 from cotenant.core.model.changes.savings import When, saving_cells
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable, encode_terms
-from cotenant.core.model.confidence_columns import confidence_cells
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.core.model.kubernetes.pod_request import effective_request

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.core.model.changes.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.changes.people import Person
 from cotenant.core.model.changes.service import BundleForm, Method
-from cotenant.core.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.core.model.changes.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.changes.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
 from cotenant.core.model.changes.savings import PlannedSavings
 from cotenant.core.model.changes.steps import STEP_COLUMNS
-from cotenant.core.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.core.model.table import Column, Kind, Schema
 from cotenant.core.model.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead
 
