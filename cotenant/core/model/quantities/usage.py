@@ -29,7 +29,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         _headline(
             f"cluster_{resource}_utilisation_ratio",
             f"{name} used",
-            f"Usage of all containers in the newest hour with data / allocatable {name} of all nodes.",
+            f"What nodes report as used, system included, in the newest hour with data / their allocatable {name}.",
             "mean of the newest hour",
         )
         for resource, name in (("cpu", "CPU"), ("memory", "memory"))
@@ -38,7 +38,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         _headline(
             f"cluster_{resource}_{amounts}_commitment_ratio",
             f"{name} {amounts}",
-            f"Sum of {amounts} of the pods that run / allocatable {name} of all nodes.",
+            f"Sum of {amounts} of the pods that run (without a request: the limit) / allocatable {name} of all nodes.",
             "sum over the pods",
         )
         for resource, name in (("cpu", "CPU"), ("memory", "memory"))

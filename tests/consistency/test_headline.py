@@ -1,0 +1,147 @@
+"""What the overview says first is one total on page, list, bar, report, note, command line and REST."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+
+from cotenant.apps.cli.analysis.notice import payload, summarise
+from cotenant.apps.cli.demo.demo import summary
+from cotenant.apps.cli.report.scan_report import ReportContents, page
+from cotenant.core.model.amount_text import amount
+from cotenant.core.model.changes.savings import Savings
+from cotenant.core.model.resource import GIB, Resource
+from cotenant.core.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant.core.settings.sections.notify import NotifySettings
+from dashboard.pages import overview as page_overview
+from dashboard.pages import recommendations
+from dashboard.tables import select_bar
+from dashboard.tables.selection import Selection
+from tests.consistency.settings import Scene
+from tests.support.command_line import cotenant as command
+from tests.support.component_text import found, text_of
+
+pytestmark = [pytest.mark.slow]
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def said(text: str, word: str, currency: str) -> tuple[float, float, float]:
+    """Cores, GiB and money a month that stand under a word, read by a pattern of the test's own."""
+    part = re.search(rf"{word} (.*?)(?=;|$|net |frees |raises |After |[.] )", text)
+    words = part.group(1) if part else ""
+    cores = re.search(r"([\d,.]+) (m|cores?)\b", words)
+    size = re.search(r"([\d,.]+) ([KMGT]?i?B)\b", words)
+    money = re.search(rf"([\d,.]+) {currency}", words)
+    number = [float(hit.group(1).replace(",", "")) if hit else 0.0 for hit in (cores, size, money)]
+    factor = (1 / 1000 if cores and cores.group(2) == "m" else 1.0, UNITS[size.group(2)] / GIB if size else 1.0, 1.0)
+    return tuple(n * f for n, f in zip(number, factor, strict=True))  # type: ignore[return-value]
+
+
+def agrees(text: str, want: Savings, currency: str) -> None:
+    """The text's numbers are these, to the three digits that people read."""
+    for word, side in (("frees", want.frees), ("raises", want.raises)):
+        got = said(text, word, currency)
+        assert got == pytest.approx((side.millicores / 1000, side.bytes / GIB, side.monthly or 0.0), rel=0.006), text
+
+
+def summed(rows: list[dict[str, Any]], step: str) -> tuple[float, float, float, float]:
+    """Millicores and bytes that fall and that rise: four sums over plain rows."""
+    names = (f"cpu_{step}_total", f"memory_{step}_total")
+    return tuple(  # type: ignore[return-value]
+        sum(max(0.0, sign * (row[name] or 0)) for row in rows) for sign in (-1, 1) for name in names
+    )
+
+
+@pytest.fixture(scope="module")
+def rows(shown: Scene) -> list[dict[str, Any]]:
+    return [row for row in shown.store.read_table(RECOMMENDATIONS).rows() if shown.shows(row)]
+
+
+@pytest.fixture(scope="module")
+def document(shown: Scene) -> Overview:
+    """What the page is drawn from under the setting's address."""
+    drawn = page_overview.shown(shown.view, f"?{shown.setting.search}" if shown.setting.search else "")
+    assert drawn is not None
+    return drawn.overview
+
+
+def test_savings_are_the_sums_of_the_rows_that_are_chosen_and_may_be_read(
+    document: Overview, rows: list[dict[str, Any]]
+) -> None:
+    assert document.savings is not None and rows
+    for step, savings in (("step", document.savings.now), ("delta", document.savings.all_steps)):
+        frees, raises = savings.frees, savings.raises
+        assert (frees.millicores, frees.bytes, raises.millicores, raises.bytes) == summed(rows, step)
+
+
+def test_sentence_tile_list_and_bar_say_these_sums(shown: Scene, document: Overview) -> None:
+    assert document.savings is not None
+    now, after, currency = document.savings.now, document.savings.all_steps, shown.currency
+    search = f"?{shown.setting.search}" if shown.setting.search else ""
+    contents = page_overview.contents(shown.view, search)
+    agrees(text_of(found(contents, "overview-verdict")), now, currency)
+    of_now, _, of_all = text_of(found(contents, "overview-worth")).partition("After all steps")
+    agrees(of_now, now, currency)
+    agrees(of_all, after, currency)
+    snapshot = shown.view.source.snapshot()
+    own = "&".join(part for part in shown.setting.search.split("&") if part.startswith("ns="))
+    query = recommendations.LIST.query(own, snapshot.tables[RECOMMENDATIONS.name].schema)
+    captions = [text_of(one).partition("net")[0] for one in recommendations.totals(snapshot, query, currency)]
+    agrees(captions[0], now, currency)
+    agrees(captions[1], after, currency)
+    bar = select_bar.contents(shown.view, recommendations.LIST, own, Selection(everything=True))
+    agrees(text_of(found(bar, "selection-all-steps")), after, currency)
+
+
+def test_what_can_be_lent_now_is_the_sum_of_the_nodes_wherever_it_is_said(shown: Scene, document: Overview) -> None:
+    lent = list(shown.store.read_table(RECLAIMABLE).rows())
+    text = text_of(page_overview.contents(shown.view, ""))
+    for series, resource in ((document.cpu, Resource.CPU), (document.memory, Resource.MEMORY)):
+        for band, total in (("batch", series.batch_now), ("mid", series.mid_now)):
+            known = [
+                row["amount"]
+                for row in lent
+                if (row["band"], row["resource"]) == (band, resource.value) and row["amount"] is not None
+            ]
+            assert math.isnan(total) if not known else total == sum(known)
+            if known:
+                assert amount(total, resource) in text
+    if shown.setting.marks_nodes:  # the third node is switched off by its annotation: nothing of it is in the sums
+        off = sorted({row["node"] for row in lent})[2]
+        assert {row["amount"] for row in lent if row["node"] == off} <= {0, None}
+    past = series_end(document)
+    assert past is None or past == pytest.approx(document.cpu.batch_now, rel=1e-6)
+
+
+def series_end(document: Overview) -> float | None:
+    """The last value of the line of batch capacity so far; None where it is not known."""
+    known = [value for value in document.cpu.batch[-1:] if math.isfinite(value)]
+    return known[0] if known else None
+
+
+def test_report_note_summary_and_clusters_say_the_cluster_s_totals(shown: Scene) -> None:
+    """These four are of the whole cluster, whatever an address chooses."""
+    whole = shown.store.read_document("overview", Overview)
+    assert whole is not None and whole.savings is not None
+    table, currency = shown.store.read_table(RECOMMENDATIONS), shown.currency
+    note = payload(summarise(whole, table, None, currency), NotifySettings())
+    lines = note["blocks"][1]["text"]["text"].split("\n")
+    agrees(next(line for line in lines if line.startswith("Now")), whole.savings.now, currency)
+    agrees(next(line for line in lines if line.startswith("After all steps")), whole.savings.all_steps, currency)
+    report = page(ReportContents(whole, table, {}, None, None, None, currency))
+    tiles = re.findall(r'<div class="saving">(.*?)</div>', report)
+    agrees(tiles[0].replace("<br>", "; "), whole.savings.now, currency)
+    agrees(tiles[1].replace("<br>", "; "), whole.savings.all_steps, currency)
+    told = list(summary(whole, currency))
+    agrees(next(line for line in told if line.startswith("recommendations now")), whole.savings.now, currency)
+    done = command("get", "clusters", "--store", shown.store.url, "-o", "json", variables={"HOME": str(shown.folder)})
+    assert done.returncode == 0, done.stderr
+    (row,) = [one for one in json.loads(done.stdout) if one["cluster"] == shown.setting.cluster]
+    batch_and_mid = whole.cpu.batch_now + whole.cpu.mid_now
+    assert row["cpu_lendable"] == pytest.approx(batch_and_mid, abs=1)
+    assert row["cpu_saving"] == whole.savings.all_steps.frees.millicores
+    assert row["memory_saving"] == whole.savings.all_steps.frees.bytes
