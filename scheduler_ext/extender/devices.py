@@ -1,20 +1,28 @@
 """Which nodes have devices for a pod that asks for shares of them: a summary a node, and one answer a pod. Pure.
 
-The filter looks at what is free of each device. Hints, joint allocation and partitions the bind verb decides, on what
-it reads itself; a node that passes may still refuse there, and the scheduler then asks again.
+The filter looks at what is free of each device, and for a pod whose kinds of devices are to be near each other it asks
+the placement itself: else a node would pass again and again that the bind verb refuses. Nodes of the same devices in
+the same use are asked once. Hints and partitions of one kind the bind verb decides, on what it reads itself; a node
+that passes may still refuse there, and the scheduler then asks again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_allocator import DeviceAllocator, inventory_on, taken_by
 from cotenant.core.model.allocation.device_candidates import amounts_on
+from cotenant.core.model.allocation.device_placement import place_devices
 from cotenant.core.model.allocation.device_request import DeviceDemand, KindRequest
+from cotenant.core.model.allocation.devices import DeviceInventory, TakenDevices
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.kubernetes.pod_request import fits
 from cotenant.core.settings.sections.extender import DeviceAllocationSettings
@@ -40,7 +48,17 @@ def device_room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom |
             free.setdefault(device.kind.value, []).append((left, device.memory_bytes))
             if left != device.amounts:
                 begun.setdefault(device.kind.value, []).append((left, device.memory_bytes))
-    return DeviceRoom(free, begun)
+    if len({device.kind for device in inventory.devices}) < 2:
+        return DeviceRoom(free, begun)
+    return DeviceRoom(free, begun, inventory, taken, _digest(inventory, taken))
+
+
+def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
+    """Of all that a placement looks at; devices' own names are not among it."""
+    devices = tuple(replace(one, id="") for one in inventory.devices)
+    use = (sorted(taken.amounts.items()), sorted(taken.functions))
+    content = (devices, sorted(inventory.partitions.items()), inventory.honoured, use)
+    return hashlib.blake2b(msgspec.msgpack.encode(content, order="deterministic"), digest_size=16).digest()
 
 
 def refusal(room: DeviceRoom | None, demand: DeviceDemand) -> Code:
@@ -51,7 +69,42 @@ def refusal(room: DeviceRoom | None, demand: DeviceDemand) -> Code:
         devices = room.free.get(kind.value, [])
         if not devices or _serving(devices, request) < (request.count or 1):
             return Code.FEW_DEVICES
+    if demand.joint and room.inventory is not None and not _near(_State(room), _Demand(demand)):
+        return Code.DEVICES_APART
     return Code.PASS
+
+
+class _State:
+    """A node's devices and their use, equal to those of another node on which pods find the same."""
+
+    def __init__(self, room: DeviceRoom) -> None:
+        self.inventory, self.taken = room.inventory or DeviceInventory(), room.taken or TakenDevices()
+        self._digest = room.digest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _State) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+
+class _Demand:
+    """What a pod asks for, equal to what another pod of its kind asks for."""
+
+    def __init__(self, demand: DeviceDemand) -> None:
+        self.demand, self._text = demand, repr(demand)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Demand) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=4096)
+def _near(state: _State, asked: _Demand) -> bool:
+    """Whether the placement finds devices near enough to each other."""
+    return not place_devices(state.inventory, state.taken, asked.demand).refusal
 
 
 def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, settings: DeviceAllocationSettings) -> None:

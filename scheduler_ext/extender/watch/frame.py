@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from cotenant.core.model.allocation.devices import DeviceInventory, TakenDevices
+
 SLOT_SECONDS: Final = 1800
 SLOTS: Final = 50
 """Half hours of a forecast that a snapshot holds: a day, the present one, and one to pass meanwhile."""
@@ -70,11 +72,15 @@ class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
 class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):
     """What is free of each healthy device of a node, by kind: amounts by resource name, and all of its memory in bytes.
 
-    begun: of devices that are in use.
+    begun: of devices that are in use. inventory, taken: where there are devices of several kinds, which may be asked
+    for near each other; digest: of both, equal on nodes where the same pods find their devices.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}
     begun: dict[str, list[tuple[dict[str, int], int]]] = {}
+    inventory: DeviceInventory | None = None
+    taken: TakenDevices | None = None
+    digest: bytes = b""
 
 
 class Frame(msgspec.Struct, frozen=True):

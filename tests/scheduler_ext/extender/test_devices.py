@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import msgspec
@@ -13,8 +14,14 @@ from hypothesis import strategies as st
 
 from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.core.model.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
-from cotenant.core.model.allocation.device_request import SHARED_RESOURCES
-from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from cotenant.core.model.allocation.device_request import JOINT_ANNOTATION, SHARED_RESOURCES
+from cotenant.core.model.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RDMA,
+)
 from cotenant.core.model.reservations.reservation import PodIdentity
 from cotenant.core.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender import devices
@@ -46,14 +53,16 @@ def hardware(gpus: int) -> NodeHardware:
     return NodeHardware("n", documents={COLLECTION: body(gpus)})
 
 
-def placed_on(node: NodeHardware, holders: list[PodFacts], requests: dict[str, int]) -> PodFacts | None:
+def placed_on(
+    node: NodeHardware, holders: list[PodFacts], requests: dict[str, int], wishes: dict[str, str] | None = None
+) -> PodFacts | None:
     """The pod as it is bound there beside the holders; None where it is refused."""
     holdings = [Holding(p.key, p.identity.uid, p.identity.annotations, p.requests) for p in holders]
-    facts = pod(requests, f"p-{len(holders)}")
+    facts = pod(requests, f"p-{len(holders)}", annotations=wishes)
     allotment = DeviceAllocator().allocate(node, HardwareClaim(facts.identity, requests), holdings)
     if allotment.refusal:
         return None
-    return pod(requests, facts.identity.name, node.name, dict(allotment.annotations))
+    return pod(requests, facts.identity.name, node.name, {**(wishes or {}), **allotment.annotations})
 
 
 amounts = st.one_of(
@@ -76,6 +85,90 @@ def test_the_filter_passes_a_node_where_the_bind_verb_would_place_the_pod(
     demand = DeviceAllocator().request(HardwareClaim(pod(requests).identity, requests))
     passes = devices.refusal(room, demand) is Code.PASS
     assert passes is (placed_on(node, holders, requests) is not None)
+
+
+def switches(gpus: list[int], cards: list[int]) -> dict[str, Any]:
+    """A Device of GPUs and RDMA cards, given the PCIe switch of each."""
+    amounts = {"gpu": {GPU_CORE: "100", GPU_MEMORY_RATIO: "100", GPU_MEMORY: "16Gi"}, "rdma": {RDMA: "100"}}
+    listed = [
+        {"type": kind, "minor": minor, "health": True, "resources": amounts[kind], "id": f"{kind}-{minor}",
+         "topology": {"socketID": 0, "nodeID": switch // 2, "pcieID": str(switch)}}
+        for kind, places in (("gpu", gpus), ("rdma", cards))
+        for minor, switch in enumerate(places)
+    ]  # fmt: skip
+    return {"metadata": {"name": "n"}, "spec": {"devices": listed}}
+
+
+joint_requests = st.builds(
+    lambda gpus, cards: {GPU: 100 * gpus, RDMA: cards},
+    st.integers(1, 4), st.one_of(st.integers(1, 99), st.sampled_from([100, 200])),
+)  # fmt: skip
+joint_wishes = st.sampled_from(
+    [
+        {},
+        *({JOINT_ANNOTATION: json.dumps({"deviceTypes": kinds, **scope})}
+          for kinds in (["gpu", "rdma"], ["rdma", "gpu"]) for scope in ({}, {"requiredScope": "SamePCIe"})),
+    ]
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=2, max_size=6),
+    st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    st.lists(st.tuples(joint_requests, joint_wishes), max_size=4),
+    joint_requests,
+    joint_wishes,
+)
+def test_the_filter_passes_a_joint_allocation_exactly_where_the_bind_verb_would_place_it(
+    gpus: list[int],
+    cards: list[int],
+    earlier: list[tuple[dict[str, int], dict[str, str]]],
+    requests: dict[str, int],
+    wishes: dict[str, str],
+) -> None:
+    node, holders = NodeHardware("n", documents={COLLECTION: switches(gpus, cards)}), list[PodFacts]()
+    for asked, wished in earlier:
+        bound = placed_on(node, holders, asked, wished)
+        holders += [bound] if bound else []
+    # as it comes to the serving process
+    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.device_room_of(node, holders)), type=DeviceRoom | None)
+    demand = DeviceAllocator().request(HardwareClaim(pod(requests, annotations=wishes).identity, requests))
+    passes = devices.refusal(room, demand) is Code.PASS
+    assert passes is (placed_on(node, holders, requests, wishes) is not None)
+
+
+def test_a_node_whose_free_devices_are_apart_is_not_chosen_for_a_joint_allocation() -> None:
+    table = NodeTable(LoadAwareSettings())
+    # a: GPUs and cards on other switches; b: a card at each GPU's switch
+    for name, cards in (("a", [2, 3]), ("b", [0, 1])):
+        table.put_node(name, ExtenderNode(name))
+        table.put_document(COLLECTION, name, switches([0, 1], cards))
+    snapshot, requests = snapshot_of(table), {GPU: 100, RDMA: 100}
+    codes = {}
+    for scope in ("", "SamePCIe"):
+        wish = {JOINT_ANNOTATION: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": scope})}
+        found = np.zeros(2, np.int8)
+        devices.apply(found, snapshot, snapshot.rows_of(["a", "b"]), pod(requests, annotations=wish), ON)
+        codes[scope] = [Code(code) for code in found.tolist()]
+    # nearness that is only preferred refuses no node
+    assert codes == {"": [Code.PASS, Code.PASS], "SamePCIe": [Code.DEVICES_APART, Code.PASS]}
+
+
+def test_nodes_in_the_same_state_are_placed_on_once() -> None:
+    node = NodeHardware("n", documents={COLLECTION: switches([0, 1], [0, 1])})
+    other = switches([0, 1], [0, 1])
+    for one in other["spec"]["devices"]:
+        one["id"] = f"other-{one['id']}"
+    rooms = [devices.device_room_of(n, []) for n in (node, NodeHardware("m", documents={COLLECTION: other}))]
+    assert rooms[0] is not None and rooms[1] is not None
+    assert rooms[0].digest == rooms[1].digest != b""
+    holder = placed_on(node, [], {GPU: 100, RDMA: 100})
+    assert holder is not None
+    used = devices.device_room_of(node, [holder])
+    assert used is not None and used.digest != rooms[0].digest
+    # devices of one kind are never asked for near another
+    alone = devices.device_room_of(hardware(2), [])
+    assert alone is not None and alone.inventory is None
 
 
 def snapshot_of(table: NodeTable) -> NodeSnapshot:
