@@ -28,9 +28,8 @@ from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
-from profiler.prometheus import declared
 from profiler.prometheus.instances import address
-from profiler.prometheus.kube_state import autoscalers, phases
+from profiler.prometheus.kube_state import autoscalers, declared, phases
 from profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
 from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
 from profiler.prometheus.promql import Matcher, named, selector, union

@@ -15,8 +15,8 @@ from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.quality import Defect
 from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from profiler.prometheus.declared import amount
 from profiler.prometheus.decode import described, increases, latest, samples, usages
+from profiler.prometheus.kube_state.declared import amount
 from profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
 from profiler.prometheus.plan import MARK, RangeQuery
 

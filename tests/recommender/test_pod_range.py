@@ -16,7 +16,7 @@ from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Wo
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import Resource
-from profiler.prometheus import declared
+from profiler.prometheus.kube_state import declared
 from recommender.strategies.cotenant.draft import Draft, Slot
 from recommender.strategies.cotenant.pod_range import in_pod_range
 from tests.support.any_cluster import DAYS, WEB
