@@ -61,15 +61,15 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(content, order="deterministic"), digest_size=16).digest()
 
 
-def refusal(room: DeviceRoom | None, demand: DeviceDemand) -> Code:
-    """Whether a node with this capacity may take the pod; None: it has no Device."""
+def refusal(room: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
+    """Whether a node with this capacity may take the pod; None: it has no Device. asked: the demand, made once."""
     if room is None:
         return Code.NO_DEVICES
     for kind, request in demand.requests.items():
         devices = room.free.get(kind.value, [])
         if not devices or _serving(devices, request) < (request.count or 1):
             return Code.FEW_DEVICES
-    if demand.joint and room.inventory is not None and not _near(_State(room), _Demand(demand)):
+    if demand.joint and room.inventory is not None and not _near(_State(room), asked or _Demand(demand)):
         return Code.DEVICES_APART
     return Code.PASS
 
@@ -93,12 +93,13 @@ class _Demand:
 
     def __init__(self, demand: DeviceDemand) -> None:
         self.demand, self._text = demand, repr(demand)
+        self._hash = hash(self._text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Demand) and self._text == other._text
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return self._hash
 
 
 @lru_cache(maxsize=4096)
@@ -112,10 +113,11 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
     demand, unread = _demand(pod, settings)
     if demand is None and not unread:
         return
+    asked = _Demand(demand) if demand else None
     for place, row in enumerate(rows.tolist()):
         if row >= 0:
             room = snapshot.device_rooms.get(snapshot.names[row])
-            code = refusal(room, demand) if demand else Code.DEVICE_REQUEST
+            code = refusal(room, demand, asked) if demand else Code.DEVICE_REQUEST
             if code != Code.PASS:
                 codes[place] = code
 
