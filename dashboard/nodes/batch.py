@@ -276,7 +276,7 @@ def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Co
 
 
 def unrequested(nodes: Relation, resource: Resource) -> float | None:
-    """Allocatable less requests, node by node, floor 0; None without nodes."""
+    """Allocatable less requests, node by node, floor 0, in the resource's unit; None without nodes."""
     free = f"{resource}_allocatable - {resource}_request"
     (amount,) = nodes.sums([f"coalesce(sum({free}) FILTER (WHERE {free} > 0), 0)"])
     return float(amount) if len(nodes) else None

@@ -75,7 +75,7 @@ def bands(snapshot: Snapshot) -> Component:
     prod = [batch.unrequested(nodes, r) for r in Resource]
     both = (overview.cpu, overview.memory)
     mid, lend = [band.mid_now for band in both], [band.batch_now for band in both]
-    used, count = _in_use(pods)
+    used, count = usage_of_batch_pods(pods)
     stats = [
         _stat("Prod: not requested", prod, "allocatable less requests, node by node"),
         _stat("Mid: lendable", mid, "holds for the next 24 hours by its formula"),
@@ -90,7 +90,8 @@ def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component
     return panels.stat(label, [cpu, " · ", memory], detail)
 
 
-def _in_use(pods: Relation) -> tuple[list[float | None], int]:
+def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
+    """What batch pods use, each resource in its unit, and how many pods they are."""
     usage = [f"coalesce(sum({r}_usage), 0)" for r in Resource]
     count, *amounts = pods.sums(["count(*)", *usage], batch.batch_pods())
     return [float(amount) for amount in amounts], count

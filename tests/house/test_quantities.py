@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cotenant.core.model.quantities.quantity import Quantity, Unit
-from cotenant.core.model.quantities.registry import by_chapter, every_quantity
+from cotenant.core.model.quantities.registry import QUANTITIES, by_chapter, every_quantity
+from cotenant.core.model.quantities.tiles import TILES
 from cotenant.core.model.table import Kind
+from cotenant.core.model.usage.peak import PEAK_NAME
 from tests.house.schemas import every_column
 from tests.house.test_style import ROOT
 from tools.write_quantities import page
 
 SAYS_UNIT = {
     Unit.MILLICORES: ("millicores", "resource's unit"),
+    Unit.CORES: ("cores",),
     Unit.BYTES: ("bytes", "resource's unit"),
     Unit.OF_RESOURCE: ("resource",),
     Unit.RATIO: ("ratio", "share", "0..1"),
@@ -71,6 +76,53 @@ def resolved(path: str) -> Any:
     raise AssertionError(f"{path}: no such module")
 
 
+def tile_labels(path: Path) -> set[str]:
+    """Names of the tiles that a module draws: the first argument of `panels.stat`, followed through its variables."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    labels: set[str] = set()
+    wrappers: set[str] = set()
+    for scope in (tree, *functions):
+        for call in (node for node in ast.walk(scope) if isinstance(node, ast.Call) and node.args):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "stat":
+                name = call.args[0]
+                if isinstance(name, ast.Name) and isinstance(scope, ast.FunctionDef):
+                    if name.id in {argument.arg for argument in scope.args.args}:
+                        wrappers.add(scope.name)
+                    labels |= _values(scope, name.id)
+                labels |= _texts(name)
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args):
+        if isinstance(call.func, ast.Name) and call.func.id in wrappers:
+            labels |= _texts(call.args[0])
+    return labels
+
+
+def _texts(node: ast.expr) -> set[str]:
+    """The texts that an expression may be."""
+    if isinstance(node, ast.Constant):
+        return {node.value} if isinstance(node.value, str) else set()
+    if isinstance(node, ast.JoinedStr):
+        parts = (part.value if isinstance(part, ast.Constant) else "{…}" for part in node.values)
+        return {"".join(map(str, parts))}
+    if isinstance(node, ast.IfExp):
+        return _texts(node.body) | _texts(node.orelse)
+    return {PEAK_NAME} if isinstance(node, ast.Name) and node.id == "PEAK_NAME" else set()
+
+
+def _values(scope: ast.FunctionDef, name: str) -> set[str]:
+    """What a variable of a function may be: what is assigned to it, or the first of each row that a loop walks."""
+    found: set[str] = set()
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            found |= _texts(node.value)
+        rows = node.iter if isinstance(node, ast.comprehension) and isinstance(node.target, ast.Tuple) else None
+        if isinstance(rows, ast.Name) and ast.unparse(node.target.elts[0]) == name:
+            for one in (one for one in ast.walk(scope) if isinstance(one, ast.Assign)):
+                if ast.unparse(one.targets[0]) == rows.id and isinstance(one.value, ast.Tuple):
+                    found |= {t for row in one.value.elts if isinstance(row, ast.Tuple) for t in _texts(row.elts[0])}
+    return found
+
+
 def words_of(quantity: Quantity) -> str:
     found = resolved(quantity.function)
     last = quantity.function.rpartition(".")[2]
@@ -101,6 +153,25 @@ def test_a_quantity_is_one_sentence_of_one_function_that_says_its_unit(chapter: 
 def test_a_column_is_one_quantity() -> None:
     claimed = Counter(column for quantity in every_quantity() for column in quantity.columns)
     assert [column for column, times in claimed.items() if times > 1] == []
+
+
+def test_every_tile_of_a_page_shows_a_quantity() -> None:
+    """Its name leads to the definition; a tile that is gone leaves the list."""
+    shown = {label for path in (ROOT / "dashboard").rglob("*.py") for label in tile_labels(path)}
+    assert sorted(shown - set(TILES)) == [], "say in quantities/tiles.py which quantity it shows"
+    assert sorted(set(TILES) - shown) == [], "no page has such a tile"
+    assert [label for label, key in TILES.items() if key not in QUANTITIES] == []
+
+
+def test_a_tile_that_nobody_explains_is_found_however_it_is_called(tmp_path: Path) -> None:
+    page = tmp_path / "page.py"
+    page.write_text(
+        "def _tile(label, value):\n    return panels.stat(label, value)\n"
+        "panels.stat('Plain', 1)\n_tile('Through a helper', 2)\npanels.stat(f'{band} now', 3)\n"
+        "def _many():\n    pairs = (('In a row', 1), ('And another', 2))\n"
+        "    return [panels.stat(word, number) for word, number in pairs]\n"
+    )
+    assert tile_labels(page) == {"Plain", "Through a helper", "{…} now", "In a row", "And another"}
 
 
 OTHERS = {

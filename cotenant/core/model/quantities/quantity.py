@@ -11,6 +11,7 @@ class Unit(StrEnum):
     """What a quantity is counted in; a surface may show a multiple of it, such as cores or GiB."""
 
     MILLICORES = "millicores"
+    CORES = "cores"
     BYTES = "bytes"
     OF_RESOURCE = "millicores of CPU, bytes of memory, percent of one GPU"
     """Of the resource that stands beside it."""

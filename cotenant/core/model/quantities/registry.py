@@ -20,6 +20,7 @@ from cotenant.core.model.quantities import (
     tables,
     times,
     usage,
+    what_if,
 )
 from cotenant.core.model.quantities.quantity import Quantity
 
@@ -36,6 +37,7 @@ SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
         "Queues": queues,
         "Counts": counts,
         "Data quality": quality,
+        "What if": what_if,
         "Times": times,
     }
 )

@@ -169,7 +169,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceProgress:
-    """What was seen of the present occurrence up to `as_of_seconds`, in pod-seconds; the score is made of it."""
+    """What was seen of the present occurrence up to `as_of_seconds`, in pod-seconds; the score is made of it.
+
+    What begins with `most` is the highest number of pods at one time.
+    """
 
     as_of_seconds: float = 0.0
     held_pod_seconds: float = 0.0
