@@ -174,6 +174,65 @@ def test_a_tile_that_nobody_explains_is_found_however_it_is_called(tmp_path: Pat
     assert tile_labels(page) == {"Plain", "Through a helper", "{…} now", "In a row", "And another"}
 
 
+BY_HAND = {
+    "dashboard/autopilot/policy_editor.py": 2,
+    "dashboard/changes/explanation.py": 1,
+    "dashboard/changes/proposals.py": 5,
+    "dashboard/changes/review_end.py": 3,
+    "dashboard/changes/review_steps.py": 2,
+    "dashboard/changes/snooze.py": 3,
+    "dashboard/changes/verdict.py": 2,
+    "dashboard/frame/panels.py": 1,
+    "dashboard/frame/table_cells.py": 4,
+    "dashboard/frame/weekly.py": 1,
+    "dashboard/nodes/batch.py": 1,
+    "dashboard/nodes/enforcement.py": 3,
+    "dashboard/nodes/lent_now.py": 1,
+    "dashboard/nodes/pods_of_node.py": 2,
+    "dashboard/nodes/policy_offer.py": 1,
+    "dashboard/nodes/workload_story.py": 1,
+    "dashboard/pages/autopilot.py": 2,
+    "dashboard/pages/batch.py": 5,
+    "dashboard/pages/forecast.py": 4,
+    "dashboard/pages/health.py": 10,
+    "dashboard/pages/overview.py": 4,
+    "dashboard/pages/portrait.py": 1,
+    "dashboard/pages/queues.py": 5,
+    "dashboard/pages/rebalance.py": 2,
+    "dashboard/pages/review.py": 1,
+    "dashboard/pages/what_if.py": 4,
+    "dashboard/reservations/board.py": 6,
+    "dashboard/reservations/plan_actions.py": 3,
+    "dashboard/reservations/plan_page.py": 2,
+    "dashboard/reservations/proposed_plans.py": 2,
+    "dashboard/tables/filters.py": 3,
+    "dashboard/tables/list_page.py": 3,
+    "dashboard/tables/savings.py": 1,
+    "dashboard/tables/select_bar.py": 6,
+    "dashboard/tables/time_span.py": 1,
+}
+"""Numbers that a module of pages formats by hand, not by the helpers of a unit. Each count only gets smaller."""
+FOLDERS = ("autopilot", "changes", "frame", "nodes", "pages", "reservations", "tables")
+
+
+def formatted_by_hand(path: Path) -> int:
+    """How many numbers a module writes with a format of its own: `{value:,.1f}`, `{share:.0%}`."""
+    specs = [
+        "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.format_spec.values)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FormattedValue) and isinstance(node.format_spec, ast.JoinedStr)
+    ]
+    return sum(spec.endswith(("f", "%", "e")) or "," in spec for spec in specs)
+
+
+def test_no_module_of_pages_comes_to_format_more_numbers_by_hand() -> None:
+    """`tables/display.py` knows how each unit is written; an amount has no place in a format of a page."""
+    paths = [path for folder in FOLDERS for path in (ROOT / "dashboard" / folder).rglob("*.py")]
+    counts = {str(path.relative_to(ROOT)): formatted_by_hand(path) for path in paths if path.name != "display.py"}
+    more = {name: count for name, count in counts.items() if count > BY_HAND.get(name, 0)}
+    assert more == {}, "format it by its unit: dashboard/tables/display.py, dashboard/frame/panels.py"
+
+
 OTHERS = {
     "forecast_scores", "forecast_coverage", "policy_scores", "simulated_sharing", "why", "node-status", "node-replay",
     "node-topology", "reservation_plans", "peak_replays", "plan_scores", "plan_backtest",
