@@ -213,6 +213,12 @@ def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]
     return tuple(hole for hole in store.holes() if hole.path not in requested_paths)
 
 
+def missing_spans(store: Store) -> tuple[SignalSpan, ...]:
+    """What the source failed to answer for, and whole days of which the stored file is lost."""
+    days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in store.holes())
+    return (*_state(store).holes, *days)
+
+
 def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
     """Those that still lie there: a name that somebody has cleared away may be given to the next lost file."""
     paths_aside = {hole.path for hole in store.holes()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,16 @@ from cotenant.core.model.cluster import Event, EventKind, Inventory, Workload
 from cotenant.core.model.identity import ContainerRef, PodContainerRef
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import Resource
+from cotenant.core.model.usage import lives
+from cotenant.core.model.usage.lives import SourceSilence
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+MEASURED: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+"""Signal that shows whether a container's use of a resource was measured."""
 RowSummary = Callable[[FloatMatrix], Floats]
 """From (m, T) values with gaps to one number a row, NaN where a row has none."""
 
@@ -54,6 +59,8 @@ class Evidence:
     server_rows: Mapping[PodContainerRef, int] = attribute(default_factory=dict)
     inventory: Inventory = attribute(default_factory=lambda: Inventory("", 0, (), (), ()))
     least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
+    coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
+    """(n,) of each resource with a portrait: share of the pods' lives with samples (`model.usage.lives`); 0 = none."""
 
     def __len__(self) -> int:
         return len(self.containers)
@@ -73,6 +80,7 @@ class Evidence:
             oom_kills=tuple(self.oom_kills[i] for i in index),
             server_rows={pod: int(place[row]) for pod, row in self.server_rows.items()},
             least_margins=np.broadcast_to(self.least_margins, len(self))[index],
+            coverage={r: column[index] for r, column in self.coverage.items()},
         )
 
     def now(self, index: int, resource: Resource, field: Field) -> int | None:
@@ -170,8 +178,13 @@ def assemble(
     portraits: Mapping[Resource, Portraits[ContainerRef]],
     *,
     server: ServerQuantiles | None = None,
+    silence: SourceSilence | None = None,
 ) -> Evidence:
-    """Join what is known about every container of the inventory's workloads, in the inventory's order."""
+    """Join what is known about every container of the inventory's workloads, in the inventory's order.
+
+    silence: of the whole cluster's source; where it is not known, a pod is taken to have lived from the first to the
+    last sample of any pod of its container.
+    """
     pairs = [(ContainerRef(w.ref, c.name), w, c) for w in inventory.workloads for c in w.containers]
     containers = tuple(ref for ref, _, _ in pairs)
     place = {ref: index for index, ref in enumerate(containers)}
@@ -185,6 +198,15 @@ def assemble(
     for event in sorted(inventory.events, key=lambda e: e.time_seconds):
         if event.kind is EventKind.OOM_KILL and (index := index_of(event.subject)) >= 0:
             kills[index].append(event)
+    rows = _rows_by_signal(usage, index_of)
+    by_portrait = {r: _rows_of(containers, p.refs) for r, p in portraits.items()}
+    covered = {r: np.nan_to_num(np.append(p.coverage, np.nan)[by_portrait[r]]) for r, p in portraits.items()}
+    if silence is not None:
+        own = lives.Lives.of(silence, inventory, usage)
+        for resource, signal in MEASURED.items():
+            if resource in portraits and signal in usage:
+                of = usage[signal]
+                covered[resource] = lives.coverage(own, of.refs, of.values, rows[signal], index_of, len(containers))
     return Evidence(
         containers=containers,
         workloads=tuple(w for _, w, _ in pairs),
@@ -192,13 +214,14 @@ def assemble(
         requests={r: _amounts([c.requests.get(r) for _, _, c in pairs]) for r in Resource},
         limits={r: _amounts([c.limits.get(r) for _, _, c in pairs]) for r in Resource},
         portraits=portraits,
-        portrait_rows={r: _rows_of(containers, p.refs) for r, p in portraits.items()},
+        portrait_rows=by_portrait,
         usage=usage,
-        usage_rows=_rows_by_signal(usage, index_of),
+        usage_rows=rows,
         oom_kills=tuple(tuple(k) for k in kills),
         server=server,
         server_rows={pod: index_of(pod) for pod in (server.pods if server else ())},
         inventory=inventory,
+        coverage=covered,
     )
 
 

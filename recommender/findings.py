@@ -313,9 +313,8 @@ def _by_workload(evidence: Evidence) -> Iterator[tuple[Workload, list[int]]]:
 
 
 def _long_enough(evidence: Evidence, resource: Resource, settings: FindingSettings) -> npt.NDArray[np.bool_]:
-    portrait = evidence.portraits[resource]
-    days, coverage = (evidence.from_portrait(resource, c) for c in (portrait.span_days, portrait.coverage))
-    return (days >= settings.minimum_days) & (coverage >= settings.minimum_coverage)
+    days = evidence.from_portrait(resource, evidence.portraits[resource].span_days)
+    return (days >= settings.minimum_days) & (evidence.coverage[resource] >= settings.minimum_coverage)
 
 
 def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:

@@ -4,7 +4,7 @@ Each finding scores 0..1; the confidence is half the weakest score and half thei
 a single weakness. The findings:
 
 - span of the history, and weekly cycles in it (days with samples / 7), full at the settings' days and weeks;
-- coverage: share of slots with a sample (not for jobs, whose gaps are the time between runs);
+- coverage: share of the pods' lives with samples (not for jobs, whose runs are short beside a slot);
 - pods n: n / (n + 0.5), because one replica is no comparison;
 - stability: what each half of the history asks for, the smaller over the larger: mean of the daily CPU peaks, highest
   memory; 0.5 where one half has no sample;
@@ -71,9 +71,8 @@ class Grounds:
 
     @cached_property
     def coverage(self) -> dict[Resource, Floats]:
-        """Share of slots with a sample, (n,)."""
-        portraits = self.evidence.portraits
-        return {r: self.evidence.from_portrait(r, p.coverage) for r, p in portraits.items()}
+        """Share of the pods' lives with samples, (n,)."""
+        return dict(self.evidence.coverage)
 
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
@@ -143,7 +142,7 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
     ]
     if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
         covered = _least(grounds.coverage, about, index)
-        findings.append(TrustFactor(covered, f"{percent(covered)} of the time has samples."))
+        findings.append(TrustFactor(covered, f"{percent(covered)} of the pods' time has samples."))
     if backtest is not None:
         findings.append(_tried(backtest, grounds, index))
     return findings

@@ -118,7 +118,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     yield made(
         "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
     )
-    yield made("data-gap", coverage >= settings.minimum_coverage, f"{percent(coverage)} of the window has samples")
+    yield made("data-gap", coverage >= settings.minimum_coverage, f"{percent(coverage)} of the pods' time has samples")
 
 
 def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:

@@ -22,6 +22,7 @@ from cotenant.core.model.reservations.plan import Proposal
 from cotenant.core.model.resource import MeasuredResource, Resource
 from cotenant.core.model.table import Schema, Table
 from cotenant.core.model.usage.forecast import Forecasts
+from cotenant.core.model.usage.lives import SourceSilence
 from cotenant.core.model.usage.portrait import Pattern, Portraits
 from cotenant.core.model.usage.quality import QualityRecord
 from cotenant.core.model.usage.sparse_usage import AnyUsage
@@ -58,6 +59,8 @@ class History:
     quality: QualityRecord | None
     since_seconds: int | None = None
     """Start of the first slot that is stored, which may lie long before the window; None = nothing lies before it."""
+    silence: SourceSilence | None = None
+    """When the source told nothing, in the whole cluster, whichever pods `usage` has; None = not known."""
 
     @property
     def unread_seconds(self) -> Mapping[Signal, int]:

@@ -209,7 +209,7 @@ def _evidence(
         portraits[resource] = portrait.build(
             members.refs, members.rows, series, settings.portrait, members.start_seconds
         )
-    return assemble(part, history.window, usage, portraits, server=server)
+    return assemble(part, history.window, usage, portraits, server=server, silence=history.silence)
 
 
 def _groups(workloads: Sequence[Workload], counts: Mapping[WorkloadRef, int], most: int) -> Iterator[list[Workload]]:

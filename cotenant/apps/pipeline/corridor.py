@@ -122,7 +122,7 @@ class _Run:
             containers = (ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers)
             own = {ref: margins[ref] for ref in containers if ref in margins}
             at = (self.store.url, self.store.cluster, _computing(self.settings), shard)
-            tasks.append(ShardTask(*at, history.window, history.quality, own, server))
+            tasks.append(ShardTask(*at, history.window, history.quality, own, server, history.silence))
         return tasks
 
     def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:

@@ -9,17 +9,20 @@ from itertools import compress
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.apps.pipeline.analysis import History
 from cotenant.apps.pipeline.shards.plan import WorkloadShard
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
-from cotenant.core.model.identity import PodContainerRef
+from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.threads import side_by_side
+from cotenant.core.model.usage.lives import LISTINGS, SourceSilence, source_silence
 from cotenant.core.model.usage.plausible import plausible_of_nodes
 from cotenant.core.model.usage.sparse_usage import SparseUsage
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.core.settings.root import Settings
+from profiler.history import missing_spans
 
 _DAY_SLOTS: Final = DAY_SECONDS // FIVE_MINUTES_SECONDS
 
@@ -48,17 +51,39 @@ def surroundings(store: Store, settings: Settings) -> History:
     window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
     grids = _grids(window)
     quality = store.read_quality()
+    node_usage = {
+        signal: plausible_of_nodes(store.read(signal, grids[signal.spec.step_seconds]), inventory.nodes)
+        for signal in OF_NODES
+    }
     return History(
         inventory=inventory,
         window=window,
         usage=_usage_of_pods(store, OF_GPUS, window),
-        node_usage={
-            signal: plausible_of_nodes(store.read(signal, grids[signal.spec.step_seconds]), inventory.nodes)
-            for signal in OF_NODES
-        },
+        node_usage=node_usage,
         quality=quality[-1] if quality else None,
         since_seconds=span[0],
+        silence=_silence(store, node_usage[Signal.NODE_CPU_USAGE_MEAN], grids),
     )
+
+
+def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid]) -> SourceSilence | None:
+    """When the source told nothing: by all nodes, by all that was listed, and by what could not be had or was lost."""
+    if not nodes.refs:
+        return None
+    listings: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    for signals in LISTINGS:
+        listings = {signal: store.read_sparse(signal, grids[HOUR_SECONDS]) for signal in signals}
+        if any(of.refs for of in listings.values()):
+            break
+    spans = [(span.signal, span.start_seconds, span.end_seconds) for span in missing_spans(store)]
+    lost: dict[Signal, npt.NDArray[np.bool_]] = {}
+    for signal, start, end in spans:
+        grid = grids.get(signal.spec.step_seconds)
+        if grid is not None:
+            times = grid.times()
+            part = (times + grid.step_seconds > start) & (times < end)
+            lost[signal] = lost.get(signal, np.zeros(grid.size, dtype=bool)) | part
+    return source_silence(nodes, listings, grids[HOUR_SECONDS], lost)
 
 
 def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, SparseUsage[PodContainerRef]]:

@@ -220,7 +220,7 @@ def after_kill(limit_bytes: float, own: CotenantSettings) -> float:
 
 
 def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[str, Any]:
-    """Runs, days from first to last sample and coverage of each container's template."""
+    """Runs, days from first to last sample of each container's template, and coverage of its pods' lives."""
     portrait = evidence.portraits[resource]
     last = jobs.shared(evidence.from_portrait(resource, portrait.last_seconds), group)
     first = -jobs.shared(-evidence.from_portrait(resource, portrait.first_seconds), group)
@@ -229,5 +229,5 @@ def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[st
         "pods": pods,
         "runs": jobs.runs(evidence, pods, group),
         "span_days": np.nan_to_num((last - first) / 86_400.0),
-        "coverage": np.nan_to_num(evidence.from_portrait(resource, portrait.coverage)),
+        "coverage": evidence.coverage[resource],
     }

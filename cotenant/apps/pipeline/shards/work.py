@@ -41,6 +41,7 @@ from cotenant.core.model.inventory.one_off import without_over
 from cotenant.core.model.progress import Progress, Silent
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
+from cotenant.core.model.usage.lives import SourceSilence
 from cotenant.core.model.usage.plausible import plausible_of_pods, plausible_signals
 from cotenant.core.model.usage.portrait import Portraits
 from cotenant.core.model.usage.quality import QualityRecord
@@ -66,6 +67,7 @@ class ShardTask:
     quality: QualityRecord | None = field(repr=False)
     least_margins: Mapping[ContainerRef, float] = field(repr=False)
     server: ServerQuantiles | None = field(repr=False)
+    silence: SourceSilence | None = field(repr=False, default=None)
 
     def __str__(self) -> str:
         """Which shard it is, for a person."""
@@ -109,7 +111,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
     stage("Read history")
     of_pods = stored_history.of_shard(store, shard, task.window)
-    history = History(shard.inventory, task.window, of_pods, {}, task.quality)
+    history = History(shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence)
     stage("Workload portraits")
     usage = plausible_signals(of_pods, shard.inventory.nodes)
     counted = replace(history, usage=usage)

@@ -1,0 +1,263 @@
+"""Coverage is of the pods' lives: what was switched off misses nothing, and what nobody could see is a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.core.model.cluster import Container, Inventory, Node, Pod, PodPhase, Workload
+from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
+from cotenant.core.model.reasons import Reason
+from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.core.model.resource import GIB, MIB, Resource
+from cotenant.core.model.usage.lives import SourceSilence, source_silence
+from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.core.settings.sections.profiler import PortraitSettings
+from cotenant.core.settings.sections.recommender import RecommenderSettings
+from profiler.pool import by_container
+from profiler.portrait import build
+from recommender.base import load_strategy, recommend
+from recommender.evidence import Evidence, assemble
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+MONDAY = 1_791_158_400
+HOUR, DAY, DAYS = 12, 288, 8
+SLOTS = DAYS * DAY
+GRID, HOURS = TimeGrid(MONDAY, 300, SLOTS), TimeGrid(MONDAY, 3600, DAYS * 24)
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Life:
+    """A pod that lives in the slots [begin, end)."""
+
+    pod: str
+    begin: int
+    end: int
+    node: str = "n0"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A workload with its pods' lives."""
+
+    kind: str
+    name: str
+    lives: tuple[Life, ...]
+    listed_after_end: int = 0
+    """Hours for which ended pods stay listed."""
+
+    @property
+    def ref(self) -> WorkloadRef:
+        return WorkloadRef("shop", self.kind, self.name)
+
+
+@dataclass
+class World:
+    """What is seen of some workloads. blind: a node's slots, or those of all (""), without usage; unlisted: hours."""
+
+    works: tuple[Work, ...]
+    blind: dict[str, Flags] = field(default_factory=dict)
+    unlisted: Flags = field(default_factory=lambda: np.zeros(HOURS.size, dtype=bool))
+    dropped: frozenset[str] = frozenset()
+    dropped_slots: Flags = field(default_factory=lambda: np.zeros(SLOTS, dtype=bool))
+    """Workloads whose series a relabelling dropped in these slots; the nodes report."""
+
+    def hidden(self, work: Work, life: Life) -> Flags:
+        nothing = np.zeros(SLOTS, dtype=bool)
+        hidden = self.blind.get(life.node, nothing) | self.blind.get("", nothing)
+        return hidden | (self.dropped_slots if work.name in self.dropped else nothing)
+
+    def usage(self) -> dict[Signal, Usage[PodContainerRef]]:
+        seen: dict[PodContainerRef, npt.NDArray[np.float32]] = {}
+        listed: dict[PodContainerRef, npt.NDArray[np.float32]] = {}
+        for work in self.works:
+            for life in work.lives:
+                ref = PodContainerRef("shop", life.pod, "app")
+                row = seen.setdefault(ref, np.full(SLOTS, np.nan, dtype=np.float32))
+                told = listed.setdefault(ref, np.full(HOURS.size, np.nan, dtype=np.float32))
+                alive = np.zeros(SLOTS, dtype=bool)
+                # a rate needs two scrapes: the first slot of a life has none
+                alive[life.begin + 1 : life.end] = True
+                row[alive & ~self.hidden(work, life)] = 100
+                # looked for at every quarter of an hour after its beginning
+                quarters = np.arange(life.begin // 3 * 3 + 3, life.end + work.listed_after_end * HOUR, 3)
+                told[np.unique((quarters[quarters <= SLOTS] - 1) // HOUR)] = 0
+                told[self.unlisted] = np.nan
+        refs = tuple(ref for ref, row in seen.items() if not np.isnan(row).all())
+        cpu = np.array([seen[ref] for ref in refs]).reshape(-1, SLOTS)
+        spec = Signal.RESTARTS.spec
+        restarts = Usage(tuple(listed), HOURS, np.array(list(listed.values())), spec.resource, spec.statistic)
+        return {
+            Signal.CPU_USAGE_MEAN: Usage(refs, GRID, cpu, CPU, Signal.CPU_USAGE_MEAN.spec.statistic),
+            Signal.MEMORY_WORKING_SET_MAX: Usage(
+                refs, GRID, cpu * MIB, MEMORY, Signal.MEMORY_WORKING_SET_MAX.spec.statistic
+            ),
+            Signal.RESTARTS: restarts,
+        }
+
+    def silence(self) -> SourceSilence:
+        names = sorted({life.node for work in self.works for life in work.lives} | {"n0"})
+        nothing = np.zeros(SLOTS, dtype=bool)
+        blind = [self.blind.get(name, nothing) | self.blind.get("", nothing) for name in names]
+        spec = Signal.NODE_CPU_USAGE_MEAN.spec
+        values = np.where(np.array(blind), np.nan, 1000).astype(np.float32)
+        nodes = Usage(tuple(map(NodeRef, names)), GRID, values, spec.resource, spec.statistic)
+        made = source_silence(nodes, {Signal.RESTARTS: self.usage()[Signal.RESTARTS]}, HOURS)
+        assert made is not None
+        return made
+
+    def inventory(self, works: tuple[Work, ...]) -> Inventory:
+        end = GRID.end_seconds
+        newest = {life.pod: (work, life) for work in works for life in work.lives}
+        pods = tuple(
+            Pod(
+                *("shop", name, work.ref, life.node, MONDAY + 300 * life.begin),
+                end_seconds=None if life.end >= SLOTS else MONDAY + 300 * life.end,
+                phase=PodPhase.SUCCEEDED if life.end < SLOTS and work.listed_after_end else PodPhase.RUNNING,
+            )
+            for name, (work, life) in newest.items()
+        )
+        containers = (Container("app", {CPU: 1000, MEMORY: GIB}, {}),)
+        workloads = tuple(Workload(work.ref, 1, containers) for work in works)
+        return Inventory("c", end, (Node("n0", {CPU: 9000}, {CPU: 9000}),), workloads, pods, ())
+
+    def evidence(self, works: tuple[Work, ...] | None = None) -> Evidence:
+        """Evidence of some of the workloads: usage of their pods alone, the silence of the whole cluster."""
+        inventory, silence = self.inventory(works or self.works), self.silence()
+        names = {(pod.namespace, pod.name) for pod in inventory.pods}
+        usage = {
+            signal: u.select(np.array([(r.namespace, r.pod) in names for r in u.refs], dtype=bool))
+            for signal, u in self.usage().items()
+        }
+        portraits = {}
+        for resource, signal in ((CPU, Signal.CPU_USAGE_MEAN), (MEMORY, Signal.MEMORY_WORKING_SET_MAX)):
+            members = by_container(usage[signal].refs, inventory)
+            portraits[resource] = build(members.refs, members.rows, usage[signal], PortraitSettings())
+        return assemble(inventory, GRID, usage, portraits, silence=silence)
+
+    def coverage(self) -> dict[str, float]:
+        evidence = self.evidence()
+        return {w.ref.name: float(c) for w, c in zip(evidence.workloads, evidence.coverage[CPU], strict=True)}
+
+
+def each_day(
+    kind: str, name: str, begin: float, hours: float, *, again: bool = False, late: int = 0, **more: int
+) -> Work:
+    """Lives from an hour of each day on; `again`: of one pod name, as of a StatefulSet. late: slots."""
+    begins = [day * DAY + round(begin * HOUR) + late for day in range(DAYS)]
+    pods = (name if again else f"{name}-{day}" for day in range(DAYS))
+    lives = (Life(pod, b, min(SLOTS, b + round(hours * HOUR))) for pod, b in zip(pods, begins, strict=True))
+    return Work(kind, name, tuple(life for life in lives if life.begin < SLOTS), **more)
+
+
+ALWAYS = Work("Deployment", "always", (Life("always-0", 0, SLOTS),))
+OTHER_NODE = Work("DaemonSet", "agent", (Life("agent-0", 0, SLOTS, "n1"),))
+
+
+def offs() -> list[Work]:
+    """Workloads that are off for a part of each day, of every kind that can be."""
+    made = []
+    for kind in ("Deployment", "StatefulSet", "Rollout", "Pod", "Cluster"):
+        for begin, hours in ((8.0, 12.0), (7.95, 10.2), (22.0, 8.0), (9.5, 1.0), (6.1, 20.0)):
+            for again in (False, True):
+                if again and kind in ("Deployment", "Rollout"):
+                    continue
+                made.append(each_day(kind, f"{kind}-{begin:g}-{hours:g}-{again}".lower(), begin, hours, again=again))
+    made += [each_day("CronJob", f"cron-{hours:g}", 3.0, hours, listed_after_end=48) for hours in (0.5, 2.0)]
+    # scaled by a queue: four short lives a day, each of another pod
+    short = (Life(f"keda-{i}", i * 71 + i % 7, i * 71 + i % 7 + 9) for i in range(SLOTS // 72))
+    return [*made, Work("Deployment", "keda", tuple(short))]
+
+
+@pytest.mark.parametrize("work", offs(), ids=lambda work: work.name)
+def test_what_is_off_for_a_part_of_the_day_misses_nothing(work: Work) -> None:
+    # All slots of its lives have samples; a listing by the hour may add one at an edge: two of 48 in an hour's life.
+    assert World((ALWAYS, OTHER_NODE, work)).coverage()[work.name] >= 0.95
+
+
+def days(first: float, last: float) -> Flags:
+    slots = np.zeros(SLOTS, dtype=bool)
+    slots[round(first * DAY) : round(last * DAY)] = True
+    return slots
+
+
+def hours_of(slots: Flags) -> Flags:
+    return np.asarray(slots.reshape(-1, HOUR).all(axis=1))
+
+
+DOWN = days(3, 5)
+LONG = [work for work in offs() if "-12-" in work.name or "-20-" in work.name or "-10.2-" in work.name]
+Missing = Callable[[Work], World]
+MISSING: dict[str, Missing] = {
+    "Prometheus down": lambda w: World((ALWAYS, OTHER_NODE, w), {"": DOWN}, hours_of(DOWN)),
+    "all kubelets down, pods listed": lambda w: World((ALWAYS, OTHER_NODE, w), {"": DOWN}),
+    "its node's kubelet down, pods listed": lambda w: World((ALWAYS, OTHER_NODE, w), {"n0": DOWN}),
+    "its node's kubelet down, nothing listed": lambda w: World((ALWAYS, OTHER_NODE, w), {"n0": DOWN}, hours_of(DOWN)),
+}
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("work", [ALWAYS, *LONG], ids=lambda work: work.name)
+def test_what_the_source_missed_is_a_gap_for_every_workload(work: Work, missing: str) -> None:
+    covered = MISSING[missing](work if work is not ALWAYS else OTHER_NODE).coverage()[work.name]
+    # Two of eight days: three quarters of the lives or of the time are seen, reckoned from the first sign of a life to
+    # the last; 0.9 is the guardrail's least.
+    assert covered == pytest.approx(0.75, abs=0.06)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_pod_that_lived_and_was_dropped_by_a_relabelling_is_a_gap(again: bool) -> None:
+    work = each_day("StatefulSet", "db", 8.0, 12.0, again=again)
+    world = World((ALWAYS, OTHER_NODE, work), dropped=frozenset({"db"}), dropped_slots=DOWN)
+    # Six of eight lives of 12 hours were seen, two were listed alone.
+    assert world.coverage()["db"] == pytest.approx(0.75, abs=0.04)
+    assert world.coverage()["always"] == 1.0
+
+
+def test_what_is_off_for_most_of_the_day_gets_values_and_may_be_accepted() -> None:
+    night = each_day("Deployment", "night", 1.0, 3.0)
+    recommendation = proposed(World((ALWAYS, OTHER_NODE, night)), "night")
+    assert {value.reason for value in recommendation.values} & {Reason.LOW_COVERAGE, Reason.NOT_ENOUGH_HISTORY} == set()
+    request = next(v.amount for v in recommendation.values if v.resource is CPU and v.field is Field.REQUEST)
+    # 100 m in every slot of its life, of 1,000 m requested: by the hours of life, not by the day's mean of 12.5 m.
+    assert request is not None and 100 <= request < 1000
+    least = min(float(value.inputs["coverage"]) for value in recommendation.values if "coverage" in value.inputs)
+    assert least >= GuardrailSettings().minimum_coverage
+
+
+def proposed(world: World, name: str) -> Recommendation:
+    own = RecommenderSettings()
+    made = recommend(load_strategy(own.strategy), world.evidence(), own)
+    return next(one for one in made if one.container.workload.name == name)
+
+
+WORKS = st.lists(st.sampled_from([ALWAYS, OTHER_NODE, *offs()]), min_size=2, max_size=6, unique_by=lambda w: w.name)
+GAPS = st.tuples(st.floats(0, 7), st.floats(0.02, 2)).map(lambda g: days(g[0], min(8.0, g[0] + g[1])))
+
+
+@settings(max_examples=30, deadline=None)
+@given(WORKS, GAPS, st.booleans(), st.sampled_from(["", "n0", "n1"]), st.randoms(use_true_random=False))
+def test_verdicts_do_not_depend_on_which_pods_are_looked_at_together(
+    works: list[Work], gap: Flags, listed: bool, where: str, random: object
+) -> None:
+    unlisted = np.zeros(HOURS.size, dtype=bool) if listed else hours_of(gap)
+    world = World(tuple(works), {where: gap}, unlisted)
+    whole = world.coverage()
+    random.shuffle(works)  # type: ignore[attr-defined]
+    cut = len(works) // 2
+    parts = [tuple(works[:cut]), tuple(works[cut:])]
+    found = {
+        w.ref.name: float(c)
+        for part in parts
+        for evidence in [world.evidence(part)]
+        for w, c in zip(evidence.workloads, evidence.coverage[CPU], strict=True)
+    }
+    assert found == whole
