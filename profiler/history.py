@@ -213,10 +213,11 @@ def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]
     return tuple(hole for hole in store.holes() if hole.path not in requested_paths)
 
 
-def missing_spans(store: Store) -> tuple[SignalSpan, ...]:
-    """What the source failed to answer for, and whole days of which the stored file is lost."""
-    days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in store.holes())
-    return (*_state(store).holes, *days)
+def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, ...]:
+    """What the source failed to answer for of some signals, and whole days of which the stored file is lost."""
+    lost = store.holes(signals)
+    days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in lost)
+    return (*(span for span in _state(store).holes if span.signal in signals), *days)
 
 
 def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:

@@ -162,7 +162,9 @@ def test_a_container_that_only_ever_started_up_is_sized_by_that() -> None:
     evidence = evidence_of(Case(cpu=flat(math.nan), startup={CPU: 700.0}))
     portrait = evidence.portraits[CPU]
     span = replace(portrait, first_seconds=np.array([0.0]), last_seconds=np.array([86_400.0]), seen=np.array([289.0]))
-    made = Cotenant().recommend(replace(evidence, portraits={**evidence.portraits, CPU: span}), RecommenderSettings())
+    known = {**evidence.coverage, CPU: np.ones(1)}
+    started = replace(evidence, portraits={**evidence.portraits, CPU: span}, coverage=known)
+    made = Cotenant().recommend(started, RecommenderSettings())
     assert value(made[0], CPU).amount == 738  # 700 + sqrt(700 x 2 m) = 737.4
     assert value(made[0], CPU).inputs["startup_max"] == 700
 

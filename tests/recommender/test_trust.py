@@ -113,7 +113,7 @@ def test_gaps_lower_it() -> None:
     cpu = flat(500)
     cpu[:, 100 : 100 + 4 * DAY] = np.nan
     found = told(replace(GOOD, cpu=cpu))
-    assert scores(found, "of the time") == "71 % of the time has samples."  # 10 of 14 days
+    assert scores(found, "pods' time") == "71 % of the pods' time has samples."  # 10 of 14 days
     assert found.confidence < told().confidence
 
 

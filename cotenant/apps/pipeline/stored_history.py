@@ -17,7 +17,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.threads import side_by_side
-from cotenant.core.model.usage.lives import LISTINGS, SourceSilence, source_silence
+from cotenant.core.model.usage.lives import LISTINGS, MEASURED, SourceSilence, source_silence
 from cotenant.core.model.usage.plausible import plausible_of_nodes
 from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -75,7 +75,9 @@ def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid])
         listings = {signal: store.read_sparse(signal, grids[HOUR_SECONDS]) for signal in signals}
         if any(of.refs for of in listings.values()):
             break
-    spans = [(span.signal, span.start_seconds, span.end_seconds) for span in missing_spans(store)]
+    spans = [
+        (span.signal, span.start_seconds, span.end_seconds) for span in missing_spans(store, [*MEASURED, *listings])
+    ]
     lost: dict[Signal, npt.NDArray[np.bool_]] = {}
     for signal, start, end in spans:
         grid = grids.get(signal.spec.step_seconds)

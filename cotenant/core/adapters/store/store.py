@@ -217,9 +217,9 @@ class Store:
         last = next(self._filled(signal, reversed(listing.items())), None)
         return None if first is None or last is None else (first[0], last[1])
 
-    def holes(self) -> tuple[Hole, ...]:
-        """Days whose file was set aside because it could not be read, oldest first per signal."""
-        return tuple(hole for signal in Signal for hole in self._holes_of(signal))
+    def holes(self, signals: Iterable[Signal] = tuple(Signal)) -> tuple[Hole, ...]:
+        """Days of these signals whose file was set aside because it could not be read, oldest first per signal."""
+        return tuple(hole for signal in signals for hole in self._holes_of(signal))
 
     def _holes_of(self, signal: Signal) -> Iterator[Hole]:
         folder = self._days.folder(signal)

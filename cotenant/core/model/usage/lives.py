@@ -34,6 +34,8 @@ Integers = npt.NDArray[np.int64]
 
 LISTINGS: Final = ((Signal.RESTARTS,), (Signal.CPU_REQUEST, Signal.MEMORY_REQUEST))
 """Hourly signals that list containers: the best that a store has. Requests are those of pending pods too."""
+MEASURED: Final = (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)
+"""Signals whose samples show that a pod lived."""
 NAMED_ANEW: Final = frozenset(
     {"Deployment", "ReplicaSet", "ReplicationController", "DeploymentConfig", "Rollout", "DaemonSet", "Job", "CronJob"}
 )
@@ -48,7 +50,7 @@ _EDGE_SLOTS: Final = 2
 after the last."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SourceSilence:
     """When the sources told nothing, in the whole cluster.
 
@@ -64,7 +66,7 @@ class SourceSilence:
     listing: Flags
     listed_by: tuple[Signal, ...]
 
-    @property
+    @cached_property
     def hour_of_slot(self) -> Integers:
         """(slots,): position of each slot's hour."""
         return (self.grid.times() - self.hours.start_seconds) // HOUR_SECONDS
@@ -95,7 +97,7 @@ def source_silence(
     )
     silent: Flags = np.asarray(~present.any(axis=0))
     partly: Flags = np.asarray((begun & later & ~present).any(axis=0))
-    for signal in (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX):
+    for signal in MEASURED:
         silent |= lost.get(signal, np.zeros_like(silent))
     listed_by = next((of for of in LISTINGS if any(s in listings and listings[s].refs for s in of)), ())
     heard = np.zeros(hours.size, dtype=bool)

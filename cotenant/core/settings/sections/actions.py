@@ -18,7 +18,7 @@ class GuardrailSettings(Section, frozen=True):
         float, setting("History that a value needs before it may be applied.", unit="days", ge=0, le=90)
     ] = 7.0
     minimum_coverage: Annotated[
-        float, setting("Share of the window with samples; below it is a data gap.", ge=0, le=1)
+        float, setting("Share of the pods' time with samples; below it is a data gap.", ge=0, le=1)
     ] = 0.9
     memory_above_maximum: Annotated[
         float, setting("Memory request and limit at least so many times the highest working set seen.", ge=1, le=10)

@@ -166,7 +166,9 @@ class CotenantSettings(Section, frozen=True):
         float, setting("Days between first and last sample that a value needs.", unit="days", ge=0, le=90)
     ] = 1.0
     minimum_runs: Annotated[int, setting("Runs of a job that do instead of the days.", ge=1)] = 3
-    minimum_coverage: Annotated[float, setting("Share of slots with a sample that a value needs.", ge=0, le=1)] = 0.5
+    minimum_coverage: Annotated[
+        float, setting("Share of the pods' time with samples that a value needs.", ge=0, le=1)
+    ] = 0.5
     dead_band_fraction: Annotated[
         float, setting("Relative change below which the present value is kept.", ge=0, le=1)
     ] = 0.1
