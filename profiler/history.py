@@ -217,7 +217,8 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
     """What the source failed to answer for of some signals, and whole days of which the stored file is lost."""
     lost = store.holes(signals)
     days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in lost)
-    return (*(span for span in _state(store).holes if span.signal in signals), *days)
+    state = store.read_document(STATE_DOCUMENT, PullState)
+    return (*(span for span in (state.holes if state else ()) if span.signal in signals), *days)
 
 
 def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
