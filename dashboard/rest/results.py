@@ -33,7 +33,7 @@ from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Kind, Schema, Table
 from cotenant.core.model.text import csv_text, visible
-from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.core.model.views import RECOMMENDATIONS, Overview
 from dashboard.frame.view import View
 from dashboard.nodes import batch
 from dashboard.nodes.batch import Job
@@ -79,16 +79,20 @@ def _before(foreseen: ForecastDetail) -> Mapping[str, Any]:
     return {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
 
 
+def _overview(snapshot: Snapshot) -> Overview:
+    """With what recommendations free and raise, as the pages say it; NoData before the first scan."""
+    if snapshot.overview is None:
+        raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
+    return with_savings(snapshot.overview, snapshot.tables[RECOMMENDATIONS.name])
+
+
 def router(view: View, prefix: str) -> APIRouter:
     """The API below `prefix`: overview, one endpoint per table, explain, one node's hours, health."""
     api, source = APIRouter(prefix=prefix, tags=["results"]), view.source
 
     @api.get("/overview", summary="Everything on the overview page")
     def overview() -> Response:
-        snapshot = source.snapshot()
-        if snapshot.overview is None:
-            raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
-        return json_answer(with_savings(snapshot.overview, snapshot.tables[RECOMMENDATIONS.name]))
+        return json_answer(_overview(source.snapshot()))
 
     @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
     def explain(namespace: str, kind: str, workload: str, container: str) -> Response:

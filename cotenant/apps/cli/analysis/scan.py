@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -89,7 +90,9 @@ def scan(
     context: ContextOption = None,
     window_days: WindowOption = None,
     strategy: StrategyOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody; use what is stored.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask nobody; use what is stored. With --strategy: compare, keep nothing.")
+    ] = False,
     cluster: ClusterOption = None,  # noqa: ARG001 - the session knows it
     all_clusters: Annotated[
         bool, typer.Option("--all-clusters", help="Every cluster of the settings, read side by side.")
@@ -123,12 +126,12 @@ def scan(
         "store.url": store,
     }
     jobs = scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)
-    for settings in (job.settings for job in jobs):
-        address(notify_url, settings.notify)  # a mistake costs no scan
-        _check_analysis(settings)
+    for job in jobs:
+        _check_before(job.settings, notify_url)
     with bars(quiet=quiet) as progress, seldom_collected():
-        read, refuse = partial(_history, quiet=quiet), partial(require_namespaces, namespaces=namespace)
-        places, failures = scan_clusters.scanned(jobs, read, refuse, _analysed, progress)
+        read, analyse = partial(_history, quiet=quiet), partial(_analysed, trials=_trial_folder(ctx, offline, strategy))
+        refuse = partial(require_namespaces, namespaces=namespace)
+        places, failures = scan_clusters.scanned(jobs, read, refuse, analyse, progress)
     report_failures(failures, len(jobs), "scanned")
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if not notify_dry_run:
@@ -154,6 +157,12 @@ def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: Fail
         raise typer.Exit(EXIT_FINDINGS)
     if failures or any(is_partial(results.store) for results in shown.by_cluster):
         raise typer.Exit(EXIT_PARTIAL)
+
+
+def _check_before(settings: Settings, notify_url: str | None) -> None:
+    """CotenantError for a mistake that would cost a whole scan."""
+    address(notify_url, settings.notify)
+    _check_analysis(settings)
 
 
 def _check_analysis(settings: Settings) -> None:
@@ -213,15 +222,44 @@ def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store
     return place
 
 
-def _analysed(store: Store, settings: Settings, progress: Progress, target: ScanTarget | None) -> Table:
+def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Path | None:
+    """A folder that lives until the command ends, for results of a strategy that is only tried on what is stored."""
+    if not (offline and strategy):
+        return None
+    return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
+
+
+def _analysed(
+    store: Store, settings: Settings, progress: Progress, target: ScanTarget | None, *, trials: Path | None
+) -> tuple[Store, Table]:
+    """Where the results are, and the recommendations. trials: where those of a strategy that is only tried are kept."""
     from cotenant.apps.pipeline import corridor
     from cotenant.core.adapters.clock import SystemClock
     from cotenant.core.model.views import RECOMMENDATIONS
 
     server = _server_quantiles(store, settings, progress, target) if target else None
     analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
-    corridor.publish(analysis, store, settings)
-    return store.read_table(RECOMMENDATIONS)
+    place = store if trials is None else _place_of_trial(store, settings, trials)
+    corridor.publish(analysis, place, settings)
+    return place, place.read_table(RECOMMENDATIONS)
+
+
+def _place_of_trial(store: Store, settings: Settings, trials: Path) -> Store:
+    """Elsewhere than the stored results of another strategy, which the dashboard shows and which stay as they are."""
+    from cotenant.core.adapters.store import Store as Place
+    from cotenant.core.model.views import Overview
+
+    stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
+    if stored is None or stored.strategy == tried:
+        return store
+    message(
+        f"note: these results are of {tried} and are not kept; the stored ones stay those of {stored.strategy} "
+        "(recommender.strategy chooses)"
+    )
+    place = Place(trials.as_uri(), store.cluster)
+    for record in store.read_quality():
+        place.append_quality(record)
+    return place
 
 
 def _server_quantiles(

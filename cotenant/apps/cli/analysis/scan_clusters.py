@@ -62,7 +62,8 @@ class ScanRows:
 ReadHistory = Callable[[ScanJob, Progress], tuple["Store", "ScanTarget | None"]]
 RefuseHistories = Callable[[Sequence["Store"]], None]
 """Raises for what the histories of all clusters cannot answer, before minutes of analysis."""
-Analyse = Callable[["Store", "Settings", Progress, "ScanTarget | None"], Table]
+Analyse = Callable[["Store", "Settings", Progress, "ScanTarget | None"], tuple["Store", Table]]
+"""Where the results are, which is another place than the history where they are not kept, and the recommendations."""
 
 
 def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_clusters: bool) -> list[ScanJob]:
@@ -104,8 +105,8 @@ def scanned(
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
         refuse([place])
-        table = analyse(place, clusters[0].settings, progress, target)
-        return [ScannedCluster(place, clusters[0].settings, table)], {}
+        kept, table = analyse(place, clusters[0].settings, progress, target)
+        return [ScannedCluster(kept, clusters[0].settings, table)], {}
     done, failures = [], dict[str, CotenantError]()
     progress.stage(f"Read the history of {len(clusters)} clusters", len(clusters))
     turn = Semaphore(READ_AT_ONCE)
@@ -122,7 +123,8 @@ def scanned(
     for job, place, target in histories:
         try:
             progress.stage(f"Analyse cluster {job.cluster}", 0)
-            done.append(ScannedCluster(place, job.settings, analyse(place, job.settings, Silent(), target)))
+            kept, table = analyse(place, job.settings, Silent(), target)
+            done.append(ScannedCluster(kept, job.settings, table))
         except CotenantError as error:
             failures[job.cluster or ""] = error
     return done, failures
