@@ -20,7 +20,7 @@ from admission.profile_record import RECORD_ANNOTATION
 from admission.view import ClusterView
 from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_RESOURCES_ANNOTATION
 from cotenant.core.model.kubernetes.quantity import parse_bytes
-from tests.cluster.api import Api, Json
+from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.waiting import wait_for
 
@@ -54,7 +54,35 @@ def policy_server(folder: Path, release: str) -> Iterator[ControlPlane]:
         for name, entry in CLASSES.items():
             body = {"metadata": {"name": name}, "value": entry.value, "preemptionPolicy": entry.preemption_policy}
             api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        for name in CLASSES:  # the API server hears of them a little later
+            wait_for(
+                f"the PriorityClass {name}", lambda name=name: admitted(api, PLAIN, pod("p", priorityClassName=name))
+            )
         yield plane
+
+
+def admitted(api: Api, namespace: str, body: Json, collection: str = "pods") -> bool:
+    """Whether the server would take the object; it is not stored."""
+    try:
+        api.create(f"/api/v1/namespaces/{namespace}/{collection}", body, dryRun="All")
+    except ApiError as refused:
+        assert refused.status == 403, refused
+        return False
+    return True
+
+
+def limit_containers(api: Api, namespace: str, item: Json) -> None:
+    """Give the namespace a LimitRange for containers; it is in force when this returns.
+
+    The API server hears of one a little later, and remembers for half a minute that a namespace had none, or had
+    another. So the namespace must be new, and a bound of claims in the same object says when it counts.
+    """
+    claims = {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}
+    body = {"metadata": {"name": "range"}, "spec": {"limits": [{"type": "Container", **item}, claims]}}
+    api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+    resources = {"requests": {"storage": "2Gi"}}
+    claim = {"metadata": {"name": "claim"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
+    wait_for("the LimitRange", lambda: not admitted(api, namespace, claim, "persistentvolumeclaims"))
 
 
 @dataclass

@@ -16,6 +16,7 @@ from cotenant.apps.cli.main import root
 from tests.admission.policy_cases import (
     PROFILES,
     PolicyCluster,
+    limit_containers,
     path_of,
     pod,
     policy_server,
@@ -28,6 +29,7 @@ from tests.cluster import binaries, needing
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
+from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -194,15 +196,13 @@ ODD_POLICY_SPECS = {
 def test_what_a_limit_range_puts_back_is_taken_out_by_the_policies_too(
     shipped: PolicyCluster, space: str, resources: dict[str, object], item: dict[str, object]
 ) -> None:
-    ranges = f"/api/v1/namespaces/{space}/limitranges"
-    shipped.api.create(ranges, {"metadata": {"name": "range"}, "spec": {"limits": [{"type": "Container", **item}]}})
+    namespace = unique_name("range")
+    shipped.api.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": SHIPPED[space]}})
+    limit_containers(shipped.api, namespace, item)
     body = pod("p", {"koordinator.sh/qosClass": "BE"}, priorityClassName="koord-batch")
     early = [{"name": "side", "image": "x", "restartPolicy": "Always"}, {"name": "init", "image": "x"}]
     body["spec"] |= {"containers": [{"name": "main", "image": "x", "resources": resources}], "initContainers": early}
-    try:
-        found = shipped.tried(body, space)
-    finally:
-        shipped.api.delete(f"{ranges}/range")
+    found = shipped.tried(body, namespace)
     everyone = [*found["spec"]["containers"], *found["spec"]["initContainers"]]
     plain = {
         (one["name"], side, name)
