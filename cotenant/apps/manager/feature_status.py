@@ -16,7 +16,7 @@ import structlog
 from cotenant.apps.manager.audit import Audit
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.feature import STATUS_CONFIG_MAP, ControllerCondition, FeatureState, status_intent
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.core.adapters.kube import EventRecorder, Regarding
 from cotenant.core.model.autopilot import POLICIES
 from cotenant.core.model.kubernetes.intent import Outcome
@@ -30,7 +30,7 @@ SCHEDULING_KINDS: Final = {"reservations": "Reservation", "podmigrationjobs": "P
 log = structlog.get_logger(__name__)
 
 
-class Board:
+class Board(Feature):
     """Feature `status`; `report` may be called from any thread."""
 
     name = "status"

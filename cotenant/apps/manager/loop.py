@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -23,6 +23,7 @@ from cotenant.apps.manager.feature import ControllerCondition, FeatureState, mes
 from cotenant.apps.manager.sender import Leadership, Sender
 from cotenant.core.adapters.clock import Clock, ServerClock
 from cotenant.core.adapters.kube import Mirror
+from cotenant.core.model.colocation.nodemetric import NodeMetric
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NotLeader
 from cotenant.core.model.kubernetes.intent import Intent, Outcome
 from cotenant.core.settings.sections.manager import ManagerSettings
@@ -45,23 +46,32 @@ log = structlog.get_logger(__name__)
 
 
 class Feature(Protocol):
-    """A controller as the loop runs it; used by one thread. One with `coalesce_seconds` has a pace of its own.
-
-    send_seconds, of one that has it: after so long a time of writing it decides anew, whatever is left.
-    by_clock, of one that has it: what it does rests on the age of reports, so that a doubtful clock freezes it.
-    needs: mirrors without which it does not decide, and whose changes wake it. One with `optional` is woken by these
-    too, which a cluster may lack.
-    """
+    """A controller as the loop runs it; used by one thread. Controllers inherit from it what they do not say."""
 
     name: str
     needs: tuple[str, ...]
+    """Mirrors without which it does not decide, and whose changes wake it."""
     interval_seconds: float
+    optional: tuple[str, ...] = ()
+    """Mirrors whose changes wake it too, and which a cluster may lack."""
+    listed: frozenset[str] = frozenset()
+    """Resources that it reads anew for each decision, whatever it mirrors."""
+    coalesce_seconds: float | None = None
+    """How long changes are gathered before a decision; None: as long as `manager.coalesce_seconds` says."""
+    send_seconds: float | None = None
+    """After so long a time of writing it decides anew, whatever is left; None: it writes all first."""
+    by_clock: bool = False
+    """Whether what it does rests on the age of reports, so that a doubtful clock freezes it."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """What to write. `changes`: what became different in each mirror since the last call that returned."""
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """What became of the last decision's intents."""
+
+    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
+        """What to write at an ordinary end; asked again until nothing is left. By default nothing."""
+        return ControllerDecision()
 
 
 @dataclass(slots=True)
@@ -152,9 +162,10 @@ class FeatureRunner:
         self._lock = threading.Lock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._failures, self._took, self._sending = 0, 0.0, 0.0
-        self._hears: tuple[str, ...] = (*feature.needs, *getattr(feature, "optional", ()))
-        self._gather_seconds = getattr(feature, "coalesce_seconds", around.settings.coalesce_seconds)
-        self._send_seconds: float | None = getattr(feature, "send_seconds", None)
+        self._hears: tuple[str, ...] = (*feature.needs, *feature.optional)
+        own_seconds = feature.coalesce_seconds
+        self._gather_seconds = around.settings.coalesce_seconds if own_seconds is None else own_seconds
+        self._send_seconds = feature.send_seconds
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
@@ -170,18 +181,19 @@ class FeatureRunner:
             self._thread.join()
 
     def close(self) -> None:
-        """After `stop`: write what the feature leaves behind at an ordinary end (its `closing`, if any); never raises.
+        """After `stop`: write what the feature leaves behind at an ordinary end (its `closing`); never raises.
 
         Decided anew a few times: the mirrors may lag behind the feature's own last write.
         """
-        closing: Callable[[float], ControllerDecision] | None = getattr(self.feature, "closing", None)
         try:
-            if closing is None or not self._settings.write:
+            if not self._settings.write:
                 return
             for _ in range(MOST_ROUNDS):
                 if self._blocked():
                     return
-                decision = closing(self._around.clock.now_seconds())
+                decision = self.feature.closing(self._around.clock.now_seconds())
+                if not decision.intents:
+                    return
                 outcomes = self._sender.send(decision.intents)
                 self._around.audit.sent(self.feature.name, outcomes, decision.before)
                 if all(outcome.ok for outcome in outcomes):
@@ -299,7 +311,7 @@ class FeatureRunner:
                 return self._state(ControllerCondition.WAITING, f"{name} are being listed.")
             if mirror.age_seconds() > self._settings.stale_seconds:
                 return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
-        doubt = self._clock_doubt() if getattr(self.feature, "by_clock", False) else ""
+        doubt = self._clock_doubt() if self.feature.by_clock else ""
         return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
 
     def _clock_doubt(self) -> str:
@@ -308,8 +320,8 @@ class FeatureRunner:
         if server is None:
             return ""
         mirror: Mirror[object] | None = self._around.hub.mirrors.get("nodemetrics")
-        reports = (getattr(one, "update_seconds", None) for one in (mirror.snapshot() if mirror else {}).values())
-        times = (at for at in reports if at is not None)
+        reports = (one for one in (mirror.snapshot() if mirror else {}).values() if isinstance(one, NodeMetric))
+        times = (one.update_seconds for one in reports if one.update_seconds is not None)
         return server_disagrees(self._around.clock.now_seconds(), server.now_seconds(), times)
 
     def _take_heard(self) -> dict[str, set[Key]]:

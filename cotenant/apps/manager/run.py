@@ -207,8 +207,7 @@ class Manager:
         return EnforcementCollector(client, self._settings, cluster, self.leadership, self._clock)
 
     def _runner(self, feature: Feature, client: KubeClient, around: LoopContext) -> FeatureRunner:
-        listed: frozenset[str] = getattr(feature, "listed", frozenset())
-        sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), listed)
+        sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), feature.listed)
         runner = FeatureRunner(feature, sender, around)
         self.hub.join(runner)
         return runner

@@ -18,7 +18,7 @@ from autopilot.rounds.reading import PolicyReading, RoundReading
 from autopilot.rounds.rounds import Rounds
 from cotenant.apps.manager.controllers.autopilot_notes import ChatNotes, floor_news, news_of
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.metrics.autopilot import AutopilotMetrics
 from cotenant.core.model.autopilot import POLICIES
 from cotenant.core.model.kubernetes.intent import Apply, Intent, Outcome
@@ -29,7 +29,7 @@ LONGEST_LOOK_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-class AutopilotController:
+class AutopilotController(Feature):
     """Feature `autopilot`."""
 
     name = "autopilot"

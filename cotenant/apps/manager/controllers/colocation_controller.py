@@ -18,7 +18,7 @@ from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, Controller
 from cotenant.apps.manager.controllers.node_slo_controller import config_data
 from cotenant.apps.manager.decisions.node_slo import notes_of
 from cotenant.apps.manager.decisions.results import ProdPeak, RunResults
-from cotenant.apps.manager.loop import Changes, Key
+from cotenant.apps.manager.loop import Changes, Feature, Key
 from cotenant.apps.manager.watched import WatchedNode
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.cluster import Pod
@@ -38,7 +38,7 @@ from recommender.colocation.zones import publish_zones
 SUBJECT: Final = f"configmaps/{SLO_CONFIG_MAP}"
 
 
-class ColocationController:
+class ColocationController(Feature):
     """Feature `colocation`."""
 
     name = "colocation"

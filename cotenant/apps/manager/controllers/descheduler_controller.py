@@ -18,7 +18,7 @@ from cotenant.apps.manager.controllers.contract import ControllerDecision, Objec
 from cotenant.apps.manager.controllers.node_marks import EVENTS, LEAVING, mark_patches, marks_notes
 from cotenant.apps.manager.controllers.node_taints import NodeTaints
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.metrics.migration import DeschedulerMetrics
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import CotenantError
@@ -50,7 +50,7 @@ from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 from scheduler_ext.rebalance.published_outlooks import outlooks_in, published
 
 
-class DeschedulerController:
+class DeschedulerController(Feature):
     """Feature `descheduler`."""
 
     name = "descheduler"

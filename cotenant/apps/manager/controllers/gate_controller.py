@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision
 from cotenant.apps.manager.controllers.reservation_controller import guard_of
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
 from scheduler_ext.reservations.decide import withdrawn
@@ -18,7 +18,7 @@ from scheduler_ext.reservations.decide import withdrawn
 LOOK_SECONDS: Final = 30.0
 
 
-class Gates:
+class Gates(Feature):
     """Feature `reservations` with `reservations.handled_by: koordinator`."""
 
     name = "reservations"

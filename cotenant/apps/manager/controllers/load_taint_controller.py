@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.node_taints import NodeTaints
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.metrics.load_taints import LoadTaintMetrics
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.model.errors import NoData
@@ -83,7 +83,7 @@ class DaemonSetWire(msgspec.Struct):
         return _REFUSING.tolerated([toleration(one) for one in self.spec.template.spec.tolerations or ()])
 
 
-class LoadTaintController:
+class LoadTaintController(Feature):
     """Feature `load-taints`."""
 
     name = "load-taints"

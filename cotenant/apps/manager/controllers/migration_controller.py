@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.reservation_controller import guard_of
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.metrics.migration import MigrationMetrics
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.errors import ClusterError, NotLeader
@@ -37,7 +37,7 @@ TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 SHORTEST_SECONDS: Final = 0.05
 
 
-class MigrationController:
+class MigrationController(Feature):
     """Feature `migrations`."""
 
     name = "migrations"

@@ -17,7 +17,7 @@ import msgspec
 from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.node_slo_controller import config_data
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.watched import WatchedNode
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.cluster import Pod
@@ -46,7 +46,7 @@ class UsageSource(Protocol):
         """What was sampled up to now."""
 
 
-class NodeMetricController:
+class NodeMetricController(Feature):
     """Feature `node-metric`."""
 
     name = "node-metric"

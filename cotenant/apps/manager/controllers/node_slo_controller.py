@@ -9,7 +9,7 @@ import msgspec
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision
 from cotenant.apps.manager.decisions.node_slo import LabelledNode, NodeSloView, decide
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.watched import WatchedNode
 from cotenant.core.adapters.kube import Mirror
 from cotenant.core.model.colocation.slo_config import SloConfig
@@ -29,7 +29,7 @@ def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:
     return (config.data or {}) if config else None
 
 
-class NodeSloController:
+class NodeSloController(Feature):
     """Feature `node-slo`."""
 
     name = "node-slo"

@@ -18,7 +18,7 @@ from cotenant.apps.manager.controllers.result_controllers import APIS
 from cotenant.apps.manager.decisions import plans
 from cotenant.apps.manager.decisions.plans import OwnerView, PlanView, near, owner_key, stands_by
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.watched import BATCH_CPU
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
@@ -43,7 +43,7 @@ _SLOWEST_START_SECONDS: Final = 1800.0
 """A pod that became ready later than this after its creation was not starting all the time."""
 
 
-class PlanController:
+class PlanController(Feature):
     """Feature `plans`."""
 
     name = "plans"

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.apps.manager.controllers.reservation_controller import guard_of
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.metrics.queues import QueueMetrics
 from cotenant.apps.manager.queue_view import QueueViewBuilder
 from cotenant.core.adapters.kube import Mirror
@@ -46,7 +46,7 @@ UNOFFERED: Final = (
 Place = tuple[str, str]
 
 
-class QueueController:
+class QueueController(Feature):
     """Feature `queues`."""
 
     name = "queues"
@@ -145,7 +145,7 @@ class QueueController:
         )
 
 
-class QueueGates:
+class QueueGates(Feature):
     """Feature `queues` with `queues.handled_by: koordinator`: takes back what an earlier manager promised."""
 
     name = "queues"

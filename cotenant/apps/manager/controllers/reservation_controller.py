@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.apps.manager.api_servers import ApiServers
 from cotenant.apps.manager.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.metrics.reservations import ReservationMetrics
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.kubernetes.intent import Outcome
@@ -34,7 +34,7 @@ STALE_SECONDS: Final = 300.0
 """A list of nodes older than this says nothing about which are gone."""
 
 
-class ReservationController:
+class ReservationController(Feature):
     """Feature `reservations`."""
 
     name = "reservations"

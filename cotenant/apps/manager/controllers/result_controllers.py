@@ -17,7 +17,7 @@ from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecas
 from cotenant.apps.manager.decisions.published import ExistingObject
 from cotenant.apps.manager.decisions.recommendations import RecommendationObject, RecommendationView
 from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.loop import Changes
+from cotenant.apps.manager.loop import Changes, Feature
 from cotenant.apps.manager.watched import WatchedNode
 from cotenant.core.adapters.kube import KubeClient, Mirror
 from cotenant.core.model.errors import ClusterForbidden, ClusterObjectGone
@@ -50,7 +50,7 @@ class _OwnerObject(msgspec.Struct):
     metadata: _OwnerMeta
 
 
-class RecommendationController:
+class RecommendationController(Feature):
     """Feature `recommendations`."""
 
     name = "recommendations"
@@ -119,7 +119,7 @@ class RecommendationController:
         return owners, tuple(notes)
 
 
-class ForecastController:
+class ForecastController(Feature):
     """Feature `forecasts`."""
 
     name = "forecasts"
