@@ -168,6 +168,31 @@ def test_a_running_pod_is_resized_in_place_and_keeps_running(world: World) -> No
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+def early_amounts(pod: Json) -> dict[str, str]:
+    return {one["name"]: one["resources"]["requests"]["cpu"] for one in pod["status"].get("initContainerStatuses", ())}
+
+
+def test_a_native_sidecar_is_resized_in_place_and_an_init_container_is_not(world: World) -> None:
+    amounts = {"requests": {"cpu": "100m"}}
+    early = [
+        {"name": "side", "image": "x", "restartPolicy": "Always", "resources": amounts},
+        {"name": "init", "image": "x", "resources": amounts},
+    ]
+    spec = {"containers": [{"name": "main", "image": "x", "resources": amounts}], "initContainers": early}
+    world.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "both"}, "spec": spec})
+    path = "/api/v1/namespaces/default/pods/both"
+    world.until(lambda: world.ask("GET", path)["status"]["phase"] == "Running")
+    assert early_amounts(world.ask("GET", path)) == {"side": "100m", "init": "100m"}
+    for place in (0, 1):
+        asked = f"/spec/initContainers/{place}/resources/requests/cpu"
+        world.patch(f"{path}/resize", {"op": "replace", "path": asked, "value": "300m"})
+    world.until(lambda: early_amounts(world.ask("GET", path))["side"] == "300m")
+    after = world.ask("GET", path)
+    assert early_amounts(after) == {"side": "300m", "init": "100m"}
+    assert [one["resources"] for one in after["spec"]["initContainers"]] == [{"requests": {"cpu": "300m"}}, amounts]
+    assert [one["restartCount"] for one in after["status"]["initContainerStatuses"]] == [0, 0]
+
+
 def in_force(pod: Json) -> str:
     return str(pod["status"]["containerStatuses"][0]["resources"]["requests"]["cpu"])
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cotenant.apps.simulation.api_server.admission import status_of, used_by
 from cotenant.apps.simulation.api_server.state import Collection
+from cotenant.apps.simulation.api_server.writes import resizable
 from cotenant.apps.simulation.batch_load import NAMESPACE as EVENING
 from cotenant.apps.simulation.objects import DEMO_LABELS, KWOK_ANNOTATION, PAUSE_IMAGE, pod_labels, selector
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
@@ -92,15 +93,27 @@ def running(pod: Json, since: str) -> Json:
         {"type": kind, "status": "True", "lastTransitionTime": since}
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ]
-    statuses = [container_status(one, since) for one in pod["spec"]["containers"]]
+    early = [
+        container_status(one, since)
+        if resizable(one, "initContainers")
+        else _ended(container_status(one, since), since)
+        for one in pod["spec"].get("initContainers") or ()
+    ]
     return {
         "phase": "Running",
         "qosClass": pod_qos(pod["spec"]).value,
         "startTime": since,
         "observedGeneration": pod["metadata"].get("generation", 1),
         "conditions": conditions,
-        "containerStatuses": statuses,
+        **({"initContainerStatuses": early} if early else {}),
+        "containerStatuses": [container_status(one, since) for one in pod["spec"]["containers"]],
     }
+
+
+def _ended(status: Json, since: str) -> Json:
+    """Of an init container that has done its work."""
+    done = {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}
+    return {**status, "started": False, "state": {"terminated": done}}
 
 
 def container_status(container: Json, since: str) -> Json:

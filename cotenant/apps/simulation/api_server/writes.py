@@ -118,10 +118,22 @@ def _meta_of(old: Json, new: Json) -> Json:
 
 
 def _resized(old: Json, new: Json) -> Json:
-    """The pod's spec with the new resources of its containers and nothing else."""
-    resources = {c["name"]: c.get("resources", {}) for c in new.get("containers", ())}
-    containers = [{**c, "resources": resources.get(c["name"], c.get("resources", {}))} for c in old["containers"]]
-    return {**old, "containers": containers}
+    """The pod's spec with the new resources of its containers and native sidecars, and nothing else."""
+    asked = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new.get(key) or ()}
+    groups = {
+        key: [{**c, "resources": asked[c["name"]]} if resizable(c, key) and c["name"] in asked else c for c in old[key]]
+        for key in _GROUPS
+        if old.get(key)
+    }
+    return {**old, **groups}
+
+
+_GROUPS: Final = ("containers", "initContainers")
+
+
+def resizable(container: Json, group: str) -> bool:
+    """Whether a container of `containers` or `initContainers` may be resized: of the latter native sidecars may."""
+    return group == "containers" or container.get("restartPolicy") == "Always"
 
 
 def _counted(item: Json) -> Json:

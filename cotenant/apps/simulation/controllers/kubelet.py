@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cotenant.apps.simulation.api_server.writes import resizable
 from cotenant.apps.simulation.population import container_status, running, start_seconds
 from cotenant.core.model.kubernetes.moments import moment, moment_of
 from cotenant.core.model.kubernetes.pod_request import fits, parse_room
@@ -13,6 +14,7 @@ from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 
 Json = dict[str, Any]
 
+_STATUSES: Final = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
 PLACEHOLDER_SECONDS: Final = 2.0
 """A pause container has nothing to load."""
 
@@ -82,13 +84,24 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
             "conditions": [*conditions, {**condition, "lastTransitionTime": _since(status, why, now_seconds)}],
         }
         return changed if changed != status else None
-    old = {one["name"]: one for one in status.get("containerStatuses") or ()}
-    fresh = [container_status(c, moment(now_seconds)) for c in pod["spec"]["containers"]]
-    statuses = [
-        {**old.get(new["name"], new), "resources": new["resources"], "allocatedResources": new["allocatedResources"]}
-        for new in fresh
-    ]
-    return {**status, "conditions": conditions, "containerStatuses": statuses, "observedGeneration": generation}
+    changed = {**status, "conditions": conditions, "observedGeneration": generation}
+    for group, key in _STATUSES.items():
+        every = [(one, told) for one, told in _told(pod, group, key) if told or group == "containers"]
+        if every:
+            changed[key] = [_in_force(one, told, now_seconds) if resizable(one, group) else told for one, told in every]
+    return changed
+
+
+def _told(pod: Json, group: str, key: str) -> Iterator[tuple[Json, Json]]:
+    """A group's containers with their statuses; {} for one without."""
+    statuses = {one["name"]: one for one in pod["status"].get(key) or ()}
+    return ((one, statuses.get(one["name"], {})) for one in pod["spec"].get(group) or ())
+
+
+def _in_force(container: Json, told: Json, now_seconds: float) -> Json:
+    """A container's status with the amounts that its spec asks for."""
+    fresh = container_status(container, moment(now_seconds))
+    return {**fresh, **told, "resources": fresh["resources"], "allocatedResources": fresh["allocatedResources"]}
 
 
 def _since(status: Json, why: str, now_seconds: float) -> str:
@@ -97,8 +110,10 @@ def _since(status: Json, why: str, now_seconds: float) -> str:
 
 
 def _differs(pod: Json) -> bool:
-    """Whether a container has other resources in force than its spec says."""
-    force = {one["name"]: one.get("resources") or {} for one in pod["status"].get("containerStatuses") or ()}
+    """Whether a container, or a native sidecar, has other resources in force than its spec says."""
     return any(
-        (c.get("resources") or {}) != force.get(c["name"], c.get("resources") or {}) for c in pod["spec"]["containers"]
+        (one.get("resources") or {}) != (told.get("resources") or {})
+        for group, key in _STATUSES.items()
+        for one, told in _told(pod, group, key)
+        if told and resizable(one, group)
     )
