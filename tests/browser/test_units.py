@@ -173,14 +173,15 @@ def test_every_chart_can_be_read_as_a_table_in_the_units_that_are_shown(
     ("path", "figures"),
     [
         pytest.param("/nodes", {"balance-figure": 8}, marks=pytest.mark.soak),
-        pytest.param("/nodes/node-003", {"hours-cpu": 168, "hours-memory": 168}, marks=pytest.mark.soak),
+        pytest.param("/nodes/node-003", {"hours-cpu": 216, "hours-memory": 216}, marks=pytest.mark.soak),
         ("/forecast", {"foreseen-figure": 456, "coverage-figure": 20}),
     ],
 )
 def test_tables_of_charts_have_a_row_for_each_thing_drawn(
     open_page: Open, address: str, path: str, figures: dict[str, int]
 ) -> None:
-    # 8 nodes; 7 days of hours; those and a day of 288 times of five minutes, half hours among them; 20 bars.
+    # 8 nodes; 7 days of hours and a day of half hours; 7 days of hours and a day of 288 times of five minutes, half
+    # hours among them; 20 bars.
     page = open_page(address + path)
     for name, count in figures.items():
         expect(page.locator(f"#{name} .main-svg").first).to_be_visible()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +32,11 @@ HEIGHTS: Final = {
 }
 """Pictures that are kept, and the height of the window they are taken in; 0 = as it is."""
 LIMIT_BYTES: Final = 320_000
+RECORD: Final = IMAGES / "pictures.json"
+"""What the headings and tiles of each kept picture said when it was taken."""
+UNRECORDED: Final = {"demo-reservations", "demo-enforcement"}
+"""Pictures taken before there was a record. This list only gets shorter."""
+SIGNS: Final = "h1, h2, .stat-label"
 
 
 def pictured(page: Page, name: str, elsewhere: Path) -> None:
@@ -37,8 +45,12 @@ def pictured(page: Page, name: str, elsewhere: Path) -> None:
     An ordinary run takes none: a window drawn anew and encoded costs as much as a fifth of a page's opening.
     """
     kept, asked = IMAGES / f"{name}.png", bool(os.environ.get("COTENANT_PICTURES"))
+    words = signs_of(page) if name in HEIGHTS else []
     if not asked and (name not in HEIGHTS or kept.exists()):
-        assert name not in HEIGHTS or kept.stat().st_size < LIMIT_BYTES
+        if name in HEIGHTS:
+            assert kept.stat().st_size < LIMIT_BYTES
+            known = recorded().get(name, words if name in UNRECORDED else None)
+            assert known == words, f"{kept.name} is older than its page: run with COTENANT_PICTURES=1"
         return
     target = kept if name in HEIGHTS else elsewhere / kept.name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,3 +59,24 @@ def pictured(page: Page, name: str, elsewhere: Path) -> None:
         page.wait_for_timeout(300)  # charts fit themselves to the new size
     page.screenshot(path=target)
     assert target.stat().st_size < LIMIT_BYTES
+    if name in HEIGHTS:
+        record(name, words)
+
+
+def signs_of(page: Page) -> list[str]:
+    """Headings and names of tiles on a page, each once, without their numbers: what a change of the page changes."""
+    found = page.evaluate("css => [...document.querySelectorAll(css)].map(it => it.textContent)", SIGNS)
+    return sorted({re.sub(r"\d[\d,.:]*", "#", text).strip() for text in found} - {""})
+
+
+def recorded() -> dict[str, list[str]]:
+    """By the name of the picture."""
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
+def record(name: str, words: list[str]) -> None:
+    """Note what a picture shows, beside those that other processes take at the same time."""
+    with (IMAGES / ".pictures.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        text = json.dumps({**recorded(), name: words}, indent=1, sort_keys=True, ensure_ascii=False)
+        RECORD.write_text(f"{text}\n", encoding="utf-8")
