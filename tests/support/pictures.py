@@ -34,8 +34,6 @@ HEIGHTS: Final = {
 LIMIT_BYTES: Final = 320_000
 RECORD: Final = IMAGES / "pictures.json"
 """What the headings and tiles of each kept picture said when it was taken."""
-UNRECORDED: Final = {"demo-reservations", "demo-enforcement"}
-"""Pictures taken before there was a record. This list only gets shorter."""
 SIGNS: Final = "h1, h2, .stat-label"
 
 
@@ -49,8 +47,7 @@ def pictured(page: Page, name: str, elsewhere: Path) -> None:
     if not asked and (name not in HEIGHTS or kept.exists()):
         if name in HEIGHTS:
             assert kept.stat().st_size < LIMIT_BYTES
-            known = recorded().get(name, words if name in UNRECORDED else None)
-            assert known == words, f"{kept.name} is older than its page: run with COTENANT_PICTURES=1"
+            assert recorded().get(name) == words, f"{kept.name} is older than its page: run with COTENANT_PICTURES=1"
         return
     target = kept if name in HEIGHTS else elsewhere / kept.name
     target.parent.mkdir(parents=True, exist_ok=True)
