@@ -101,10 +101,7 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
         return json_answer(recommendation)
 
-    @api.get(
-        "/nodes/{node}/history",
-        summary="One node hour by hour: total, prod, batch, mid, and the next day of batch and mid",
-    )
+    @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid, and a day ahead")
     def node_history(node: str) -> Response:
         history = source.node_history(node)
         if not history:

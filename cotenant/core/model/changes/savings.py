@@ -19,6 +19,8 @@ from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.resource import Resource
 
+MILLIONTHS: Final = 1e6
+"""Of a unit of money: the grid on which money is added up."""
 SHARE: Final = 0.7
 """Of the whole saving: what is worth the effort."""
 
@@ -178,11 +180,12 @@ def _sum(amounts: npt.NDArray[np.float64]) -> int:
 
 
 def _money(amounts: npt.NDArray[np.float64]) -> float | None:
+    """Of the priced ones, in whole millionths: the same sum in whatever shards and order they come."""
     priced = amounts[np.isfinite(amounts)]
-    return float(priced.sum()) if priced.size else None
+    return float(np.rint(priced * MILLIONTHS).sum()) / MILLIONTHS if priced.size else None
 
 
 def _joined(parts: Sequence[RequestTotals]) -> RequestTotals:
     priced = [one.monthly for one in parts if one.monthly is not None]
-    monthly = sum(priced) if priced else None
+    monthly = _money(np.array(priced, dtype=np.float64))
     return RequestTotals(sum(one.millicores for one in parts), sum(one.bytes for one in parts), monthly)
