@@ -111,5 +111,5 @@ def role_of(inventory: Inventory, ref: PodContainerRef) -> ContainerRole:
 def test_all_of_it_costs_one_query(declared: Served) -> None:
     with FaultProxy(declared.server.url) as proxy:
         asked(declared, proxy.url)
-    # names, survey, the series index and one snapshot
-    assert proxy.count == 4
+    # names, survey, the series index, one snapshot, and the pods' own rows
+    assert proxy.count == 5
