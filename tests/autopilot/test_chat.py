@@ -120,7 +120,7 @@ def test_an_act_and_a_stop_are_told_once_each(control_plane: ControlPlane, names
 
         assert round_at(0) == [f"cotenant: prod: {workload} was changed"]
         # two replicas, 200m less each
-        assert "cpu -400m" in str(bodies(receiver)[0]["blocks"])
+        assert "frees 400 m, over all pods" in str(bodies(receiver)[0]["blocks"])
         assert round_at(2) == []
         scene.service().pause(APPROVER, "incident 4711")
         assert round_at(4) == ["cotenant: prod: The autopilot has stopped"] and round_at(6) == []
