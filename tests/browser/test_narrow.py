@@ -125,7 +125,7 @@ def test_a_telephone_names_a_chart_s_lines_below_it_and_a_laptop_above(
     page = drawn(open_page(f"{address}/", size=TELEPHONE))
     legend, names = page.locator("#band .js-plotly-plot .legend .traces"), page.locator("#band .chart-names")
     expect(legend).to_have_count(0)
-    expect(names.locator("li")).to_have_count(8)
+    expect(names.locator("li")).to_have_count(9)
     expect(names).to_contain_text("Forecast p50")
     assert page.evaluate(UNSIGNED) == []
     chart, below = page.locator("#band .js-plotly-plot").bounding_box(), names.bounding_box()

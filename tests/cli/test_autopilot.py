@@ -84,7 +84,7 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(service: De
     scene.policy("mars", selector={"matchLabels": {"a": "b"}}, windows=["daily 01:00-05:00 Mars/Olympus"])
     scene.policy("wide", selector={"matchLabels": {"a": "b"}}, ways=["InPlace"])  # outside of the ceiling
     (row,) = json.loads(service.run("preview", "-n", scene.namespace, "-o", "json").stdout)
-    assert (row["decision"], row["workload"], row["cpu"]) == ("propose", "first", -400)
+    assert (row["decision"], row["workload"], row["cpu_frees"]) == ("propose", "first", 400)
     with service.manager() as manager:
         wait_for("the status", lambda: scene.status().get("mode") == "Observe")
         wait_for("the refusal", lambda: "no time zone" in scene.status("mars").get("reason", ""))

@@ -115,7 +115,7 @@ def test_a_bundle_holds_files_and_the_numbers_and_touches_nothing(
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     text = files.pop(PULL_REQUEST)
     assert f"## {ref}" in text.replace("\\", "")
-    assert "highest seen" in text and "Requested less" in text and files
+    assert "highest seen" in text and "Over all pods: " in text and files
     if form == "kubectl":
         assert files["commands.sh"].startswith("kubectl patch")
     else:
