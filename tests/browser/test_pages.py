@@ -218,9 +218,11 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
         page.locator("#export-csv-recommendations").click()
     exported = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     assert [row["workload"] for row in exported] == [row["workload"] for row in answer["rows"]]
-    saved = sum(row["cpu_delta_total"] or 0 for row in answer["rows"])
-    sign = "−" if saved < 0 else "+"
-    expect(page.locator(".total-value").first).to_contain_text(sign)
+    # Now: what falls with the next step, shown with three digits.
+    falls = -sum(min(row["cpu_step_total"] or 0, 0) for row in answer["rows"]) / 1000
+    expect(page.locator(".total-value").first).to_contain_text("frees")
+    shown = re.match(r"frees ([\d.,]+) cores", page.locator(".total-value").first.inner_text())
+    assert shown is not None and float(shown[1].replace(",", "")) == pytest.approx(falls, rel=0.005)
 
 
 @pytest.mark.soak

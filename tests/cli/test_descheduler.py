@@ -90,7 +90,7 @@ def test_every_format_has_the_same_rows(
         assert set(rows[0]) == {column.name for column in MOVES.columns}
     else:
         assert "shop/a-1" in text and "local-storage" in text and "metric-expired" in text
-        assert ("PEAK-AFTER" in text) is (output is Format.WIDE)
+        assert ("HALF-HOUR-AFTER" in text) is (output is Format.WIDE)
 
 
 def test_a_node_that_is_emptied_is_shown_with_its_taint() -> None:

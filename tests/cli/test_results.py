@@ -167,7 +167,7 @@ def test_a_scan_without_gpu_metrics_says_so_and_a_peak_of_gpus_has_its_unit(stor
     row = {"scope": "cluster", "name": "demo", "resource": "gpu-core", "peak": 250}
     with_gpus.write_table(Table.from_rows(FORECASTS, [row]))
     header, cells = run(with_gpus, "get", "forecast", "-r", "gpu-core").stdout.splitlines()
-    assert "24-H-PEAK-(P95),-%-OF-A-GPU" in header
+    assert "24-H-PEAK,-5-MIN,-P95,-%-OF-A-GPU" in header
     assert "250" in cells.split()
 
 

@@ -272,12 +272,12 @@ def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -
         return len(snapshot.rows(RECOMMENDATIONS.name, LIST.query(overview.READY, schema)))
 
     before = listed()
-    assert f'"{display.counted(before, "recommendation")}"' in text(overview.contents(view))
+    assert f'"{display.counted(before, "recommendation")};' in text(overview.contents(view))
     row = next(r for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows() if r["ready"] == "whole")
     ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
     snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
     assert listed() < before
-    assert f'"{display.counted(listed(), "recommendation")}"' in text(overview.contents(view))
+    assert f'"{display.counted(listed(), "recommendation")};' in text(overview.contents(view))
 
 
 def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) -> None:

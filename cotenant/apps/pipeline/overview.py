@@ -47,7 +47,7 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         scrape_interval_seconds=quality.scrape_interval_seconds if quality else 0.0,
         nodes=len(inventory.nodes),
         workloads=len(inventory.workloads),
-        containers=sum(len(w.containers) for w in inventory.workloads),
+        containers=len(analysis.recommendations),
         pods=sum(p.running for p in inventory.pods),
         headline=_headline(analysis),
         cpu=_band(analysis, Resource.CPU),
