@@ -142,12 +142,12 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web"
         scene.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
         wait_for("the web pods land", lambda: landed(scene) == [node, node], 60)
-        expect(page.locator("#plan-next")).to_contain_text("pods use 2 of them", timeout=60_000)
+        expect(page.locator("#plan-next")).to_contain_text("2 Reservations were taken by pods", timeout=60_000)
         wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
         clock.seconds = REAL_SIX + 2 * HOUR
         expect(page.locator("#plan-next")).to_contain_text("hit ratio", timeout=60_000)
         page.locator("#to-plan").click()
-        expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used their reservations")
+        expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used a reservation")
         expect(page.locator("#plan-line")).to_contain_text("ann: Approved by ann")
     score = scene.said(name)["score"]
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
