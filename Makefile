@@ -132,6 +132,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m tools.write_reasons > docs/reasons.md
 	@$(PY) -m tools.write_quantities > docs/quantities.md
 	@$(PY) -m tools.write_metrics > docs/metrics.md
+	@$(PY) -m tools.write_guards
 	@$(PY) -m tools.write_rights > docs/rights.md
 	@$(PY) -m tools.write_crds
 	@$(PY) -m tools.write_chart_schema

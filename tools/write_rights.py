@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from tools.stolen_rights import LEFT
+
 DEPLOY: Final = Path(__file__).resolve().parents[1] / "deploy"
 EVERYWHERE: Final = "the cluster"
 HEAD: Final = """# Rights
@@ -23,6 +25,9 @@ server what each account may do, and compares. Nobody has a wildcard, `update`, 
 or `impersonate`. What an account may do beyond this page is what Kubernetes grants every account: ask for its own
 rights and for the kinds that are served.
 """
+READING: Final = frozenset({"get", "list", "watch"})
+QUESTION: Final = "cotenant-reservation-known"
+"""A policy that answers a question of ours and narrows nothing."""
 CELLS: Final = "| where | group | resource | names | verbs | why |\n|---|---|---|---|---|---|"
 
 
@@ -100,15 +105,21 @@ def _comment(lines: list[str], end: int) -> str:
 
 
 def narrowed() -> Iterator[tuple[str, str, str]]:
-    """(account, policy, message) of each admission policy that holds an account to a part of its rights."""
+    """(account or "" for all, policy, message) of each admission policy that lets a part of RBAC's rights through."""
     for path in sorted(DEPLOY.glob("*.yaml")):
         for _, body in documents(path):
             if body["kind"] != "ValidatingAdmissionPolicy":
                 continue
             conditions = " ".join(c["expression"] for c in body["spec"].get("matchConditions", ()))
-            if subject := re.search(r"system:serviceaccount:cotenant:([a-z-]+)", conditions):
-                for rule in body["spec"]["validations"]:
-                    yield subject[1], body["metadata"]["name"], rule["message"]
+            subject = re.search(r"system:serviceaccount:cotenant:([a-z-]+)", conditions)
+            for rule in body["spec"]["validations"]:
+                if "message" in rule and body["metadata"]["name"] != QUESTION:
+                    yield subject[1] if subject else "", body["metadata"]["name"], rule["message"]
+
+
+def written(account: str) -> list[str]:
+    """Resources that an account may write, sorted."""
+    return sorted({one.resource for one in rights() if one.account == account and set(one.verbs) - READING})
 
 
 def _line(right: Right) -> str:
@@ -127,11 +138,19 @@ def page() -> str:
             continue
         lines += [CELLS, *map(_line, own)]
         lines.append("")
+        thefts = [(one, LEFT[account, one]) for one in written(account)]
         held = [(policy, message) for name, policy, message in narrowed() if name == account]
         if held:
             lines += ["The API server holds it to a part of that, by admission policies:", ""]
             lines += [f"- `{policy}`: {message}." for policy, message in held]
             lines.append("")
+        if thefts:
+            lines += ["Whoever had its token could still:", "", "| with the right to write | do this |", "|---|---|"]
+            lines += [f"| {resource} | {sentence} |" for resource, sentence in thefts]
+            lines.append("")
+    lines += ["## Whoever asks", "", "These policies concern every account, administrators too:", ""]
+    lines += [f"- `{policy}`: {message}." for name, policy, message in narrowed() if not name]
+    lines.append("")
     return "\n".join(lines)
 
 

@@ -56,6 +56,8 @@ KINDS = frozenset(
     }
 )
 """Of what is installed: accounts, rights and policies; no pod of ours is started."""
+PARAMETERS = frozenset({"cotenant-placeholder"})
+"""ConfigMaps that policies compare with."""
 ELSEWHERE = frozenset({"monitoring"})
 """Namespaces of others, which a test cluster does not have."""
 SWAP_GUARDS = "swapguards.cotenant.dev"
@@ -66,8 +68,12 @@ TOKEN_SECONDS = 7200
 
 @cache
 def _shipped() -> Sequence[Manifest]:
-    hook = (deploy() / "rbac" / "uninstall.yaml").read_text("utf-8")  # of the chart alone
-    return [*manifests(RIGHTS), *(Manifest("hook", address_of(body), body) for body in bodies(hook))]
+    hook = ("rbac/uninstall.yaml", "uninstall-guard.yaml")  # of the chart alone
+    texts = [(deploy() / path).read_text("utf-8") for path in hook]
+    return [
+        *manifests(RIGHTS),
+        *(Manifest("hook", address_of(body), body) for text in texts for body in bodies(text)),
+    ]
 
 
 def install_rights(plane: ControlPlane) -> None:
@@ -78,7 +84,8 @@ def install_rights(plane: ControlPlane) -> None:
     install_crd(plane.api(), SWAP_GUARDS)
     writer = Writer(plane.admin_client(), "cotenant-install", cap_bytes=1 << 20)
     for manifest in _shipped():
-        if manifest.kind in KINDS and manifest.address.namespace not in ELSEWHERE:
+        wanted = manifest.kind in KINDS or (manifest.kind == "ConfigMap" and manifest.address.name in PARAMETERS)
+        if wanted and manifest.address.namespace not in ELSEWHERE:
             writer.send(Apply(manifest.address, manifest.body))
     done.touch()
 
@@ -150,15 +157,19 @@ def applier(plane: ControlPlane, namespace: str, name: str = "ann", heads_in: st
     return file
 
 
-def planner(plane: ControlPlane, name: str = "paul", role: str = "cotenant-planner") -> Path:
-    """Kubeconfig of a person bound to a role of deploy/planner.yaml that lists pods, in the whole cluster."""
+def planner(plane: ControlPlane, name: str = "paul", role: str = "cotenant-planner", approves: bool = True) -> Path:
+    """Kubeconfig of a person bound to a role of deploy/planner.yaml that lists pods, in the whole cluster.
+
+    approves: and to the role that approves plans.
+    """
     install_rights(plane)
     group = "rbac.authorization.k8s.io"
-    api, path, bound = plane.api(), f"/apis/{group}/v1/clusterrolebindings", f"{role}-{name}"
-    if not api.exists(f"{path}/{bound}"):
-        subjects = [{"apiGroup": group, "kind": "User", "name": name}]
-        reference = {"apiGroup": group, "kind": "ClusterRole", "name": role}
-        api.create(path, {"metadata": {"name": bound}, "roleRef": reference, "subjects": subjects})
+    api, path = plane.api(), f"/apis/{group}/v1/clusterrolebindings"
+    subjects = [{"apiGroup": group, "kind": "User", "name": name}]
+    for one in (role, *(["cotenant-plan-approver"] if approves and role == "cotenant-planner" else [])):
+        if not api.exists(f"{path}/{one}-{name}"):
+            reference = {"apiGroup": group, "kind": "ClusterRole", "name": one}
+            api.create(path, {"metadata": {"name": f"{one}-{name}"}, "roleRef": reference, "subjects": subjects})
     file = plane.user(name)
     await_right(plane, file, ("list", "pods"))
     return file

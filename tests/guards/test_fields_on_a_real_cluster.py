@@ -1,0 +1,106 @@
+"""Of the objects of others an account changes what its table lists: every other field is refused by the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.guards.forbidden_acts import Schemas, changes
+from tests.guards.scene import SHOP, Act, furnished, is_done, outcome, thief
+from tools.guarded_fields import GUARDS
+from tools.write_guards import tree
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+Json = dict[str, Any]
+VERSIONS = {"apps": "v1", "autoscaling": "v2", "batch": "v1", "": "v1", "topology.node.k8s.io": "v1alpha1"}
+
+
+@pytest.fixture(scope="module")
+def schemas(control_plane: ControlPlane) -> Schemas:
+    return Schemas(control_plane.api())
+
+
+def path_of(group: str, resource: str, node: str) -> str:
+    """Path of the object of the scene, with its subresource."""
+    plural, _, part = resource.partition("/")
+    root = f"/apis/{group}/{VERSIONS[group]}" if group else "/api/v1"
+    where = f"{root}/nodes/{node}" if plural == "nodes" else f"{root}/namespaces/{SHOP}/{plural}/web"
+    return f"{where}/{part}" if part else where
+
+
+@pytest.mark.parametrize(
+    ("guard", "group", "resource"),
+    [(guard, *place) for guard in GUARDS for place in guard.resources if place[0] != "topology.node.k8s.io"],
+    ids=lambda value: getattr(value, "name", value) or "core",
+)
+def test_no_field_outside_of_the_table_is_changed_with_a_stolen_token(
+    control_plane: ControlPlane,
+    fake_nodes: Callable[[int], list[str]],
+    schemas: Schemas,
+    guard: Any,
+    group: str,
+    resource: str,
+) -> None:
+    furnished(control_plane)
+    (node,) = fake_nodes(1) if resource.startswith("nodes") else ("",)
+    path, part = path_of(group, resource, node), resource.partition("/")[2]
+    admin, api = control_plane.api(), thief(control_plane, guard.account)
+    live = admin.get(path.removesuffix(f"/{part}") if part else path)
+    assert tried(api, admin, path, live, schemas, tree(guard.fields)) >= 5
+
+
+def tried(api: Api, admin: Api, path: str, live: Json, schemas: Schemas, allowed: Mapping[str, Any]) -> int:
+    """How many of the forbidden changes a policy refused, after none was found that would be done."""
+    probe = Act("a label", "PATCH", path, {"metadata": {"labels": {"stolen": "x"}}})
+    wait_for("the policy", lambda: outcome(api, probe).by_policy)
+    acts = [
+        Act(title, "PATCH", path, body)
+        for title, body in changes(live, schemas.of(live["apiVersion"], live["kind"]), allowed)
+    ]
+    answers = [(act, outcome(api, act)) for act in acts]
+    assert [act.title for act, one in answers if one.status < 300 and is_done(api, admin, act)] == []
+    assert {one.status for _, one in answers} <= {200, 400, 403, 422}
+    return sum(one.by_policy for _, one in answers)
+
+
+MARKED_NOTES = {
+    f"{group}/{name}": {}
+    for group, name in (
+        ("cotenant.dev", "reservation"),
+        ("cotenant.dev", "reservation-missed"),
+        ("cotenant.dev", "change"),
+        ("cotenant.dev", "queued"),
+        ("scheduling.koordinator.sh", "reservation-allocated"),
+    )
+}
+BY_HAND = {
+    ("cotenant-manager", "nodes"): {"spec": {"taints": {}}},
+    ("cotenant-webhook", "pods"): {"spec": {"schedulingGates": {}}},
+    ("cotenant-uninstall", "pods"): {
+        "spec": {"schedulingGates": {}},
+        "metadata": {"labels": MARKED_NOTES, "annotations": MARKED_NOTES},
+    },
+    ("cotenant-uninstall", "nodes"): {"spec": {"taints": {}}},
+    ("cotenant-enforcer", "nodes"): {"metadata": {"annotations": {"node.cotenant.dev/suppressed-fraction": {}}}},
+}
+"""(account, resource) of the policies that are written by hand -> what they let through."""
+
+
+@pytest.mark.parametrize(("account", "resource"), BY_HAND)
+def test_the_policies_that_are_written_by_hand_hold_too(
+    control_plane: ControlPlane,
+    fake_nodes: Callable[[int], list[str]],
+    schemas: Schemas,
+    account: str,
+    resource: str,
+) -> None:
+    furnished(control_plane)
+    (node,) = fake_nodes(1) if resource == "nodes" else ("",)
+    path = path_of("", resource, node)
+    admin, api = control_plane.api(), thief(control_plane, account)
+    assert tried(api, admin, path, admin.get(path), schemas, BY_HAND[account, resource]) >= 8

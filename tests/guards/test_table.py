@@ -1,0 +1,82 @@
+"""The table of fields, the policies that are made of it, and the sentences about what a thief could still do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.guards.forbidden_acts import changes
+from tools.guarded_fields import GUARDS
+from tools.stolen_rights import LEFT
+from tools.write_guards import DEPLOY, tree, written
+from tools.write_rights import READING, rights
+
+
+def test_the_shipped_policies_are_those_of_the_table() -> None:
+    assert [path.name for path, text in written().items() if path.read_text(encoding="utf-8") != text] == []
+
+
+def test_every_right_to_write_has_a_sentence_about_its_thief_and_no_sentence_is_left_over() -> None:
+    assert {(one.account, one.resource) for one in rights() if set(one.verbs) - READING} == set(LEFT)
+
+
+def test_every_policy_refuses_when_it_fails_and_has_a_binding_that_denies() -> None:
+    bodies = [b for path in DEPLOY.glob("*.yaml") for b in yaml.safe_load_all(path.read_text("utf-8")) if b]
+    bound = {
+        b["spec"]["policyName"]: b["spec"]["validationActions"]
+        for b in bodies
+        if b["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    for guard in GUARDS:
+        (policy,) = (
+            b for b in bodies if b["metadata"]["name"] == guard.name and b["kind"] == "ValidatingAdmissionPolicy"
+        )
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert bound[guard.name] == ["Deny"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (["spec.minReplicas"], {"spec": {"minReplicas": {}}}),
+        (["metadata.labels.{a/b, c}"], {"metadata": {"labels": {"a/b": {}, "c": {}}}}),
+        (["zones[*].resources"], {"zones": {"*": {"resources": {}}}}),
+        (
+            ["spec.containers[*].resources.{requests, limits}", "spec.containers[*].env"],
+            {"spec": {"containers": {"*": {"resources": {"requests": {}, "limits": {}}, "env": {}}}}},
+        ),
+        (["metadata.annotations.{node.cotenant.dev/x}"], {"metadata": {"annotations": {"node.cotenant.dev/x": {}}}}),
+    ],
+)
+def test_paths_are_a_tree(fields: list[str], expected: Any) -> None:
+    assert tree(fields) == expected
+
+
+KEYS = st.sampled_from(["a", "b", "c"])
+OBJECTS = st.recursive(
+    st.integers() | st.text(max_size=3) | st.booleans(),
+    lambda inner: st.dictionaries(KEYS, inner, min_size=1),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, OBJECTS, min_size=1), KEYS)
+def test_no_forbidden_act_touches_what_is_allowed(live: dict[str, Any], allowed: str) -> None:
+    """Whatever the object, an act changes something, and nothing below the allowed key."""
+    for _, patch in changes(live, {}, {allowed: {}}):
+        assert allowed not in patch
+        assert _merged(live, patch) != live
+
+
+def _merged(live: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(live) if isinstance(live, dict) else {}
+    for key, value in patch.items():
+        found[key] = _merged(found.get(key), value)
+    return found
