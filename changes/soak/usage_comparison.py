@@ -59,7 +59,7 @@ class PrometheusComparison:
         comparisons = []
         queries = _queries(self._where(change), span)
         if latency:
-            queries[Measure.LATENCY] = Template(latency).safe_substitute(_names(change, span))
+            queries[Measure.LATENCY] = filled(latency, change, span)
         for measure, query in queries.items():
             try:
                 comparisons.append(
@@ -67,7 +67,9 @@ class PrometheusComparison:
                 )
             except SourceError as error:
                 if measure is Measure.LATENCY:
-                    comparisons.append(Compared(measure, None, None, error.message))
+                    # Whoever sees the verdict need not know where the platform's server is.
+                    message = error.message.replace(self._client.url, "the metric source")
+                    comparisons.append(Compared(measure, None, None, message))
         return comparisons
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
@@ -102,6 +104,11 @@ class PrometheusComparison:
 
 def _pods(change: Change) -> str:
     return literal(change.name) + _SUFFIX.get(change.kind, "-[a-z0-9]{5}")
+
+
+def filled(query: str, change: Change, span: int) -> str:
+    """A latency query with its placeholders filled in. span: seconds on each side of the change."""
+    return Template(query).safe_substitute(_names(change, span))
 
 
 def _names(change: Change, span: int) -> Mapping[str, str]:

@@ -13,11 +13,14 @@ from typing import Any, Final
 from changes.accept import Actions
 from changes.decide.field_changes import address_of
 from changes.decide.in_place import RESIZE, answer, judged
-from changes.decide.regression_check import ruled, said, unanswered
+from changes.decide.regression_check import Compared, Measure, ruled, said, unanswered
 from changes.live_context import pod_labels
+from changes.soak.own_series import check_own
+from changes.soak.usage_comparison import LEAST_SECONDS, filled
 from cotenant.core.model.changes.annotated_resources import LATENCY_ANNOTATION
 from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleVerdict
+from cotenant.core.model.errors import UsageError
 
 Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
@@ -27,9 +30,12 @@ def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, s
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
     live = actions.client.get(address_of(change.ref).path)
-    query = _latency_query(live, actions.settings.latency_query)
-    compared = actions.compare(change, since, now, query)
-    rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=bool(query))]
+    query, refusal = _latency_query(live, change, actions.settings.latency_query)
+    compared = list(actions.compare(change, since, now, query))
+    if refusal:
+        compared.append(Compared(Measure.LATENCY, None, None, refusal))
+    has_latency = bool(query or refusal)
+    rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=has_latency)]
     judgement = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if judgement.harm:
         return ChangeEvent.REGRESSED, judgement.harm, judgement
@@ -39,12 +45,22 @@ def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, s
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
 
 
-def _latency_query(live: Json | None, setting: str) -> str:
-    """The workload's own, else the setting's; none for a workload that is gone."""
+def _latency_query(live: Json | None, change: Change, setting: str) -> tuple[str, str]:
+    """The workload's own query, else the setting's, and why the former is not asked; both empty where it is gone.
+
+    The setting is the operator's and may read what it likes; the annotation is that of whoever may write the workload.
+    """
     if live is None:
-        return ""
+        return "", ""
     annotations = (live.get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(LATENCY_ANNOTATION) or setting)
+    query = str(annotations.get(LATENCY_ANNOTATION) or "")
+    if not query:
+        return setting, ""
+    try:
+        check_own(filled(query, change, LEAST_SECONDS), change.namespace)
+    except UsageError as error:
+        return "", f"{error.message}. {error.fix}"
+    return query, ""
 
 
 KILLS: Final = "OOM kills"

@@ -1,0 +1,74 @@
+"""Whether a query of a workload's annotation reads its own namespace alone, and how much it reads. Pure.
+
+Whoever may write a workload may write its annotation, and the query runs with the platform's credentials. Every
+selector must therefore name the namespace by an equality: `foo{namespace="$namespace"}`, or by one of the labels that
+proxies and meshes put in its place.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from cotenant.core.model.errors import UsageError
+
+NAMESPACE_LABELS: Final = (
+    "namespace",
+    "exported_namespace",
+    "kubernetes_namespace",
+    "k8s_namespace_name",
+    "destination_workload_namespace",
+    "destination_service_namespace",
+)
+"""Labels that say whose a series is: of the target, of the metric behind it, of OpenTelemetry, of Istio."""
+MOST_CHARACTERS: Final = 2_000
+LONGEST_RANGE: Final = timedelta(days=1)
+SHORTEST_STEP: Final = timedelta(minutes=1)
+FIX: Final = 'Write namespace="$namespace" into every selector.'
+
+
+def check_own(query: str, namespace: str) -> None:
+    """UsageError where the query cannot be read, reads series of others, or reads more than a verdict needs."""
+    import promql_parser
+
+    if len(query) > MOST_CHARACTERS:
+        raise UsageError(
+            f"the latency query has {len(query)} characters, at most {MOST_CHARACTERS} are read",
+            fix="Record the latency by a rule of Prometheus, and query that.",
+        )
+    try:
+        expression = promql_parser.parse(query)
+    except ValueError as error:
+        raise UsageError(f"the latency query is no PromQL: {error}", fix="Try it in Prometheus first.") from error
+    problems: list[tuple[str, str]] = []
+    promql_parser.walk(expression, lambda node: problems.extend(_problems(node, namespace)))
+    if problems:
+        message, fix = problems[0]
+        raise UsageError(f"the latency query {message}", fix=fix)
+
+
+def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
+    """What one node of the expression does that it may not, with the way out of it."""
+    import promql_parser
+
+    if isinstance(node, promql_parser.MatrixSelector):
+        return _too_long(node.range)
+    if isinstance(node, promql_parser.SubqueryExpr):
+        step = node.step
+        if step is not None and step < SHORTEST_STEP:
+            return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
+        return _too_long(node.range)
+    if not isinstance(node, promql_parser.VectorSelector):
+        return []
+    own = any(
+        matcher.name in NAMESPACE_LABELS and matcher.op == promql_parser.MatchOp.Equal and matcher.value == namespace
+        for matcher in node.matchers.matchers
+    )
+    # Alternatives after `or` in a selector have matchers of their own, which need not name the namespace.
+    return [] if own and not node.matchers.or_matchers else [(f"reads more than namespace {namespace}: {node}", FIX)]
+
+
+def _too_long(span: timedelta) -> list[tuple[str, str]]:
+    if span <= LONGEST_RANGE:
+        return []
+    return [(f"looks {span.total_seconds() / 86_400:.3g} days back", "Use $window, which is a day at most.")]
