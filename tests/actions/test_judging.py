@@ -131,18 +131,35 @@ def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting
     assert judged.verify().state is ChangeState.VERIFIED and len(judged.kept) == 2
 
 
+def annotate(scene: acting.Scene, workload: WorkloadRef, query: str) -> None:
+    """Give a workload a latency query of its own."""
+    address = address_of(workload)
+    head = {"apiVersion": address.api_version, "kind": workload.kind}
+    meta = {"name": address.name, "namespace": address.namespace, "annotations": {LATENCY_ANNOTATION: query}}
+    acting._send(scene, [acting.Apply(address, {**head, "metadata": meta}, why="test")])
+
+
 def test_a_workloads_own_query_goes_before_the_setting_and_a_slower_answer_is_harm(
     scene: acting.Scene, tmp_path: Path
 ) -> None:
-    judged = Judged(scene, tmp_path, latency_query=P99)
-    address = address_of(judged.workload)
-    head = {"apiVersion": address.api_version, "kind": judged.workload.kind}
-    meta = {"name": address.name, "namespace": address.namespace, "annotations": {LATENCY_ANNOTATION: "max(mine)"}}
-    acting._send(scene, [acting.Apply(address, {**head, "metadata": meta}, why="test")])
+    judged, own = Judged(scene, tmp_path, latency_query=P99), 'max(mine{namespace="$namespace"})'
+    annotate(scene, judged.workload, own)
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.5)]
     found = judged.verify()
     assert found.state is ChangeState.REGRESSED and "p99 latency 100 ms -> 500 ms" in found.words
-    assert judged.asked == ["max(mine)"]
+    assert judged.asked == [own]
+
+
+def test_a_workloads_own_query_of_other_namespaces_is_not_asked_and_no_pass(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    judged = Judged(scene, tmp_path, latency_query=P99)
+    annotate(scene, judged.workload, 'max(payroll{namespace="audit"})')
+    judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0)]
+    found = judged.verify()
+    # Neither the query of others nor the setting in its place: the owner reads why there is no verdict.
+    assert (found.state, judged.asked) == (ChangeState.APPLIED, [""])
+    assert "the latency query reads more than namespace" in found.words and "$namespace" in found.words
 
 
 def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acting.Scene, tmp_path: Path) -> None:
