@@ -1,8 +1,9 @@
 """EDGE: logins that several replicas of the dashboard share: one encrypted file each, in a folder or a bucket.
 
 Names are the time at which a login ends and a digest of its id, so that a replica removes what has ended without
-reading it. Contents are encrypted with a key that only the dashboards have (`SessionKeys`); who reads the files learns
-no token. A replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away. Renewed tokens
+reading it. Contents are encrypted with a key that only the dashboards have (`SessionKeys`) and that is another for each
+id: who reads the files learns no token, and who copies one over another's gets an unreadable one. A login that ended
+leaves a file that says so until it would have ended by itself: the former content put back lives no more. A replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away. Renewed tokens
 that the store did not take stay in the copy, and are stored at the next request after that.
 """
 
@@ -34,6 +35,8 @@ AWAY_SECONDS: Final = 30.0
 CLAIM_SECONDS: Final = 30.0
 """So long one replica may take to renew a login's tokens before another one tries."""
 KEY_BYTES: Final = 32
+ENDED: Final = ".ended"
+"""After the name of a login that ended before its time."""
 _log = structlog.get_logger(__name__)
 
 
@@ -96,9 +99,11 @@ class SharedSessions(Sessions):
         """Nothing is asked of the store yet."""
         super().__init__(most, now_seconds)
         self._folder = folder
-        self._fernet = Fernet(urlsafe_b64encode(keys.of("sessions")))
+        self._key = keys.of("sessions")
         self._copies: dict[str, _Copy] = {}
         self._copies_lock = threading.Lock()
+        self._ended: dict[str, float] = {}
+        """Names of logins that ended on this replica, with the time at which they would have."""
         self._away: tuple[float, StoreError] | None = None
         """Until when (monotonic seconds) the store is not asked, and what it failed with."""
 
@@ -141,6 +146,9 @@ class SharedSessions(Sessions):
             return None
         session = self.of(id_)
         self._forget(id_)
+        self._ended = {n: ends for n, ends in self._ended.items() if ends > self._now()} | {name: float(name[:12])}
+        with suppress(StoreConflict):  # another replica ended it at the same moment
+            self._folder.swap(name + ENDED, b"", None)
         self._folder.remove(name)
         return session
 
@@ -186,7 +194,8 @@ class SharedSessions(Sessions):
         before = self._copies.get(id_)
         with self._asking():
             stored = self._folder.read_marked(name)
-        record = self._decrypted(stored[0]) if stored else None
+            ended = name in self._ended or (stored is not None and self._folder.read_marked(name + ENDED) is not None)
+        record = self._decrypted(id_, stored[0]) if stored and not ended else None
         if stored is None or record is None or self._now() >= record.ends_seconds:
             self._forget(id_)
             return None
@@ -217,7 +226,7 @@ class SharedSessions(Sessions):
             session.name, session.groups, session.ends_seconds, session.id_token, session.token_ends_seconds,
             session.refresh_token, renew,
         )  # fmt: skip
-        content = self._fernet.encrypt(msgspec.json.encode(record))
+        content = self._fernet(id_).encrypt(msgspec.json.encode(record))
         with self._asking():
             new_mark = self._folder.swap(_name(id_), content, mark)
         self._remember(id_, _Copy(session, new_mark))
@@ -239,20 +248,25 @@ class SharedSessions(Sessions):
         away = self._away
         return away[1] if away is not None and time.monotonic() < away[0] else None
 
-    def _decrypted(self, content: bytes) -> _Record | None:
-        """None, and a line in the log, for what another key has encrypted."""
+    def _fernet(self, id_: str) -> Fernet:
+        """With the key of one login."""
+        return Fernet(urlsafe_b64encode(hmac.new(self._key, id_.encode(), hashlib.sha256).digest()))
+
+    def _decrypted(self, id_: str, content: bytes) -> _Record | None:
+        """None, and a line in the log, for what another key has encrypted, or this one for another id."""
         try:
-            return msgspec.json.decode(self._fernet.decrypt(content), type=_Record)
+            return msgspec.json.decode(self._fernet(id_).decrypt(content), type=_Record)
         except (InvalidToken, msgspec.MsgspecError):
-            _log.warning("session_unreadable", fix="Give all replicas the same access.session_key_file.")
+            _log.warning("session_unreadable", fix="Give all replicas the same access.session_key_file; else somebody wrote there.")
             return None
 
     def _make_room(self) -> None:
         """Remove logins that have ended, and the one that ends first when there are too many."""
         names = [name for name in self._folder.names() if name[:12].isdigit()]
         ended = [name for name in names if int(name[:12]) <= self._now()]
-        too_many = len(names) - len(ended) - self._most + 1
-        for name in names[: len(ended) + max(0, too_many)]:
+        living = [name for name in names if int(name[:12]) > self._now() and not name.endswith(ENDED)]
+        too_many = len(living) - self._most + 1
+        for name in (*ended, *living[: max(0, too_many)]):
             self._folder.remove(name)
 
     def _remember(self, id_: str, copy: _Copy) -> None:
