@@ -115,7 +115,7 @@ HEAP_ALONE: Final = " && ".join(
 
 def _original(text: str) -> str:
     """CEL: the part of our annotation that says which minimum the autoscaler had by itself."""
-    return f"string({text}).find('\"original\":(null|[0-9]+)')"
+    return f"string({text}).find('\"original\": ?(null|[0-9]+)').replace(' ', '')"
 
 
 _FLOOR_NOTES: Final = ", ".join(f"'{key}'" for key in FLOORS)

@@ -3,8 +3,9 @@
 Names are the time at which a login ends and a digest of its id, so that a replica removes what has ended without
 reading it. Contents are encrypted with a key that only the dashboards have (`SessionKeys`) and that is another for each
 id: who reads the files learns no token, and who copies one over another's gets an unreadable one. A login that ended
-leaves a file that says so until it would have ended by itself: the former content put back lives no more. A replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away. Renewed tokens
-that the store did not take stay in the copy, and are stored at the next request after that.
+leaves a file that says so until it would have ended by itself, so that the former content put back lives no more. A
+replica keeps what it read for REREAD_SECONDS, and goes on with it while the store is away. Renewed tokens that the
+store did not take stay in the copy, and are stored at the next request after that.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ class SharedSessions(Sessions):
             return None
         session = self.of(id_)
         self._forget(id_)
-        self._ended = {n: ends for n, ends in self._ended.items() if ends > self._now()} | {name: float(name[:12])}
+        lasting = {other: ends for other, ends in self._ended.items() if ends > self._now()}
+        self._ended = {**lasting, name: float(name[:12])}
         with suppress(StoreConflict):  # another replica ended it at the same moment
             self._folder.swap(name + ENDED, b"", None)
         self._folder.remove(name)
@@ -257,7 +259,10 @@ class SharedSessions(Sessions):
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=_Record)
         except (InvalidToken, msgspec.MsgspecError):
-            _log.warning("session_unreadable", fix="Give all replicas the same access.session_key_file; else somebody wrote there.")
+            _log.warning(
+                "session_unreadable",
+                fix="Give all replicas the same access.session_key_file; else somebody wrote there.",
+            )
             return None
 
     def _make_room(self) -> None:

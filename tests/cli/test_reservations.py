@@ -68,16 +68,6 @@ def test_a_back_test_shows_the_quantiles_beside_the_baselines(tmp_path: Path) ->
     assert float(rows["nothing"]["held_core_hours"]) == 0
 
 
-def test_an_account_without_a_name_is_told_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
-        raise KeyError("getpwuid(): uid not found: 1000730000")
-
-    monkeypatch.setattr("getpass.getuser", nobody)
-    done = run("approve", "shop/deployment-web", "--yes")
-    assert done.exit_code == 2
-    assert "--by NAME" in done.stderr
-
-
 @pytest.mark.parametrize("word", ["shop", "shop/", "/web", "a/b/c"])
 def test_a_name_that_is_none_is_refused_with_an_example(word: str) -> None:
     done = run("show", word)
@@ -133,14 +123,17 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     assert answers["fits now"].startswith("3 of 3"), (answers["fits now"], pods_on(api, node))
     assert answers["kill switch"].startswith("passed")
     assert {"cluster budget", "namespace quota"} < answers.keys()
-    approved = run("approve", name, "--by", "ann", "--once", "--reason", "sale", *where, "--yes")
+    forged = run("approve", name, "--by", "boss@example.com", *where, "--yes")
+    assert forged.exit_code == 1 and "approve-for-others" in forged.output
+    approved = run("approve", name, "--once", "--reason", "sale", *where, "--yes")
     assert approved.exit_code == 0
     approval = api.get(path)["spec"]["approval"]
     assert {k: approval[k] for k in ("decision", "scope", "by", "reason")} == {
-        "decision": "Approved", "scope": "Once", "by": "ann", "reason": "sale"
+        "decision": "Approved", "scope": "Once", "by": "paul", "reason": "sale"
     }  # fmt: skip
     rows = [(row.event, row.subject) for row in Ledger(ledger, reading=True).entries()]
-    assert rows == [(event, name) for event in ("plan-asked", "plan-made", "plan-asked", "plan-approved")]
+    told = ("plan-asked", "plan-made", "plan-asked", "plan-refused", "plan-asked", "plan-approved")
+    assert rows == [(event, name) for event in told]
     # one pod of half a core, all day
     standby = "standby: capacity for 1 more pod of 0.5 cores at any time, at most 12.0 idle core-hours a day"
     assert standby in run("approve", name, "--standby", "1", *where).stderr

@@ -182,3 +182,34 @@ def test_a_restart_ends_the_launch_cookie_also_with_a_session_key_file(tmp_path:
     monday, tuesday = (Gate(settings, "/", launch=token).launch for token in ("monday", "tuesday"))
     sent = {monday.cookie_name(FRONT): monday.cookie()}
     assert (monday.proof(FRONT, {}, sent), tuesday.proof(FRONT, {}, sent)) == (Proof.COOKIE, Proof.NONE)
+
+
+def test_a_session_file_copied_over_another_ones_is_unreadable(replicas: Replicas) -> None:
+    first = replicas.new()
+    admin = first.begin(Session("admin", ("admins",), 9000.0, "id-token", 1100.0, "refresh", 1000.0))
+    mine = first.begin(_login())
+    theirs, own = (replicas.place / shared_sessions._name(id_) for id_ in (admin, mine))
+    own.write_bytes(theirs.read_bytes())
+    # Another replica, which has read neither: the copy is encrypted for another id.
+    assert replicas.new().of(mine) is None
+    found = replicas.new().of(admin)
+    assert found is not None and found.name == "admin"
+
+
+def test_a_session_file_put_back_after_the_logout_lives_no_more(replicas: Replicas) -> None:
+    first, second = replicas.new(), replicas.new()
+    mine = first.begin(_login())
+    file = replicas.place / shared_sessions._name(mine)
+    content = file.read_bytes()
+    assert second.of(mine) is not None
+    first.end(mine)
+    file.write_bytes(content)
+    assert first.of(mine) is None
+    # Neither for one that never knew it, nor for one that read it before.
+    assert replicas.new().of(mine) is None
+    replicas.seconds += 1
+    assert second.reread(mine) is None
+    # What says so goes when the login would have ended by itself.
+    replicas.seconds = 9001.0
+    first.begin(Session("otto", (), 99000.0, "t", 11000.0, "r", 10000.0))
+    assert not list(replicas.place.glob("*.ended"))

@@ -174,12 +174,18 @@ def test_an_agent_evicts_from_its_own_node_and_from_no_other(
     plane: ControlPlane, agent: KubeClient, space: str
 ) -> None:
     guarded(plane, agent)
-    mine, theirs = pod(plane, space, "a-0"), pod(plane, space, "b-0")
+    labels = {"koordinator.sh/qosClass": "BE"}
+    mine, theirs, web = (
+        pod(plane, space, node, labels=own) for node, own in (("a-0", labels), ("b-0", labels), ("a-0", {}))
+    )
     writer = Writer(agent, "cotenant-enforcer")
     wait_for("the guard to hear of the pod", lambda: refused(agent, request_of(wish(theirs), -1)))
     with pytest.raises(ClusterForbidden, match="its own node alone"):
         writer.send(request_of(wish(theirs), -1))
     assert not leaving(plane, theirs)
+    with pytest.raises(ClusterForbidden, match="best effort"):
+        writer.send(request_of(wish(web), -1))
+    assert not leaving(plane, web)
     writer.send(request_of(wish(mine), 0))
     path = f"/api/v1/namespaces/{space}/pods/{mine['metadata']['name']}"
     assert not plane.api().exists(path)
@@ -341,7 +347,7 @@ def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
     plane: ControlPlane, agent: KubeClient, space: str
 ) -> None:
     guarded(plane, agent)
-    made = pod(plane, space, "a-0", labels={"app": "x"})
+    made = pod(plane, space, "a-0", labels={"app": "x", "koordinator.sh/qosClass": "BE"})
     evictor = Evictor(agent)
     evictor.start()
     try:

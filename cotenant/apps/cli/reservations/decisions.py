@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from cotenant.core.model.reservations.plan_service import PlanRef, PlanService
     from cotenant.core.settings.root import Settings
 
-    Trial = Callable[[Plan, float], Apply | Patch]
-    """The write that a decision comes to, from the plan and the time (Unix seconds)."""
+    Trial = Callable[[Plan, float, str], Apply | Patch]
+    """The write of a decision, from the plan, the time (Unix seconds), and one's name at the API server."""
     PlanAct = Callable[[PlanService, PlanRef], str]
     """The decision through the plan service, and what is said of it."""
 
@@ -39,7 +38,14 @@ YesOption = Annotated[
     bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
-ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else the login name.")]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="NAME",
+        help="Whose decision it is, where you may write for others; else your name at the API server.",
+    ),
+]
 StandbyOption = Annotated[
     int | None,
     typer.Option(
@@ -70,15 +76,16 @@ def approve(
     """Approve a plan: its capacity is reserved at the start of its window less the lead."""
     from cotenant.core.model.reservations.plan import DecisionScope, PlanDecision
 
-    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
+    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or ""
 
     def act(service: PlanService, ref: PlanRef) -> str:
         approved = service.approve(person(who), ref, scope, reason, standby)
         beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
         if not approved.status.window:
-            return f"Approved by {who}; written{beside}"
+            return f"Approved by {_signed(approved)}; written{beside}"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return f"Approved by {who}; written\ncapacity for {approved.count} pods will be reserved at {at}{beside}"
+        then = f"capacity for {approved.count} pods will be reserved at {at}{beside}"
+        return f"Approved by {_signed(approved)}; written\n{then}"
 
     settings = settings_of(ctx, None, kubeconfig, context)
     _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason, standby), act)
@@ -98,11 +105,11 @@ def reject(
     """Reject a plan: nothing is reserved, and what is reserved is released."""
     from cotenant.core.model.reservations.plan import DecisionScope, PlanDecision
 
-    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or login()
+    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or ""
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        service.reject(person(who), ref, reason, scope)
-        return f"Rejected by {who}; written"
+        rejected = service.reject(person(who), ref, reason, scope)
+        return f"Rejected by {_signed(rejected)}; written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
     _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, who, reason), act)
@@ -125,11 +132,11 @@ def skip(
     at = _moment(start)
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        service.skip(person(login()), ref, at)
+        service.skip(person(""), ref, at)
         return "written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds: skipped(plan, at, now_seconds), act)
+    _act(settings, plan, yes, lambda plan, now_seconds, _name: skipped(plan, at, now_seconds), act)
 
 
 @app.command(
@@ -149,11 +156,11 @@ def unskip(
     at = _moment(start)
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        service.restore(person(login()), ref, at)
+        service.restore(person(""), ref, at)
         return "written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds: restored(plan, at, now_seconds), act)
+    _act(settings, plan, yes, lambda plan, now_seconds, _name: restored(plan, at, now_seconds), act)
 
 
 def named(text: str) -> tuple[str, str]:
@@ -178,16 +185,13 @@ def service_of(settings: Settings) -> ClusterPlanService:
     return plan_service_of(settings)
 
 
-def login() -> str:
-    """Name of the account; UsageError where it has none, as in a container with a user of its own number."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError) as error:
-        raise UsageError("this account has no name", fix="Give --by NAME, or set LOGNAME.") from error
+def _signed(plan: Plan) -> str:
+    """The name below its approval."""
+    return plan.approval.by if plan.approval else ""
 
 
 def person(name: str) -> Person:
-    """The local person; the cluster decides on their rights."""
+    """The local person, "" under the name that the API server knows; the cluster decides on their rights."""
     from cotenant.core.model.changes.people import Grant, Person, Role
 
     return Person(name, grants=(Grant(Role.ADMIN),))
@@ -209,12 +213,12 @@ def _approval(
     from changes.plans.plans import decided
     from cotenant.core.model.reservations.plan import Approval, PlanDecision
 
-    def trial(plan: Plan, now_seconds: float) -> Apply:
+    def trial(plan: Plan, now_seconds: float, name: str) -> Apply:
         if decision is PlanDecision.APPROVED and (
             beside := _beside(plan if standby is None else replace(plan, standby=standby))
         ):
             message(beside)
-        return decided(plan, Approval(decision, scope, who, now_seconds, reason), standby)
+        return decided(plan, Approval(decision, scope, who or name, now_seconds, reason), standby)
 
     return trial
 
@@ -237,6 +241,7 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -
     """Runs as a dry run on the server, or for good through the plan service, which writes it into the ledger."""
     from contextlib import closing
 
+    from changes.live_context import who as asked_who
     from changes.plans import plans
     from cotenant.core.adapters.kube import connect
     from cotenant.core.model.reservations.plan_service import PlanRef
@@ -246,7 +251,7 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -
         message(f"reservationplans/{ref}: {act(service_of(settings), ref)}")
         return
     with closing(connect(settings.kube)) as client:
-        check(client, trial(plans.plan(client, ref.namespace, ref.name), now()))
+        check(client, trial(plans.plan(client, ref.namespace, ref.name), now(), asked_who(client).name))
 
 
 def _moment(start: str) -> float:
