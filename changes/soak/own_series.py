@@ -68,7 +68,7 @@ def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
     return [] if own and not node.matchers.or_matchers else [(f"reads more than namespace {namespace}: {node}", FIX)]
 
 
-def _too_long(span: timedelta) -> list[tuple[str, str]]:
-    if span <= LONGEST_RANGE:
+def _too_long(span: timedelta | None) -> list[tuple[str, str]]:
+    if span is None or span <= LONGEST_RANGE:
         return []
     return [(f"looks {span.total_seconds() / 86_400:.3g} days back", "Use $window, which is a day at most.")]
