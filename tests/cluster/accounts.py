@@ -56,8 +56,6 @@ KINDS = frozenset(
     }
 )
 """Of what is installed: accounts, rights and policies; no pod of ours is started."""
-PARAMETERS = frozenset({"cotenant-placeholder"})
-"""ConfigMaps that policies compare with."""
 ELSEWHERE = frozenset({"monitoring"})
 """Namespaces of others, which a test cluster does not have."""
 SWAP_GUARDS = "swapguards.cotenant.dev"
@@ -84,8 +82,7 @@ def install_rights(plane: ControlPlane) -> None:
     install_crd(plane.api(), SWAP_GUARDS)
     writer = Writer(plane.admin_client(), "cotenant-install", cap_bytes=1 << 20)
     for manifest in _shipped():
-        wanted = manifest.kind in KINDS or (manifest.kind == "ConfigMap" and manifest.address.name in PARAMETERS)
-        if wanted and manifest.address.namespace not in ELSEWHERE:
+        if manifest.kind in KINDS and manifest.address.namespace not in ELSEWHERE:
             writer.send(Apply(manifest.address, manifest.body))
     done.touch()
 
