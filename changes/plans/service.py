@@ -260,7 +260,7 @@ def _signature(who: Person, client: KubeClient, by: str) -> str:
 
     A login may have another name there (a prefix, another claim). Behind a proxy our account writes for the person.
     """
-    return asked_who(client).name if who.way is IdentitySource.OIDC else by
+    return by if who.way is IdentitySource.PROXY else asked_who(client).name
 
 
 def _namespaces(who: Person) -> tuple[str, ...]:

@@ -71,20 +71,20 @@ class Hand:
 
 
 def planner(plane: ControlPlane, name: str) -> Path:
-    """Kubeconfig of somebody who has the role of those who plan, and nothing else."""
-    writer, role = Writer(plane.admin_client(), "test"), "cotenant-planner"
-    shipped = next(m for m in manifests(("applier",)) if m.address.name == role)
-    writer.send(Apply(shipped.address, shipped.body))
-    address = Address("rbac.authorization.k8s.io/v1", "clusterrolebindings", name)
-    api = "rbac.authorization.k8s.io"
-    body = {
-        "apiVersion": f"{api}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
-    }
-    writer.send(Apply(address, body))
+    """Kubeconfig of somebody who has the roles of those who plan and approve, and nothing else."""
+    writer, api = Writer(plane.admin_client(), "test"), "rbac.authorization.k8s.io"
+    for role in ("cotenant-planner", "cotenant-plan-approver"):
+        shipped = next(m for m in manifests(("applier",)) if m.address.name == role)
+        writer.send(Apply(shipped.address, shipped.body))
+        bound = f"{role}-{name}"
+        body = {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": bound},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
+        }
+        writer.send(Apply(Address(f"{api}/v1", "clusterrolebindings", bound), body))
     return plane.user(name)
 
 
@@ -148,7 +148,7 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         expect(page.locator("#plan-next")).to_contain_text("hit ratio", timeout=60_000)
         page.locator("#to-plan").click()
         expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used a reservation")
-        expect(page.locator("#plan-line")).to_contain_text("ann: Approved by ann")
+        expect(page.locator("#plan-line")).to_contain_text("ann: Approved by planner-ann")
     score = scene.said(name)["score"]
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
     ledger = Ledger(tmp_path / "ledger.db", reading=True)

@@ -38,14 +38,6 @@ YesOption = Annotated[
     bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
-ByOption = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="NAME",
-        help="Whose decision it is, where you may write for others; else your name at the API server.",
-    ),
-]
 StandbyOption = Annotated[
     int | None,
     typer.Option(
@@ -68,7 +60,6 @@ def approve(
     once: OnceOption = False,
     standby: StandbyOption = None,
     reason: ReasonOption = "",
-    by: ByOption = None,
     yes: YesOption = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -76,10 +67,10 @@ def approve(
     """Approve a plan: its capacity is reserved at the start of its window less the lead."""
     from cotenant.core.model.reservations.plan import DecisionScope, PlanDecision
 
-    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or ""
+    scope = DecisionScope.ONCE if once else DecisionScope.SERIES
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        approved = service.approve(person(who), ref, scope, reason, standby)
+        approved = service.approve(person(""), ref, scope, reason, standby)
         beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
         if not approved.status.window:
             return f"Approved by {_signed(approved)}; written{beside}"
@@ -88,7 +79,7 @@ def approve(
         return f"Approved by {_signed(approved)}; written\n{then}"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, who, reason, standby), act)
+    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, reason, standby), act)
 
 
 @app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
@@ -97,7 +88,6 @@ def reject(
     plan: PlanArgument,
     once: OnceOption = False,
     reason: ReasonOption = "",
-    by: ByOption = None,
     yes: YesOption = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -105,14 +95,14 @@ def reject(
     """Reject a plan: nothing is reserved, and what is reserved is released."""
     from cotenant.core.model.reservations.plan import DecisionScope, PlanDecision
 
-    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or ""
+    scope = DecisionScope.ONCE if once else DecisionScope.SERIES
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        rejected = service.reject(person(who), ref, reason, scope)
+        rejected = service.reject(person(""), ref, reason, scope)
         return f"Rejected by {_signed(rejected)}; written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, who, reason), act)
+    _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, reason), act)
 
 
 @app.command(
@@ -208,7 +198,7 @@ def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
 
 
 def _approval(
-    decision: PlanDecision, scope: DecisionScope, who: str, reason: str, standby: int | None = None
+    decision: PlanDecision, scope: DecisionScope, reason: str, standby: int | None = None
 ) -> Trial:  # fmt: skip
     from changes.plans.plans import decided
     from cotenant.core.model.reservations.plan import Approval, PlanDecision
@@ -218,7 +208,7 @@ def _approval(
             beside := _beside(plan if standby is None else replace(plan, standby=standby))
         ):
             message(beside)
-        return decided(plan, Approval(decision, scope, who or name, now_seconds, reason), standby)
+        return decided(plan, Approval(decision, scope, name, now_seconds, reason), standby)
 
     return trial
 
