@@ -55,8 +55,12 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     assert plan.approval is not None and plan.approval.scope is DecisionScope.ONCE
     # Signed with the name that the API server knows; the ledger has the person's.
     assert scene.spec("web-peak")["approval"] == {
-        "decision": "Approved", "scope": "Once", "by": "administrator", "at": moment(scene.clock.seconds), "reason": "sale",
-    }  # fmt: skip
+        "decision": "Approved",
+        "scope": "Once",
+        "by": "administrator",
+        "at": moment(scene.clock.seconds),
+        "reason": "sale",
+    }
     assert events(scene) == [("plan-asked", "ann", str(PEAK)), ("plan-approved", "ann", str(PEAK))]
     sent = json.loads(scene.rows()[0].body)["sent"]
     assert sent["spec"]["approval"]["decision"] == "Approved"
