@@ -66,7 +66,7 @@ def test_plans_are_listed_with_their_occurrences_and_one_with_its_history(
     assert api.post("/shop/web-peak/approve", {"scope": "Once"}).status_code == 200
     found = api.get("/shop/web-peak").json()
     assert [d["event"] for d in found["history"]] == ["plan-approved", "plan-asked"]
-    assert found["plan"]["approval"]["by"] == "ann"
+    assert found["plan"]["approval"]["by"] == "administrator"
 
 
 def test_a_plan_is_made_previewed_edited_and_rejected_by_script(served: tuple[Scene, str], api: Script) -> None:
