@@ -15,6 +15,7 @@ from typing import Final
 
 MANAGER: Final = "cotenant-manager"
 UNINSTALL: Final = "cotenant-uninstall"
+WEBHOOK: Final = "cotenant-webhook"
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets")
 AMOUNTS: Final = tuple(
     f"kubernetes.io/{band}-{resource}" for band in ("batch", "mid") for resource in ("cpu", "memory")
@@ -131,6 +132,33 @@ _RETURNS: Final = Rule(
     "(dyn(object).spec.?minReplicas.orValue(1) == 1 ? ['\"original\":null'] : [])))",
     "the floor of an autoscaler is lowered only to what it was before we raised it",
 )
+
+_OUR_GATES: Final = "['cotenant.dev/reservation', 'cotenant.dev/quota', 'cotenant.dev/gang']"
+_GATES: Final = {
+    name: f"dyn({root}).?spec.?schedulingGates.orValue([]).map(g, g.name)"
+    for name, root in (("gates", "object"), ("oldGates", "oldObject"))
+}
+_GATES_END: Final = (
+    "variables.gates.all(g, g in variables.oldGates) && variables.oldGates.all(g, g in variables.gates || "
+    f"g in {_OUR_GATES})"
+)
+"""Of a pod's scheduling gates our own are taken away, and none is added."""
+_WAITS: Final = "dyn(oldObject).?spec.?nodeName.orValue('') == ''"
+_POD_MARKS: Final = (
+    "cotenant.dev/reservation",
+    "cotenant.dev/reservation-missed",
+    "cotenant.dev/change",
+    "cotenant.dev/queued",
+    "scheduling.koordinator.sh/reservation-allocated",
+)
+_OUR_TAINTS: Final = "['cotenant.dev/emptying', 'cotenant.dev/load']"
+_TAINTS: Final = {
+    **{
+        name: f"dyn({root}).?spec.?taints.orValue([]).filter(t, !(t.key in {_OUR_TAINTS}))"
+        for name, root in (("others", "object"), ("oldOthers", "oldObject"))
+    },
+    "marks": f"dyn(object).?spec.?taints.orValue([]).filter(t, t.key in {_OUR_TAINTS})",
+}
 
 _NOTES: Final = {
     "notes": "dyn(object).metadata.?annotations.orValue({})",
@@ -265,19 +293,97 @@ GUARDS: Final = (
             "status.nominatedNodeName",
         ],
         "of a pod that waits the manager changes our gates, its node affinity and nomination, and our marks alone",
+        [Rule(_GATES_END, "of a pod's scheduling gates the manager takes cotenant's own away, and adds none")],
+        _GATES,
+        when=_WAITS,
+        why="RBAC grants every field of a pod; Kubernetes lets tolerations be added and others' gates be taken away.",
+    ),
+    Guard(
+        "cotenant-reservation-writer",
+        MANAGER,
+        "reservation-guard.yaml",
+        [("", "pods"), ("", "pods/status")],
+        [
+            "metadata.labels.{cotenant.dev/reservation}",
+            _keys(
+                "metadata.annotations",
+                ("scheduling.koordinator.sh/reservation-allocated", "scheduling.koordinator.sh/soft-eviction"),
+            ),
+        ],
+        "the manager changes no pod that runs, but to say whose reserved capacity it got, or that it should leave",
+        when=f"!({_WAITS})",
+        why="Kubernetes cannot grant the patch of pods that wait for a node alone.",
+    ),
+    Guard(
+        "cotenant-emptying",
+        MANAGER,
+        "emptying-guard.yaml",
+        [("", "nodes")],
+        ["spec.taints"],
+        "of a node the manager changes our two taints alone",
         [
             Rule(
-                "variables.gates.all(g, g in variables.oldGates) && variables.oldGates.all(g, g in variables.gates || "
-                "g in ['cotenant.dev/reservation', 'cotenant.dev/quota', 'cotenant.dev/gang'])",
-                "of a pod's scheduling gates the manager takes cotenant's own away, and adds none",
+                "variables.others == variables.oldOthers && variables.marks.all(t, t.effect == 'PreferNoSchedule' || "
+                "t.key == 'cotenant.dev/load' && t.effect == 'NoSchedule')",
+                "of a node's taints the manager changes cotenant.dev/emptying:PreferNoSchedule and cotenant.dev/load "
+                "alone",
             )
         ],
-        {
-            name: f"dyn({root}).?spec.?schedulingGates.orValue([]).map(g, g.name)"
-            for name, root in (("gates", "object"), ("oldGates", "oldObject"))
-        },
-        when="dyn(oldObject).?spec.?nodeName.orValue('') == ''",
-        why="RBAC grants every field of a pod; Kubernetes lets tolerations be added and others' gates be taken away.",
+        _TAINTS,
+        why="Kubernetes cannot grant the patch of our taints alone. Not the status, which kubelets write all the time.",
+    ),
+    Guard(
+        "cotenant-gate-lifter",
+        WEBHOOK,
+        "reservation-guard.yaml",
+        [("", "pods")],
+        ["spec.schedulingGates"],
+        "the webhook changes nothing of a pod but its scheduling gates",
+        [
+            Rule(
+                f"{_WAITS} && variables.gates.size() < variables.oldGates.size() && {_GATES_END}",
+                "the webhook changes nothing of a pod but that one which waits loses gates of cotenant's own",
+            )
+        ],
+        _GATES,
+        why="The webhook ends our gates where no manager is left to; it has no right to the status of pods.",
+    ),
+    Guard(
+        "cotenant-uninstall-pods",
+        UNINSTALL,
+        "uninstall-guard.yaml",
+        [("", "pods")],
+        [_keys("metadata.labels", _POD_MARKS), _keys("metadata.annotations", _POD_MARKS), "spec.schedulingGates"],
+        "the hook changes nothing of a pod but our marks, and that it waits no longer for its capacity, quota or gang",
+        [
+            Rule(_GATES_END, "of a pod's scheduling gates the hook takes cotenant's own away, and adds none"),
+            Rule(
+                f"{[*_POD_MARKS]!r}.all(k, ['labels', 'annotations'].all(m, "
+                "dyn(object).metadata[?m].orValue({})[?k] == optional.none() || "
+                "dyn(object).metadata[?m].orValue({})[?k] == dyn(oldObject).metadata[?m].orValue({})[?k]))",
+                "the hook sets no label and no annotation of a pod",
+            ),
+        ],
+        _GATES,
+        component="extender",
+        why="Our scheduling gates and marks on pods go with cotenant.",
+    ),
+    Guard(
+        "cotenant-uninstall-nodes",
+        UNINSTALL,
+        "uninstall-guard.yaml",
+        [("", "nodes")],
+        ["spec.taints"],
+        "of a node the hook changes our two taints alone",
+        [
+            Rule(
+                "variables.others == variables.oldOthers && variables.marks.size() == 0",
+                "of a node's taints the hook takes cotenant.dev/emptying and cotenant.dev/load away, and no other",
+            )
+        ],
+        _TAINTS,
+        component="manager",
+        why="The taints of nodes that are emptied or busy go with cotenant.",
     ),
     Guard(
         "cotenant-uninstall-node-amounts",

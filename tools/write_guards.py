@@ -165,7 +165,7 @@ def _text(guard: Guard) -> str:
         yaml.dump(body, Dumper=_Dumper, sort_keys=False, width=WIDTH, default_flow_style=False)
         for body in documents(guard)
     )
-    return f"---\n# {guard.why}\n{policy}---\n{binding}"
+    return f"# {guard.why}\n{policy}---\n{binding}"
 
 
 def written() -> dict[Path, str]:
@@ -174,7 +174,10 @@ def written() -> dict[Path, str]:
     for guard in GUARDS:
         path = DEPLOY / guard.file
         if path not in texts:
-            texts[path] = path.read_text(encoding="utf-8").partition(MADE)[0].rstrip("\n") + f"\n{MADE}\n"
+            by_hand = path.read_text(encoding="utf-8").partition(MADE)[0].rstrip("\n")
+            texts[path] = f"{by_hand}\n{MADE}\n---\n" if by_hand else f"{MADE}\n"
+        else:
+            texts[path] += "---\n"
         texts[path] += _text(guard)
     return texts
 

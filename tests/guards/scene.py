@@ -146,3 +146,10 @@ def furnished(plane: ControlPlane) -> None:
     )
     for path, spec in _workloads().items():
         api.create(path, {"metadata": {"name": "web", "annotations": {"team": "shop"}}, "spec": spec})
+
+
+def running(api: Api, node: str) -> str:
+    """The name of a pod that has this node."""
+    name = f"runs-{node}"
+    api.create(f"{CORE}/pods", {"metadata": {"name": name}, "spec": pod_spec(nodeName=node)})
+    return name
