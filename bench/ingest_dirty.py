@@ -119,7 +119,6 @@ def rows(found: list[Machine], folder: Path) -> Iterator[Row]:
         "containers with duplicate series, counted", quality.defects.get(Defect.DUPLICATE_SERIES, 0), "containers"
     )
     yield Row("scrape interval found", quality.scrape_interval_seconds, "s", note="readings come every 300 s")
-    yield Row("coverage", quality.coverage, "ratio")
     yield Row("time from server to store", spent, "s")
     yield Row("queries", quality.queries, "queries")
 

@@ -147,9 +147,7 @@ def pull(
     if again:
         notes = (*notes, f"{len(again)} lost files of stored usage were asked for again")
     unread = unread_seconds(done.holes)
-    record = _record(
-        source, now, time.monotonic() - started, sightings, (*_unread_notes(unread, source), *notes), unread
-    )
+    record = _record(source, now, time.monotonic() - started, (*_unread_notes(unread, source), *notes), unread)
     store.append_quality(record)
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
         raise _unanswered(source)
@@ -332,11 +330,10 @@ def _record(
     source: MetricSource,
     now_seconds: int,
     elapsed_seconds: float,
-    sightings: Sightings,
     notes: tuple[str, ...],
     unread: Mapping[Signal, int],
 ) -> QualityRecord:
-    """The quality record of one pull: what was asked and answered, coverage, defects, and notes of source and pull."""
+    """The quality record of one pull: what was asked and answered, defects, and notes of source and pull."""
     report = source.report()
     return QualityRecord(
         time_seconds=now_seconds,
@@ -344,7 +341,6 @@ def _record(
         scrape_interval_seconds=report.scrape_interval_seconds,
         queries=report.queries,
         samples=report.samples,
-        coverage=sightings.coverage(),
         server_seconds=report.waited_seconds,
         client_seconds=elapsed_seconds,
         defects={defect: count for defect, count in report.defects.items() if count},

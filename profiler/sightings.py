@@ -56,11 +56,10 @@ _EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKi
 
 @dataclass(slots=True)
 class _SampledLife:
-    """First and last slot with CPU usage of a container, and the number of slots with a value."""
+    """First and last slot with CPU usage of a container."""
 
     first_seconds: int
     last_seconds: int
-    slots: int
 
 
 @dataclass(slots=True)
@@ -87,23 +86,15 @@ class Sightings:
             elif signal in _EVENTS:
                 self._see_events(_EVENTS[signal], usage)
 
-    def coverage(self) -> float:
-        """Share of slots with a value between each container's first and last one, 0..1; 0 without any."""
-        present = sum(life.slots for life in self.lives.values())
-        step = Signal.CPU_USAGE_MEAN.spec.step_seconds
-        alive = sum((life.last_seconds - life.first_seconds) // step + 1 for life in self.lives.values())
-        return min(1.0, present / alive) if alive else 0.0
-
     def _see_lives(self, usage: Usage[Any]) -> None:
         present = ~np.isnan(usage.values)
         sampled = np.flatnonzero(present.any(axis=1))
         first, last = present.argmax(axis=1), usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
-        count, times = present.sum(axis=1), usage.grid.times()
+        times = usage.grid.times()
         for i in sampled:
-            begin, end, slots = int(times[first[i]]), int(times[last[i]]), int(count[i])
-            life = self.lives.setdefault(usage.refs[i], _SampledLife(begin, end, 0))
+            begin, end = int(times[first[i]]), int(times[last[i]])
+            life = self.lives.setdefault(usage.refs[i], _SampledLife(begin, end))
             life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
-            life.slots += slots
 
     def _see_amounts(self, signal: Signal, usage: Usage[Any]) -> None:
         present = ~np.isnan(usage.values)

@@ -100,7 +100,8 @@ class Recorded:
     usage, usage_peak, throttled: CPU, one matrix each with its rows in the order of its own signal; cpu_rows: container
     of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of `usage`, -1 =
     none; highest: (m,) no demand of a row is above it. day_peaks: highest working set by pod and day, (k, days), -inf
-    = no sample; memory_rows: container of each. running: mean number of pods by container, (n,).
+    = no sample; memory_rows: container of each. running: mean number of pods by container, (n,). pod_minutes:
+    minutes in which they were measured, all together, of CPU where that was and else of memory, (n,).
     """
 
     size: int
@@ -116,6 +117,7 @@ class Recorded:
     memory_rows: Integers
     kills: Kills
     running: Mapping[Resource, Floats]
+    pod_minutes: Floats
 
     @property
     def days(self) -> float:
@@ -196,6 +198,7 @@ def record(evidence: Evidence, days: float) -> Recorded:
             CPU: _running(usage, cpu_rows, len(evidence)),
             MEMORY: _running(memory, memory_rows, len(evidence)),
         },
+        pod_minutes=_pod_minutes(recent),
     )
 
 
@@ -203,7 +206,8 @@ def record(evidence: Evidence, days: float) -> Recorded:
 class BacktestColumns:
     """Back-test of n containers, (n,) columns as in `Backtest`; freed in the resource's unit, not yet rounded.
 
-    pod_minutes: minutes that pods ran, all together; 0 = nothing was recorded, nothing can be said.
+    pod_minutes: minutes in which pods lived and were measured, all together; 0 = nothing was recorded, nothing can be
+    said.
     """
 
     days: float
@@ -228,13 +232,13 @@ class BacktestColumns:
             evictions=int(self.evictions[index]),
             freed_millicores=round(float(self.freed[CPU][index])),
             freed_bytes=round(float(self.freed[MEMORY][index])),
+            pod_minutes=float(self.pod_minutes[index]),
         )
 
 
 def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns:
     """What the amounts `then` would have done in the window, beside `now`."""
     requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
-    longest = np.maximum(recorded.running[CPU], recorded.running[MEMORY])
     shrunk = 0.0 if then.heap_falls is None else then.heap_falls
     return BacktestColumns(
         days=recorded.days,
@@ -244,7 +248,7 @@ def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns
         now_oom_kills=recorded.oom_kills(now.effective_limit(MEMORY)),
         evictions=recorded.evictions(requests[MEMORY][0], requests[MEMORY][1] + shrunk),
         freed={r: (before - after) * recorded.running[r] for r, (before, after) in requests.items()},
-        pod_minutes=longest * recorded.days * 1440,
+        pod_minutes=recorded.pod_minutes,
     )
 
 
@@ -307,6 +311,17 @@ def _kills(evidence: Evidence) -> Kills:
                 key = (container, place.get(kill.subject, -1), day)
                 killing_limits[key] = (*killing_limits.get(key, ()), evidence.limit_at(container, kill))
     return killing_limits
+
+
+def _pod_minutes(evidence: Evidence) -> Floats:
+    """Minutes with a sample of each container's pods, all together, (n,): where it was off, nothing was throttled."""
+    sampled = {}
+    for resource, signal in SOURCE.items():
+        counts = np.isfinite(_matrix(evidence, signal)).sum(axis=1)
+        slots = np.zeros(len(evidence) + 1)
+        np.add.at(slots, _owners(evidence, signal), counts)
+        sampled[resource] = slots[:-1] * evidence.window.step_seconds / 60
+    return np.where(sampled[CPU] > 0, sampled[CPU], sampled[MEMORY])
 
 
 def _running(values: FloatMatrix, rows: Integers, size: int) -> Floats:

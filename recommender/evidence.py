@@ -18,9 +18,9 @@ from cotenant.core.model.cluster import Event, EventKind, Inventory, Workload
 from cotenant.core.model.identity import ContainerRef, PodContainerRef
 from cotenant.core.model.recommendation import Field
 from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage import lives
-from cotenant.core.model.usage.lives import SourceSilence
+from cotenant.core.model.usage.lives import Lives, SourceSilence
 from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.samples import time_measured
 from cotenant.core.model.usage.server_quantiles import ServerQuantiles
 from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 
@@ -60,7 +60,7 @@ class Evidence:
     inventory: Inventory = attribute(default_factory=lambda: Inventory("", 0, (), (), ()))
     least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
     coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
-    """(n,) of each resource with a portrait: share of the pods' lives with samples (`model.usage.lives`); 0 = none."""
+    """(n,) of each resource with a portrait: `model.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
 
     def __len__(self) -> int:
         return len(self.containers)
@@ -202,11 +202,10 @@ def assemble(
     by_portrait = {r: _rows_of(containers, p.refs) for r, p in portraits.items()}
     covered = {r: np.nan_to_num(np.append(p.coverage, np.nan)[by_portrait[r]]) for r, p in portraits.items()}
     if silence is not None:
-        own = lives.Lives.of(silence, inventory, usage)
+        own = Lives.of(silence, inventory, usage)
         for resource, signal in MEASURED.items():
             if resource in portraits and signal in usage:
-                of = usage[signal]
-                covered[resource] = lives.coverage(own, of.refs, of.values, rows[signal], index_of, len(containers))
+                covered[resource] = time_measured(own, usage[signal], rows[signal], index_of, len(containers))
     return Evidence(
         containers=containers,
         workloads=tuple(w for _, w, _ in pairs),

@@ -4,7 +4,8 @@ Each finding scores 0..1; the confidence is half the weakest score and half thei
 a single weakness. The findings:
 
 - span of the history, and weekly cycles in it (days with samples / 7), full at the settings' days and weeks;
-- coverage: share of the pods' lives with samples (not for jobs, whose runs are short beside a slot);
+- coverage: share of the time in which a pod ran in which one was measured (not for jobs, whose runs are short beside a
+  slot);
 - pods n: n / (n + 0.5), because one replica is no comparison;
 - stability: what each half of the history asks for, the smaller over the larger: mean of the daily CPU peaks, highest
   memory; 0.5 where one half has no sample;
@@ -33,6 +34,7 @@ from recommender.evidence import Evidence, Floats, Integers
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 EPISODIC: Final = frozenset({"Job", "CronJob"})
 MINUTE_SECONDS: Final = 60
+WEEK_MINUTES: Final = 7 * DAY_SECONDS // MINUTE_SECONDS
 _WHAT: Final = {CPU: "CPU", MEMORY: "memory"}
 
 
@@ -71,7 +73,7 @@ class Grounds:
 
     @cached_property
     def coverage(self) -> dict[Resource, Floats]:
-        """Share of the pods' lives with samples, (n,)."""
+        """Share of the time in which a pod ran, in which one was measured, (n,)."""
         return dict(self.evidence.coverage)
 
     @cached_property
@@ -142,9 +144,9 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
     ]
     if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
         covered = _least(grounds.coverage, about, index)
-        findings.append(TrustFactor(covered, f"{percent(covered)} of the pods' time has samples."))
+        findings.append(TrustFactor(covered, f"A pod was measured in {percent(covered)} of the time in which one ran."))
     if backtest is not None:
-        findings.append(_tried(backtest, grounds, index))
+        findings.append(_tried(backtest, grounds.own))
     return findings
 
 
@@ -170,16 +172,16 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
     return TrustFactor(score, f"The newer half of the history asks for {change} than the older one.")
 
 
-def _tried(backtest: Backtest, grounds: Grounds, index: int) -> TrustFactor:
-    """What the last days say about the values."""
+def _tried(backtest: Backtest, own: BacktestSettings) -> TrustFactor:
+    """What the last days say about the values: throttling and evictions are of the time in which pods were measured."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:
         return TrustFactor(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")
-    pods = max(int(grounds.pods[index]), 1)
+    minutes = max(backtest.pod_minutes, 1.0)
     more = max(backtest.throttled_minutes - backtest.now_throttled_minutes, 0.0)
-    share = more / (backtest.days * 1440 * pods)
-    weekly = backtest.evictions / pods / (backtest.days / 7)
-    score = 0.5 ** (share / grounds.own.trusted_throttling + weekly)
+    share = more / minutes
+    weekly = backtest.evictions / (minutes / WEEK_MINUTES)
+    score = 0.5 ** (share / own.trusted_throttling + weekly)
     if backtest.evictions:
         times = f"{backtest.evictions} times in {days}"
         return TrustFactor(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")

@@ -340,13 +340,12 @@ def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: 
 def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
     """Whether its limit holds a container up for too large a share of its pods' time, and the proposal would do better.
 
-    The share is of the time of as many pods as there are now.
+    The share is of the time in which its pods lived and were measured; results of an older version do not tell it.
     """
     tried = recommendation.backtest
-    if tried is None or tried.throttled_minutes >= tried.now_throttled_minutes:
+    if tried is None or not tried.pod_minutes or tried.throttled_minutes >= tried.now_throttled_minutes:
         return False
-    pod_minutes = tried.days * DAY_HOURS * 60 * max(recommendation.replicas, 1)
-    return tried.now_throttled_minutes >= limits.throttled_share * pod_minutes
+    return tried.now_throttled_minutes >= limits.throttled_share * tried.pod_minutes
 
 
 def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: PolicyLimits) -> bool:

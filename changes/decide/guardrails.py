@@ -118,7 +118,11 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     yield made(
         "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
     )
-    yield made("data-gap", coverage >= settings.minimum_coverage, f"{percent(coverage)} of the pods' time has samples")
+    yield made(
+        "data-gap",
+        coverage >= settings.minimum_coverage,
+        f"a pod was measured in {percent(coverage)} of the time in which one ran",
+    )
 
 
 def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:

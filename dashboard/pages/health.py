@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -92,7 +91,7 @@ def _permissions(now: Status) -> Component:
 
 
 def _pulls(pulls: Sequence[QualityRecord]) -> Component:
-    note = "Newest first. Coverage is the share of 5-minute slots with a sample while a pod was alive."
+    note = "Newest first."
     if not pulls:
         why = "The store holds no account of a pull."
         nothing = panels.empty(
@@ -107,7 +106,6 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
         "Samples",
         "Server time",
         "Own time",
-        "Coverage",
         "Defects",
     )
     rows = [
@@ -119,7 +117,6 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
             f"{p.samples:,}",
             f"{p.server_seconds:,.1f} s",
             f"{p.client_seconds:,.1f} s",
-            _share(p.coverage),
             f"{sum(p.defects.values()):,}",
         )
         for p in pulls
@@ -179,8 +176,10 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
     cards = []
     if upkeep.days:
         drawn = completeness.chart(upkeep.days)
-        note = "Share of 5-minute slots with a sample, by UTC day."
-        cards.append(panels.panel("Coverage by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note))
+        note = "Of the samples that were due while pods lived, by UTC day."
+        cards.append(
+            panels.panel("Samples present by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note)
+        )
     if namespaces:
         cards.append(_namespaces(namespaces))
     return [html.Div(cards, className="row halves")] if cards else []
@@ -192,21 +191,16 @@ def _namespaces(coverage: Sequence[Row]) -> Component:
         (
             visible(r["namespace"]),
             f"{r['series'] or 0:,}",
-            _share(r["coverage"]),
+            display.share(r["coverage"]),
             display.duration(r["longest_gap_seconds"] or 0),
             panels.moment(r["newest"]) if r["newest"] else display.MISSING,
         )
         for r in rows[:NAMESPACES_SHOWN]
     ]
     rest = len(rows) - len(shown)
-    note = "Worst first" + (f"; {rest:,} more have at least this coverage." if rest > 0 else ".")
-    heads = ("Namespace", "Series", "Coverage", "Longest gap", "Newest sample")
-    return panels.panel("Gaps by namespace", panels.facts(heads, shown, "Coverage by namespace"), note=note)
-
-
-def _share(ratio: float | None) -> str:
-    """A share to a tenth of a percent, never rounded up to the whole."""
-    return display.MISSING if ratio is None or math.isnan(ratio) else f"{math.floor(1000 * ratio) / 10:.1f} %"
+    note = "Worst first" + (f"; {rest:,} more have at least as many." if rest > 0 else ".")
+    heads = ("Namespace", "Series", "Samples present", "Longest gap", "Newest sample")
+    return panels.panel("Gaps by namespace", panels.facts(heads, shown, "Samples present by namespace"), note=note)
 
 
 def register(app: Dash, view: View) -> None:

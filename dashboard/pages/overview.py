@@ -390,7 +390,7 @@ def _findings(page: OverviewPage) -> Component:
 
 def _quality(overview: Overview, base: str) -> Component:
     facts = (
-        f"{display.percent(overview.coverage)} of samples present",
+        f"{display.share(overview.coverage)} of samples present",
         f"scraped every {display.duration(overview.scrape_interval_seconds)}",
         f"computed {display.moment(overview.computed_seconds)}",
         f"settings {overview.settings_digest}",

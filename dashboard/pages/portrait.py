@@ -42,7 +42,7 @@ ORIGINS: Final = {
 }
 """Pages that lead here -> what the way back is called."""
 FEW_SAMPLES: Final = 0.9
-"""Coverage below which the page says that it shows a part."""
+"""Share of samples present below which the page says that it shows a part."""
 
 
 def href(base: str, ref: WorkloadRef, search: str = "", origin: str = "workloads") -> str:
@@ -161,7 +161,7 @@ def _partial(workload_story: Story) -> list[Component]:
     coverage = workload_story.workload["coverage"]
     if coverage is None or coverage >= FEW_SAMPLES:
         return []
-    text = f"{display.percent(coverage)} of the samples are there; the rest is shown as gaps. "
+    text = f"{display.share(coverage)} of samples present; charts lack the rest. "
     return [
         html.Div(
             [html.Strong("Partial. "), text, html.Code("cotenant doctor")], className="note-partial", role="status"
@@ -204,7 +204,7 @@ def _chips(row: Row) -> Component:
     chips = [panels.chip(str(row[k]), str(row[k]).lower(), title) for k, title in CHIPS if row[k]]
     days = f"{row['days']:.1f} days of history" if row["days"] is not None else "no history"
     return html.Div(
-        [*chips, html.Span(f"{days}, {display.percent(row['coverage'])} of samples present", className="dim")],
+        [*chips, html.Span(f"{days}, {display.share(row['coverage'])} of samples present", className="dim")],
         className="portrait-chips",
     )
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from cotenant.core.model.amount_text import MISSING, amount, binary_unit, cores, gib, gpus, money, three_digits
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import percent as finite_percent
+from cotenant.core.model.text import share as finite_share
 
 __all__ = [
     "MISSING",
@@ -57,6 +58,11 @@ def signed(value: float | None, resource: Resource) -> str:
 def percent(ratio: float | None, digits: int = 0) -> str:
     """A ratio in percent, of so many digits behind the point."""
     return MISSING if ratio is None or math.isnan(ratio) else finite_percent(ratio, digits)
+
+
+def share(ratio: float | None) -> str:
+    """A share of something that should be whole: to a tenth of a percent, never rounded up."""
+    return MISSING if ratio is None or math.isnan(ratio) else finite_share(ratio)
 
 
 def moment(seconds: float) -> str:

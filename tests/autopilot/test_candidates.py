@@ -151,9 +151,9 @@ def test_a_memory_limit_is_never_lowered_and_a_guaranteed_pod_keeps_its_memory(
     assert all(v.field is Field.REQUEST for one in cut.allowed for v in one.values)
 
 
-def throttled(now_minutes: float, then_minutes: float = 0.0) -> Backtest:
+def throttled(now_minutes: float, then_minutes: float = 0.0, pod_minutes: float = 20_160.0) -> Backtest:
     """Of 7 days of two pods, 20160 minutes: so many throttled under the present limit, so many under the proposed."""
-    return Backtest(7.0, then_minutes, now_minutes, 0, 0, 0, 0, 0)
+    return Backtest(7.0, then_minutes, now_minutes, 0, 0, 0, 0, 0, pod_minutes)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,11 @@ def throttled(now_minutes: float, then_minutes: float = 0.0) -> Backtest:
         (throttled(605.0), {"throttledShare": 0.031}, None),
         (throttled(605.0, 605.0), {}, None),
         (throttled(605.0), {"directions": ["Up", "Down"]}, None),
+        # on for six hours a day: 3 % of 5,040 minutes are 151.2
+        (throttled(152.0, pod_minutes=5_040.0), {}, Resource.CPU),
+        (throttled(151.0, pod_minutes=5_040.0), {}, None),
+        # results of an older version do not tell how long pods ran
+        (throttled(6000.0, pod_minutes=0.0), {}, None),
         (None, {}, None),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cotenant.core.settings.sections.profiler import ProfilerSettings, Prometheu
 from profiler.prometheus.survey import NEEDED
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.faultproxy import FaultProxy
+from tests.support.overview import overview
 from tests.support.prometheus_server import serve
 
 NOON = 1_795_089_600  # a multiple of a day plus 12 hours
@@ -163,13 +165,14 @@ def stored(folder: Path) -> Store:
 def test_history_says_span_age_coverage_and_dirt(tmp_path: Path) -> None:
     store = stored(tmp_path)
     store.append_quality(
-        QualityRecord(NOON, "prometheus http://p", 60.0, 9, 1000, 0.98, defects={Defect.DUPLICATE_SERIES: 2})
+        QualityRecord(NOON, "prometheus http://p", 60.0, 9, 1000, defects={Defect.DUPLICATE_SERIES: 2})
     )
-    found = storage.history(store.url, NOON + 2 * HOUR_SECONDS)
-    assert found == ProbeOutcome(
-        ProbeState.OK,
-        "shop: 2.0 days, newest 2.0 h ago, coverage 98 % from prometheus http://p, 2 x duplicate-series",
-    )
+    line = "shop: 2.0 days, newest 2.0 h ago, from prometheus http://p, 2 x duplicate-series"
+    assert storage.history(store.url, NOON + 2 * HOUR_SECONDS) == ProbeOutcome(ProbeState.OK, line)
+    # what the overview shows of the last analysis; it is never rounded up to the whole
+    store.write_document("overview", replace(overview(), coverage=0.9996))
+    present = line.replace("from", "99.9 % of samples present, from")
+    assert storage.history(store.url, NOON + 2 * HOUR_SECONDS) == ProbeOutcome(ProbeState.OK, present)
 
 
 def test_old_history_is_a_warning(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_no_name_is_anything_but_text(name: str) -> None:
             recommendations={found.container: found},
             workloads=Table.from_rows(WORKLOADS, [usage]),
             findings=Table.from_rows(FINDINGS, [finding]),
-            quality=QualityRecord(0, name, 60, 1, 1, 1.0, defects={Defect.NEGATIVE: 2}),
+            quality=QualityRecord(0, name, 60, 1, 1, defects={Defect.NEGATIVE: 2}),
             currency=name,
         )
     )  # fmt: skip

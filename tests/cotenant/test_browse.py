@@ -22,6 +22,7 @@ from cotenant.core.model.views import (
     EVENTS,
     FINDINGS,
     RECOMMENDATION_LOG,
+    WORKLOADS,
     Overview,
     portraits_of,
 )
@@ -145,6 +146,22 @@ def test_every_namespace_with_usage_has_its_coverage(
     assert all(0 <= r["coverage"] <= 1 for r in rows)
     # nine days that end at noon touch ten dates
     assert len(store.read_table(COVERAGE_BY_DAY)) == SPEC.days + 1
+
+
+def test_samples_present_are_one_number_on_every_surface(store: Store, analysis: Analysis) -> None:
+    overview, counts = store.read_document("overview", Overview), analysis.coverage
+    assert overview is not None
+    of_namespaces = [one.samples for one in counts.by_namespace.values()]
+    # the samples of all namespaces / those due, as the samples of all days / those due
+    assert overview.coverage == sum(n.present for n in of_namespaces) / sum(n.due for n in of_namespaces)
+    assert overview.coverage == counts.seen_by_slot.sum() / counts.due_by_slot.sum()
+    shares = {row["namespace"]: row["coverage"] for row in store.read_table(COVERAGE).rows()}
+    rows: dict[str, list[float]] = {}
+    for row in store.read_table(WORKLOADS).rows():
+        rows.setdefault(row["namespace"], []).extend([] if row["coverage"] is None else [row["coverage"]])
+    # a namespace lies between the least and the most complete of its workloads, and is the one where there is one
+    assert shares.keys() <= rows.keys()
+    assert all(min(rows[name]) <= share <= max(rows[name]) for name, share in shares.items())
 
 
 def test_the_clusters_batch_curve_is_the_sum_over_its_nodes(store: Store, analysis: Analysis) -> None:

@@ -215,7 +215,7 @@ def test_partial_data_are_said_where_numbers_are(made: Results, source: StoreSou
     shown = drawn(made, view_on(Changed(source, partly), made.end_seconds))
     well(shown)
     assert note in shown["overview"] and note in shown["health"]
-    assert "60 % of samples present" in shown["overview"]
+    assert "60.0 % of samples present" in shown["overview"]
 
 
 @pytest.mark.parametrize(("age", "tone"), [(0, "tone-teal"), (1000, "tone-orange"), (7200, "tone-red")])
@@ -235,7 +235,7 @@ def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None
 
     class Poor(Faulty):
         def upkeep(self) -> Upkeep:
-            record = QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, 0.4, defects={Defect.QUERY_FAILED: 2})
+            record = QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, defects={Defect.QUERY_FAILED: 2})
             return Upkeep((record,), (("cpu-usage-mean", 0, "/store/day.corrupt-1"),))
 
     text = drawn(made, view_on(Poor(source, {}), made.end_seconds))["health"]
@@ -248,7 +248,7 @@ def test_health_lists_scrape_intervals_where_there_are_several(made: Results, so
 
         class Mixed(Faulty):
             def upkeep(self) -> Upkeep:
-                return Upkeep((QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, 1.0, scrapes=spans),), ())
+                return Upkeep((QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, scrapes=spans),), ())
 
         return drawn(made, view_on(Mixed(source, {}), made.end_seconds))["health"]
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 
 def pull(time: int, **more: object) -> QualityRecord:
-    return QualityRecord(time, "prom", 30.0, 10, 1000, 0.9, **more)  # type: ignore[arg-type]
+    return QualityRecord(time, "prom", 30.0, 10, 1000, **more)  # type: ignore[arg-type]
 
 
 def test_a_pull_with_a_failed_query_is_no_success() -> None:

@@ -243,7 +243,9 @@ def test_missing_samples_are_told_on_top(made: Results) -> None:
     whole = StoreSource(made.store, DashboardSettings()).story(REF)
     assert whole is not None
     holed = replace(whole, workload={**whole.workload, "coverage": 0.6})
-    assert "60 % of the samples are there" in words(portrait.contents(view_of(made, Partly(made, holed)), REF, ""))
+    assert "60.0 % of samples present; charts lack the rest" in words(
+        portrait.contents(view_of(made, Partly(made, holed)), REF, "")
+    )
 
 
 def test_old_data_warn_before_anything_is_applied(made: Results, tmp_path: Path) -> None:

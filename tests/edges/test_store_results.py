@@ -103,7 +103,7 @@ def test_the_last_hundred_quality_records_are_kept_in_order(url: str) -> None:
     store = Store(url, "prod")
     assert store.read_quality() == ()
     for n in range(103):
-        store.append_quality(QualityRecord(n, "s", 30.0, n, 0, 1.0))
+        store.append_quality(QualityRecord(n, "s", 30.0, n, 0))
     assert [r.time_seconds for r in store.read_quality()] == list(range(3, 103))
 
 

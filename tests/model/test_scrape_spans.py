@@ -14,7 +14,7 @@ HOUR = 3600
 def record(*spans: tuple[int, int, int, int]) -> QualityRecord:
     """A pull with spans of (first hour, last hour, interval, series)."""
     scrapes = tuple(ScrapeSpan(a * HOUR, b * HOUR, every, max(300, 4 * every), n) for a, b, every, n in spans)
-    return QualityRecord(0, "prom", 30.0, 1, 1, 1.0, scrapes=scrapes)
+    return QualityRecord(0, "prom", 30.0, 1, 1, scrapes=scrapes)
 
 
 def test_spans_of_one_interval_that_touch_are_one_and_others_stay_apart() -> None:

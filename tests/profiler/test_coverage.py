@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from cotenant.core.model.cluster import Inventory, Pod
 from cotenant.core.model.identity import PodContainerRef, WorkloadRef
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
+from cotenant.core.model.usage.lives import Lives, SourceSilence
 from cotenant.core.model.usage.usage import DAY_SECONDS, Statistic, TimeGrid, Usage
 from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY
 from profiler.coverage import coverage
@@ -30,12 +32,18 @@ def inventory(*pods: Pod) -> Inventory:
     return Inventory("c", START, (), (), pods)
 
 
+def lives(series: Usage[PodContainerRef], known: Inventory) -> Lives:
+    """As of a source without nodes and without a listing of containers."""
+    hours = TimeGrid(series.grid.start_seconds, 3600, math.ceil(series.grid.size / 12))
+    return Lives.of(SourceSilence.of_no_node(series.grid, hours), known, {})
+
+
 def by_namespace(series: Usage[PodContainerRef], known: Inventory) -> list[dict[str, Any]]:
-    return coverage(series, known).namespace_rows()
+    return coverage(series, known, lives(series, known)).namespace_rows()
 
 
 def by_day(series: Usage[PodContainerRef], known: Inventory) -> list[dict[str, Any]]:
-    return coverage(series, known).day_rows()
+    return coverage(series, known, lives(series, known)).day_rows()
 
 
 def pod(name: str, start_slot: int, end_slot: int | None = None) -> Pod:

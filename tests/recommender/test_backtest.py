@@ -147,6 +147,14 @@ def test_freed_counts_every_pod_for_as_long_as_it_ran() -> None:
     assert made.freed[CPU].tolist() == [400 * 1.5]
 
 
+def test_pod_minutes_are_those_in_which_pods_were_measured() -> None:
+    cpu = flat(10, pods=2).reshape(2, 7, DAY)
+    cpu[1, :, DAY // 4 :] = np.nan  # one pod name that is back for six hours of each day
+    # 7 days of 1440 minutes, and 7 x 360
+    assert outcome(Case(cpu=cpu.reshape(2, WEEK))).pod_minutes.tolist() == [7 * 1440 + 7 * 360]
+    assert outcome(Case(memory=flat(MIB))).pod_minutes.tolist() == [7 * 1440]
+
+
 def test_a_request_that_is_not_set_counts_as_the_limit() -> None:
     case = Case(cpu=flat(10), limits={CPU: 800})
     assert outcome(case, cpu_request=300).freed[CPU].tolist() == [500]

@@ -1,9 +1,13 @@
-"""Coverage is of the pods' lives: what was switched off misses nothing, and what nobody could see is a gap."""
+"""Coverage is of the pods' lives: what was switched off misses nothing, and what nobody could see is a gap.
+
+Of what a value rests on, and of what people are shown of workloads, namespaces, days and the cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +20,12 @@ from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field, Recommendation
 from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.model.usage.lives import SourceSilence, source_silence
+from cotenant.core.model.usage.lives import Lives, SourceSilence, source_silence
 from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
 from cotenant.core.settings.sections.actions import GuardrailSettings
 from cotenant.core.settings.sections.profiler import PortraitSettings
 from cotenant.core.settings.sections.recommender import RecommenderSettings
+from profiler.coverage import Coverage, coverage
 from profiler.pool import by_container
 from profiler.portrait import build
 from recommender.base import load_strategy, recommend
@@ -143,6 +148,13 @@ class World:
             portraits[resource] = build(members.refs, members.rows, usage[signal], PortraitSettings())
         return assemble(inventory, GRID, usage, portraits, silence=silence)
 
+    def present(self, works: tuple[Work, ...] | None = None) -> Coverage:
+        """Samples present of the pods of some of the workloads."""
+        inventory, usage = self.inventory(works or self.works), self.usage()
+        names = {(pod.namespace, pod.name) for pod in inventory.pods}
+        own = {s: u.select(np.array([(r.namespace, r.pod) in names for r in u.refs], bool)) for s, u in usage.items()}
+        return coverage(own[Signal.CPU_USAGE_MEAN], inventory, Lives.of(self.silence(), inventory, own))
+
     def coverage(self) -> dict[str, float]:
         evidence = self.evidence()
         return {w.ref.name: float(c) for w, c in zip(evidence.workloads, evidence.coverage[CPU], strict=True)}
@@ -213,6 +225,57 @@ def test_what_the_source_missed_is_a_gap_for_every_workload(work: Work, missing:
     assert covered == pytest.approx(0.75, abs=0.06)
 
 
+@pytest.mark.parametrize("work", offs(), ids=lambda work: work.name)
+def test_namespaces_and_days_miss_nothing_of_what_is_off_for_a_part_of_the_day(work: Work) -> None:
+    found = World((work, OTHER_NODE)).present((work,))
+    (namespace,), days_of = found.namespace_rows(), found.day_rows()
+    # as above: every slot of its lives has a sample, but for one of 24 at an edge of the shortest
+    assert namespace["coverage"] >= 0.95
+    assert all(day["coverage"] is None or day["coverage"] >= 0.9 for day in days_of)
+    assert found.by_workload[work.ref].samples_present == namespace["coverage"] == found.total.samples_present
+    # at night nothing was due: no source was silent for hours
+    assert max(day["gap_seconds"] for day in days_of) <= 600
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("work", [ALWAYS, *LONG], ids=lambda work: work.name)
+def test_namespaces_and_days_show_what_the_source_missed(work: Work, missing: str) -> None:
+    work = work if work is not ALWAYS else OTHER_NODE
+    world = MISSING[missing](work)
+    found = world.present((work,))
+    (namespace,), days_of = found.namespace_rows(), found.day_rows()
+    # One pod lives at a time: of each slot in which it lived one sample was due, so that the samples present are the
+    # time measured, six days of eight.
+    assert namespace["coverage"] == pytest.approx(world.coverage()[work.ref.name], abs=1e-5)
+    if work is not OTHER_NODE or "its node" not in missing:
+        dark, light = days_of[3:5], days_of[:3] + days_of[5:]
+        assert all(day["coverage"] <= 0.1 and day["gap_seconds"] >= 8 * 3600 for day in dark)
+        # a night's life may begin before midnight on a light day and end on a dark one
+        assert min(day["coverage"] for day in light) >= 0.9
+
+
+def test_one_dark_node_of_two_takes_half_of_its_days_samples_and_no_time_from_a_value() -> None:
+    pair = Work("Deployment", "pair", (Life("pair-0", 0, SLOTS), Life("pair-1", 0, SLOTS, "n1")))
+    world = World((pair, ALWAYS), {"n1": DOWN})
+    found = world.present((pair,))
+    # 2 pods x 8 days of samples were due, 1 pod x 2 days are missing: 14 of 16; one of both was measured at any time.
+    assert found.by_workload[pair.ref].samples_present == pytest.approx(14 / 16, abs=0.002)
+    assert [round(day["coverage"], 2) for day in found.day_rows()] == [1, 1, 1, 0.5, 0.5, 1, 1, 1]
+    assert world.coverage()["pair"] == 1.0
+
+
+def test_a_pod_that_waits_with_its_image_missing_owes_no_sample() -> None:
+    work = Work("Deployment", "web", (Life("web-0", 0, SLOTS), Life("web-1", 0, SLOTS)))
+    world = World((work, OTHER_NODE))
+    usage, inventory = world.usage(), world.inventory((work,))
+    waiting = tuple(replace(p, phase=PodPhase.PENDING) if p.name == "web-1" else p for p in inventory.pods)
+    cpu = usage[Signal.CPU_USAGE_MEAN]
+    usage[Signal.CPU_USAGE_MEAN] = cpu.select(np.array([ref.pod == "web-0" for ref in cpu.refs]))
+    inventory = replace(inventory, pods=waiting)
+    found = coverage(usage[Signal.CPU_USAGE_MEAN], inventory, Lives.of(world.silence(), inventory, usage))
+    assert found.by_workload[work.ref].samples_present == 1.0
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_pod_that_lived_and_was_dropped_by_a_relabelling_is_a_gap(again: bool) -> None:
     work = each_day("StatefulSet", "db", 8.0, 12.0, again=again)
@@ -261,3 +324,9 @@ def test_verdicts_do_not_depend_on_which_pods_are_looked_at_together(
         for w, c in zip(evidence.workloads, evidence.coverage[CPU], strict=True)
     }
     assert found == whole
+    parts_present = [world.present(part) for part in parts if part]
+    joined, at_once = reduce(Coverage.joined, parts_present), world.present()
+    assert joined.namespace_rows() == at_once.namespace_rows()
+    assert joined.day_rows() == at_once.day_rows()
+    assert joined.due_by_slot.sum() == sum(samples.due for samples in at_once.by_workload.values())
+    assert 0 <= at_once.total.samples_present <= 1

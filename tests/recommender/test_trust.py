@@ -18,7 +18,7 @@ from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 DAY = 288
-HARMLESS = Backtest(7, 0, 0, 0, 0, 0, 0, 0)
+HARMLESS = Backtest(7, 0, 0, 0, 0, 0, 0, 0, pod_minutes=3 * 7 * 1440)
 SET = (
     Value(CPU, Field.REQUEST, 1, 1, Action.SET, Reason.OK),
     Value(MEMORY, Field.REQUEST, 1, 1, Action.SET, Reason.OK),
@@ -87,6 +87,15 @@ def test_more_throttling_or_evictions_than_now_lower_it() -> None:
     )
 
 
+def test_throttling_weighs_by_the_time_in_which_pods_ran() -> None:
+    # 100 minutes more of the 10,080 of a pod that is always on are 1 %, which halves the score; of 2,520, as it is on
+    # for six hours a day, they are 4 %: 0.5 ** 4.
+    always = told(backtest=replace(HARMLESS, throttled_minutes=100.8, pod_minutes=10_080))
+    partly = told(backtest=replace(HARMLESS, throttled_minutes=100.8, pod_minutes=2_520))
+    # the mean of eight factors falls by (0.5 - 0.0625) / 8 and the weakest from 0.5 to 0.0625
+    assert always.confidence - partly.confidence == pytest.approx((0.4375 + 0.4375 / 8) / 2, abs=1e-6)
+
+
 def test_halves_that_ask_for_different_amounts_lower_it() -> None:
     cpu = flat(400)
     cpu[:, 7 * DAY :] = 500
@@ -113,7 +122,8 @@ def test_gaps_lower_it() -> None:
     cpu = flat(500)
     cpu[:, 100 : 100 + 4 * DAY] = np.nan
     found = told(replace(GOOD, cpu=cpu))
-    assert scores(found, "pods' time") == "71 % of the pods' time has samples."  # 10 of 14 days
+    # 10 of 14 days
+    assert scores(found, "measured") == "A pod was measured in 71 % of the time in which one ran."
     assert found.confidence < told().confidence
 
 

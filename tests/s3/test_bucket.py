@@ -149,7 +149,7 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def test_a_paused_writer_of_records_overwrites_nothing(bucket: Bucket, passing: Callable[[], None]) -> None:
     store, other = Store(bucket.url, "big"), Store(bucket.url, "big")
-    first, second, third = (QualityRecord(k, "s", 30.0, k, 0, 1.0) for k in range(3))
+    first, second, third = (QualityRecord(k, "s", 30.0, k, 0) for k in range(3))
     store.append_quality(first)
     read = store.read_quality
 
@@ -282,11 +282,11 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[CarelessServer]:
 
 def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(careless: CarelessServer) -> None:
     with pytest.raises(StoreError, match="has no conditional writes"):
-        Store("s3://careless/x", "big").append_quality(QualityRecord(1, "s", 30.0, 1, 0, 1.0))
+        Store("s3://careless/x", "big").append_quality(QualityRecord(1, "s", 30.0, 1, 0))
     assert not [path for path in careless.objects if path.endswith("quality.json")]
     careless.conditions = True
     store = Store("s3://careless/x", "big")
-    store.append_quality(QualityRecord(1, "s", 30.0, 1, 0, 1.0))
+    store.append_quality(QualityRecord(1, "s", 30.0, 1, 0))
     assert len(store.read_quality()) == 1
 
 

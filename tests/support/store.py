@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +80,7 @@ INVENTORY = Inventory(
     (Quota("shop", "team", Resource.MEMORY, True, 2**40, 2**39),),
     "1.35.4",
 )
-QUALITY = QualityRecord(MIDNIGHT, "prometheus", 30.0, 12, 10_000, math.nan, defects={Defect.NEGATIVE: 3}, notes=("x",))
+QUALITY = QualityRecord(MIDNIGHT, "prometheus", 30.0, 12, 10_000, defects={Defect.NEGATIVE: 3}, notes=("x",))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from cotenant.core.model.usage.week import WeekDecomposition, Weeks
 from forecasting.learned import Learned
 from forecasting.node_peaks.node_peak import NodePeaks
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
-from profiler.coverage import Coverage
+from profiler.coverage import Coverage, SampleCount
 from recommender.colocation.columns import PeakForecast
 from recommender.plans.proposals import Rehearsals
 from recommender.replicas import ReplicaFloor
@@ -167,7 +167,8 @@ class WorkloadAnalysis:
     """Totals, portraits and forecasts of some workloads, rows in their order.
 
     history: with the series of their pods, and an inventory of at least these workloads with their pods and events;
-    totals: 5-minute sums over a workload's pods; throttled: (n,) share of its demand, 0..1.
+    totals: 5-minute sums over a workload's pods; throttled: (n,) share of its demand, 0..1. samples: of CPU usage, of
+    each workload that has any.
     """
 
     history: History
@@ -176,6 +177,7 @@ class WorkloadAnalysis:
     portraits: Mapping[Resource, Portraits[WorkloadRef]]
     forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
     throttled: Floats
+    samples: Mapping[WorkloadRef, SampleCount]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,9 @@ import numpy.typing as npt
 from cotenant.apps.pipeline.analysis import History
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, ContainerRef, PodContainerRef
+from cotenant.core.model.usage.lives import Lives, SourceSilence
 from cotenant.core.model.usage.portrait import Portraits
+from cotenant.core.model.usage.samples import time_measured
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal, Usage
 from cotenant.core.settings.root import Settings
 from profiler import portrait
@@ -20,6 +23,7 @@ from recommender.gpus import GpuContainer, find
 from recommender.money import prices
 
 _REQUESTS = (Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST)
+_LISTINGS = (Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST)
 
 
 def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
@@ -46,7 +50,7 @@ def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
     cores, memory = (_portraits(history, s, settings) for s in (Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX))
     core_quantile = _by_ref(cores, cores.percentile(settings.recommender.gpus.core_fraction))
     core_maximum, memory_maximum = (_by_ref(p, np.fmax(p.maximum, p.startup_max)) for p in (cores, memory))
-    days, coverage = _by_ref(cores, cores.span_days), _by_ref(cores, cores.coverage)
+    days, coverage = _by_ref(cores, cores.span_days), _time_measured(history, cores)
     workloads = {workload.ref: workload for workload in history.inventory.workloads}
     known = [ref for ref in refs if ref.workload in workloads]
     price = prices([workloads[ref.workload] for ref in known], history.inventory, settings.recommender.prices)
@@ -67,6 +71,23 @@ def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
             requested_hours=max(hours for _, _, hours in amounts),
             hourly_price=paid.gpu,
         )
+
+
+def _time_measured(history: History, cores: Portraits[ContainerRef]) -> dict[ContainerRef, float]:
+    """How completely each container's use of GPUs is known; requests of GPUs list the containers."""
+    usage, owners = history.usage[Signal.GPU_CORE_MEAN], history.inventory.owners()
+    hours = history.usage[Signal.GPU_CORE_REQUEST].grid
+    silence = history.silence or SourceSilence.of_no_node(history.window, hours)
+    listed_by = tuple(s for s in _LISTINGS if history.usage[s].refs)
+    lives = Lives.of(replace(silence, listed_by=listed_by), history.inventory, history.usage)
+    place = {ref: row for row, ref in enumerate(cores.refs)}
+
+    def row_of(series: PodContainerRef) -> int:
+        ref = history.inventory.container_of(series, owners)
+        return -1 if ref is None else place.get(ref, -1)
+
+    rows = np.array([row_of(ref) for ref in usage.refs], dtype=np.int64)
+    return _by_ref(cores, time_measured(lives, usage, rows, row_of, len(place)))
 
 
 def _by_ref(portraits: Portraits[ContainerRef], values: npt.NDArray[np.floating]) -> dict[ContainerRef, float]:

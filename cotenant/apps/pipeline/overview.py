@@ -68,7 +68,7 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         learned_seconds=analysis.learned_seconds,
         kept_recommendations=len(kept_ends),
         kept_seconds=min(kept_ends, default=None),
-        coverage=quality.coverage if quality else float("nan"),
+        coverage=analysis.coverage.total.samples_present,
         notes=[*inventory.notes, *(quality.notes if quality else ())],
     )
 

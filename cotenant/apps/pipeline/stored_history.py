@@ -17,7 +17,7 @@ from cotenant.core.adapters.store import Store
 from cotenant.core.model.errors import NoData
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.threads import side_by_side
-from cotenant.core.model.usage.lives import LISTINGS, MEASURED, SourceSilence, source_silence
+from cotenant.core.model.usage.lives import LISTINGS, MEASURED, Lives, SourceSilence, source_silence
 from cotenant.core.model.usage.plausible import plausible_of_nodes
 from cotenant.core.model.usage.sparse_usage import SparseUsage
 from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -86,6 +86,12 @@ def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid])
             part = (times + grid.step_seconds > start) & (times < end)
             lost[signal] = lost.get(signal, np.zeros(grid.size, dtype=bool)) | part
     return source_silence(nodes, listings, grids[HOUR_SECONDS], lost)
+
+
+def lives(history: History) -> Lives:
+    """How to tell when the pods of a history lived."""
+    silence = history.silence or SourceSilence.of_no_node(history.window, _grids(history.window)[HOUR_SECONDS])
+    return Lives.of(silence, history.inventory, history.usage)
 
 
 def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, SparseUsage[PodContainerRef]]:

@@ -28,6 +28,7 @@ from cotenant.core.model.usage.peak import shown_peaks
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, REPLICAS, WORKLOADS
 from cotenant.core.settings.sections.actions import GuardrailSettings
+from profiler.coverage import NO_SAMPLES
 from recommender.findings import rows
 from recommender.replicas import ReplicaFloor
 
@@ -80,7 +81,7 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
         base = mean if resource is Resource.CPU else highest
         row[f"{resource}_used_ratio"] = base / request if request else None
     row["days"] = float(analysis.portraits[Resource.CPU].span_days[i])
-    row["coverage"] = float(analysis.portraits[Resource.CPU].coverage[i])
+    row["coverage"] = analysis.samples.get(analysis.workloads[i], NO_SAMPLES).samples_present
     return row
 
 

@@ -12,12 +12,12 @@ from cotenant.core.model.colocation.enforcement_tables import Retention
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.progress import Progress
 from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, Signal
+from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 CLUSTER = "demo"
 SOURCE = "synthetic cluster"
-_UNKNOWN = QualityRecord(0, "", 0.0, 0, 0, 0.0)
+_UNKNOWN = QualityRecord(0, "", 0.0, 0, 0)
 
 
 def source_name(spec: SyntheticSpec) -> str:
@@ -71,12 +71,10 @@ def write(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
 
 def _quality(cluster: SyntheticCluster) -> QualityRecord:
     samples = sum(int(np.isfinite(usage.values).sum()) for usage in cluster.usage.values())
-    nodes = cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values
     return QualityRecord(
         time_seconds=cluster.inventory.time_seconds,
         source=source_name(cluster.spec),
         scrape_interval_seconds=float(FIVE_MINUTES_SECONDS),
         queries=0,
         samples=samples,
-        coverage=float(np.isfinite(nodes).mean()),
     )

@@ -25,7 +25,7 @@ CLUSTERS: Final = Schema(
         Column("memory_raised", "Memory raised", Kind.BYTES, "Requested memory that they raise after all steps."),
         Column("critical", "Critical", Kind.INTEGER, "Containers with a critical recommendation: at risk now."),
         Column("warning", "Warning", Kind.INTEGER, "Containers with a recommendation of severity warning."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of the window that has samples.", wide=True),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples due while pods lived.", wide=True),
     ),
     (CLUSTER.name,),
 )

@@ -112,7 +112,8 @@ class Backtest:
     one, at least one if the working set passed it; evictions: pods' days on which the working set passed the proposed
     memory request and not the present one; freed_*: requested less, mean over time, all pods together, negative when
     more is requested. The `now_*` twins say what the present values did in the same days by the same rules, which
-    `recommender.backtest` writes out.
+    `recommender.backtest` writes out. pod_minutes: of those days, the minutes in which the pods lived and were
+    measured, all together: what a share of throttled minutes is of; 0 in results of an older version.
     """
 
     days: float
@@ -123,6 +124,7 @@ class Backtest:
     evictions: int
     freed_millicores: int
     freed_bytes: int
+    pod_minutes: float = 0.0
 
 
 SURE: Final = 0.7

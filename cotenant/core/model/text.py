@@ -7,6 +7,7 @@ that reverse the reading order, or a formula that a spreadsheet would run. None 
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from typing import Final
 
@@ -35,6 +36,11 @@ def csv_text(text: str) -> str:
 def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
     """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %"."""
     return f"{100 * ratio:{'+' if signed else ''}.{digits}f} %"
+
+
+def share(ratio: float) -> str:
+    """A finite share of something that should be whole, to a tenth of a percent and never rounded up: "99.9 %"."""
+    return percent(math.floor(1000 * ratio + 1e-9) / 1000, 1)
 
 
 def shown(value: object, longest: int = LONGEST_VALUE) -> str:

@@ -62,9 +62,9 @@ WORKLOADS: Final = Schema(
         Column("days", "Days", Kind.NUMBER, "Days between the first and the last sample."),
         Column(
             "coverage",
-            "Coverage",
+            "Samples present",
             Kind.RATIO,
-            "Share of slots with a sample between the first and the last.",
+            "Share of the CPU samples that were due while its pods lived.",
             wide=True,
         ),
         Column(
@@ -367,7 +367,7 @@ COVERAGE: Final = Schema(
     (
         Column("namespace", "Namespace", Kind.TEXT, "Namespace."),
         Column("series", "Series", Kind.INTEGER, "Containers with at least one sample of CPU usage in the window."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of 5-minute slots with a sample while the pods were alive."),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples that were due while pods lived."),
         Column("longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest silence of a container that was alive, s."),
         Column("newest", "Newest sample", Kind.TIME, "End of the newest slot with a sample."),
     ),
@@ -379,8 +379,8 @@ COVERAGE_BY_DAY: Final = Schema(
     (
         Column("day", "Day", Kind.TIME, "Start of the UTC day."),
         Column("series", "Series", Kind.INTEGER, "Most containers that were alive at one time."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of 5-minute slots with a sample while they were alive."),
-        Column("gap_seconds", "Silent", Kind.INTEGER, "Time without a sample of any container, s."),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples that were due while pods lived."),
+        Column("gap_seconds", "Silent", Kind.INTEGER, "Time without a sample of any container while some were due, s."),
     ),
     ("day",),
 )

@@ -1,4 +1,4 @@
-"""How complete the history is: share of slots with a sample, one bar a day. Pure."""
+"""How complete the history is: share of the samples due that are present, one bar a day. Pure."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def _summary(days: Sequence[Mapping[str, Any]], shares: np.ndarray) -> str:
         return "No day has a sample."
     worst = int(np.nanargmin(shares))
     day = datetime.fromtimestamp(days[worst]["day"], UTC).strftime("%a %d %b")
-    return f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.percent(shares[worst])}."
+    return f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.share(shares[worst])}."

@@ -24,7 +24,7 @@ from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Recommendation, Restart, Severity
 from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.core.model.table import Kind
-from cotenant.core.model.text import percent
+from cotenant.core.model.text import percent, share
 from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord
 
 if TYPE_CHECKING:
@@ -373,7 +373,6 @@ def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
     if quality is not None:
         yield "source", quality.source
         yield "pulled", f"{_time(quality.time_seconds)} UTC, {quality.queries} queries, {quality.samples} samples"
-        yield "coverage", f"{percent(quality.coverage, 1)} of the samples that were due"
         yield "scrape interval", f"{quality.scrape_interval_seconds:g} s"
         for span in quality.scrapes if quality.mixed else ():
             yield (
@@ -384,6 +383,8 @@ def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
             if count:
                 yield f"{count} x {defect}", DEFECT_SENTENCES[defect]
     if overview is not None:
+        if isfinite(overview.coverage):
+            yield "samples present", f"{share(overview.coverage)} of those due while pods lived"
         yield "strategy", overview.strategy
         yield "settings", overview.settings_digest
         yield "computed", f"{_time(overview.computed_seconds)} UTC"

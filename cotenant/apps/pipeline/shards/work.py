@@ -131,7 +131,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         give_back()
     forecasts = {r: one.forecasts for r, one in of_groups.items()}
     stage("Sums and tables")
-    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled)
+    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
     return _result(analysis, judged, sums, list(of_groups.values()), settings)
 
 
@@ -226,7 +226,7 @@ def _sums(history: History, shard: WorkloadShard) -> _SumsOfPods:
     own = shard.own_pods()
     return _SumsOfPods(
         {r: _pods(history, r, own) for r in Resource},
-        coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory),
+        coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory, stored_history.lives(history)),
         {r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
     )
 
@@ -250,7 +250,7 @@ def _result(
         floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
         pods=sums.pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
-        coverage=sums.coverage,
+        coverage=replace(sums.coverage, by_workload={}),
         savings=PlannedSavings(*(summed_savings(advice.columns, when) for when in When)),
         requested=sums.requested,
         largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),

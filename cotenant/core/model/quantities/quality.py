@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.core.model.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Unit
+from cotenant.core.model.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Surface, Unit
 
 QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
@@ -18,5 +18,32 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         time=Moment.LAST_SCAN,
         surfaces=IN_TABLES,
         columns=("recommendations.confidence", "autopilot_queue.confidence"),
+    ),
+    Quantity(
+        key="samples_present",
+        name="Samples present",
+        definition="Of the samples of CPU usage that were due while pods lived, the share that is there; what is "
+        "switched off misses none, and where nobody can say whether something lived, as many are due as on average.",
+        unit=Unit.RATIO,
+        function="profiler.coverage.SampleCount.samples_present",
+        aggregation=Aggregation(
+            Level.WORKLOAD,
+            "sum over all pods; also of a namespace, a UTC day, the cluster",
+            "5 minutes",
+        ),
+        time=Moment.WINDOW,
+        surfaces=(*IN_TABLES, Surface.SENTENCE, Surface.CHART, Surface.REPORT),
+        columns=("workloads.coverage", "coverage.coverage", "coverage_by_day.coverage", "clusters.coverage"),
+    ),
+    Quantity(
+        key="time_measured",
+        name="Time measured",
+        definition="Of the time in which a pod with the container ran, the share in which at least one was measured; "
+        "a value rests on it.",
+        unit=Unit.RATIO,
+        function="cotenant.core.model.usage.samples.ContainerLife.time_measured",
+        aggregation=Aggregation(Level.CONTAINER, "value", "5 minutes"),
+        time=Moment.WINDOW,
+        surfaces=(Surface.SENTENCE, Surface.DRAWER),
     ),
 )

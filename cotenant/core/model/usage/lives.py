@@ -7,8 +7,11 @@ samples: nothing lived. Whether something did is told, in this order, by
 - kube-state-metrics, which lists the containers that there are once an hour: one that is listed and has no samples
   lived unseen, as where the kubelet of its node does not answer (pods of kinds that end stay listed afterwards: they
   count as long as some node did not report);
-- neither, where the source was silent: when no node reported, or nothing was listed while some node did not report, a
-  missing sample is a gap, because nobody can say that nothing lived.
+- where nothing lists containers at all, the pod's start and end as the inventory has them;
+- none of them, where the source was silent: when no node reported, or nothing was listed while some node did not
+  report, a missing sample is a gap, because nobody can say that nothing lived.
+
+`model.usage.samples` counts what was due and what is there.
 
 A source's silence is a fact about the whole cluster (`SourceSilence`). It is found once, before the pods are divided,
 so that no verdict depends on which pods are looked at together.
@@ -16,7 +19,7 @@ so that no verdict depends on which pods are looked at together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -24,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import ContainerRole, Inventory, Pod
+from cotenant.core.model.cluster import ContainerRole, Inventory, Pod, PodPhase
 from cotenant.core.model.identity import NodeRef, PodContainerRef
 from cotenant.core.model.usage.sparse_usage import AnyUsage, SparseUsage
 from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -45,6 +48,8 @@ LASTING: Final = frozenset(
 )
 """Kinds whose pods run until they are deleted; pods of others are listed, ended, for as long as somebody keeps them."""
 _HOUR_SLOTS: Final = 12
+_CHUNK: Final = 4096
+"""Rows made dense at once, so that working memory stays small."""
 _EDGE_SLOTS: Final = 2
 """A rate needs two scrapes: a life that is listed may begin so many slots before its first sample, and end as many
 after the last."""
@@ -70,6 +75,12 @@ class SourceSilence:
     def hour_of_slot(self) -> Integers:
         """(slots,): position of each slot's hour."""
         return (self.grid.times() - self.hours.start_seconds) // HOUR_SECONDS
+
+    @classmethod
+    def of_no_node(cls, grid: TimeGrid, hours: TimeGrid) -> SourceSilence:
+        """Of a source without any node: nothing tells that a pod did not live between two of its samples."""
+        silent, unlisted = np.ones(grid.size, dtype=bool), np.ones(hours.size, dtype=bool)
+        return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, told: bool) -> Flags:
         """(slots,): a container without samples may have lived. told: whether the listing has it at other times."""
@@ -126,11 +137,18 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class PodRule:
-    """What is known of the pods of one name. named_anew, lasting: as the kinds; ended: it will never run again."""
+    """What is known of the pods of one name. named_anew, lasting: as the kinds; ended: it will never run again.
+
+    waiting: it did not run yet. start_seconds, end_seconds: Unix seconds of the newest; 0 and None = not known.
+    """
 
     named_anew: bool
     lasting: bool
     ended: bool
+    waiting: bool = False
+    running: bool = False
+    start_seconds: int = 0
+    end_seconds: int | None = None
 
 
 def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
@@ -141,7 +159,13 @@ def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
         if key not in newest or pod.start_seconds >= newest[key].start_seconds:
             newest[key] = pod
     return {
-        key: PodRule(pod.workload.kind in NAMED_ANEW, pod.workload.kind in LASTING, pod.phase.ended)
+        key: PodRule(
+            *(pod.workload.kind in NAMED_ANEW, pod.workload.kind in LASTING, pod.phase.ended),
+            waiting=pod.phase is PodPhase.PENDING,
+            running=pod.running,
+            start_seconds=pod.start_seconds,
+            end_seconds=pod.end_seconds,
+        )
         for key, pod in newest.items()
     }
 
@@ -173,14 +197,17 @@ class Lives:
     listed: Flags
 
     @classmethod
-    def of(cls, silence: SourceSilence, inventory: Inventory, usage: Mapping[Signal, Usage[PodContainerRef]]) -> Lives:
+    def of(
+        cls, silence: SourceSilence, inventory: Inventory, usage: Mapping[Signal, AnyUsage[PodContainerRef]]
+    ) -> Lives:
         """Of the pods of an inventory; usage: their series, the listing's signals among them."""
         listings = [usage[s] for s in silence.listed_by if s in usage]
         row_of = {ref: row for row, ref in enumerate(dict.fromkeys(ref for of in listings for ref in of.refs))}
         listed = np.zeros((len(row_of), silence.hours.size), dtype=bool)
         for of in listings:
             rows = np.fromiter((row_of[ref] for ref in of.refs), np.int64, len(of.refs))
-            listed[rows] |= ~np.isnan(of.values)
+            for begin in range(0, len(rows), _CHUNK):
+                listed[rows[begin : begin + _CHUNK]] |= ~np.isnan(of.rows(slice(begin, begin + _CHUNK)))
         return cls(silence, pod_rules(inventory), starting_containers(inventory), row_of, listed)
 
     def unseen(self, ref: PodContainerRef, present: Flags) -> tuple[int, int, Flags] | None:
@@ -195,7 +222,7 @@ class Lives:
         listed = self.listed[row] if row >= 0 else np.zeros(self.silence.hours.size, dtype=bool)
         starts = (key, ref.container) in self.starting
         if not len(some):
-            if starts or rule.ended or not listed.any():
+            if starts or rule.ended or rule.waiting or not listed.any():
                 return None
             alive = self._of_hours(listed)
             if not rule.lasting:  # too short a life for a sample may be listed for days after it
@@ -212,8 +239,36 @@ class Lives:
                 outside[end:] &= bool(self._blind[end : end + _EDGE_SLOTS + 1].any())
                 outside &= self._blind
             alive |= outside
+        elif not self.silence.listed_by:
+            begin, stop = self.of_inventory(ref, first, end)
+            alive[begin:stop] |= (np.arange(begin, stop) < first) | (np.arange(begin, stop) >= end)
         bounds = np.flatnonzero(alive)
         return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
+
+    def is_told_outside(self, ref: PodContainerRef, first: int, end: int) -> bool:
+        """Whether anything tells of a container's life before or after its samples in [first, end)."""
+        if not self.silence.listed_by:
+            return self.of_inventory(ref, first, end) != (first, end)
+        row, hour = self.row_of.get(ref, -1), self.silence.hour_of_slot
+        return row >= 0 and self._hours_listed[row] > int(self.listed[row, hour[first] : hour[end - 1] + 1].sum())
+
+    @cached_property
+    def _hours_listed(self) -> list[int]:
+        """Hours in which each row of `listed` was."""
+        counted: list[int] = self.listed.sum(axis=1).tolist()
+        return counted
+
+    def of_inventory(self, ref: PodContainerRef, first: int, end: int) -> tuple[int, int]:
+        """[first, end) of a container's samples, widened to its pod's life where a rate's edges do not explain it."""
+        rule, grid = self.rules.get((ref.namespace, ref.pod), _STRANGER), self.silence.grid
+        if not rule.start_seconds:
+            return first, end
+        begin = max(0, grid.index_of(rule.start_seconds))
+        stop = grid.size if rule.running else min(grid.size, grid.index_of(rule.end_seconds or 0))
+        return (
+            first if first - begin <= _EDGE_SLOTS else begin,
+            end if stop - end <= _EDGE_SLOTS else stop,
+        )
 
     @cached_property
     def _blind(self) -> Flags:
@@ -269,90 +324,3 @@ class Lives:
 def _span(alive: Flags) -> tuple[int, int, Flags] | None:
     bounds = np.flatnonzero(alive)
     return (int(bounds[0]), int(bounds[-1]) + 1, alive) if len(bounds) else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ends:
-    """First slot with a sample, the one after the last, and their number, of some series, (m,) each."""
-
-    first: Integers
-    end: Integers
-    counts: Integers
-
-    @classmethod
-    def of(cls, present: Flags) -> _Ends:
-        some, size = present.any(axis=1), present.shape[1]
-        first = np.where(some, present.argmax(axis=1) if size else 0, 0)
-        end = np.where(some, size - present[:, ::-1].argmax(axis=1) if size else 0, 0)
-        return cls(first, end, present.sum(axis=1))
-
-
-def coverage(
-    lives: Lives,
-    refs: Sequence[PodContainerRef],
-    values: npt.NDArray[Any],
-    rows: Integers,
-    container_of: Callable[[PodContainerRef], int],
-    size: int,
-) -> npt.NDArray[np.float64]:
-    """How completely each container is known, 0..1, (size,); 0 for one without a sample.
-
-    The share of slots with a sample among those in which a pod of it lived, times the share of the time between the
-    first and the last sign of it in which the source could have told of one. refs, values, rows: series of pods (m,),
-    (m, slots), and the container of each, -1 = none; container_of: that of a listed one.
-    """
-    shares, present = np.zeros(size), np.isfinite(values)
-    ends = _Ends.of(present)
-    own_rows, suspects, told = _members(lives, refs, rows, container_of, ends)
-    for container, own in own_rows.items():
-        seen = present[own].any(axis=0)
-        first, end = int(ends.first[own].min()), int(ends.end[own].max())
-        lived, found = seen, int(seen.sum())
-        for ref, row in suspects.get(container, ()):
-            part = lives.unseen(ref, present[row] if row >= 0 else np.zeros(present.shape[1], dtype=bool))
-            if part is not None:
-                first, end, lived = min(first, part[0]), max(end, part[1]), lived | part[2]
-        count = found if lived is seen else int(lived.sum())
-        if count == end - first:
-            shares[container] = found / count
-            continue
-        unknown = lives.silence.unknown(told=container in told)[first:end] & ~lived[first:end]
-        shares[container] = found / count * (1 - int(unknown.sum()) / (end - first))
-    return shares
-
-
-_Suspects = dict[int, list[tuple[PodContainerRef, int]]]
-
-
-def _members(
-    lives: Lives,
-    refs: Sequence[PodContainerRef],
-    rows: Integers,
-    container_of: Callable[[PodContainerRef], int],
-    ends: _Ends,
-) -> tuple[dict[int, list[int]], _Suspects, set[int]]:
-    """Sampled series of each container, those that may have lived unseen, and the containers that are listed."""
-    own: dict[int, list[int]] = {}
-    suspects: _Suspects = {}
-    told: set[int] = set()
-    hour = lives.silence.hour_of_slot
-    listed_counts = lives.listed.sum(axis=1).tolist()
-    columns = (rows.tolist(), ends.first.tolist(), ends.end.tolist(), ends.counts.tolist())
-    for row, (ref, container, first, end, count) in enumerate(zip(refs, *columns, strict=True)):
-        if container < 0 or not count:
-            continue
-        own.setdefault(container, []).append(row)
-        listed = lives.row_of.get(ref, -1)
-        outside = 0
-        if listed >= 0:
-            told.add(container)
-            within = lives.listed[listed, hour[first] : hour[end - 1] + 1]
-            outside = listed_counts[listed] - int(within.sum())
-        if count < end - first or outside:
-            suspects.setdefault(container, []).append((ref, row))
-    sampled = {ref for ref, count in zip(refs, columns[3], strict=True) if count}
-    for ref in lives.row_of:
-        container = container_of(ref) if ref not in sampled else -1
-        if container in own:
-            suspects.setdefault(container, []).append((ref, -1))
-    return own, suspects, told

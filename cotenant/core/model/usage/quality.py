@@ -56,17 +56,13 @@ class ScrapeSpan:
 
 @dataclass(frozen=True, slots=True)
 class QualityRecord:
-    """One pull's account: how much was asked, got, missing and mended.
-
-    `coverage` is the share of (series, slot) pairs with a value among those where the pod was alive, 0..1.
-    """
+    """One pull's account: how much was asked, got and mended."""
 
     time_seconds: int
     source: str
     scrape_interval_seconds: float
     queries: int
     samples: int
-    coverage: float
     server_seconds: float = 0.0
     client_seconds: float = 0.0
     defects: Mapping[Defect, int] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -13,7 +14,7 @@ from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeO
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.model.errors import StoreError
 from cotenant.core.model.kubernetes.quantity import human_bytes
-from cotenant.core.model.text import percent
+from cotenant.core.model.text import share
 from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 
 LITTLE_ROOM_BYTES: Final = 1 << 30
@@ -85,6 +86,7 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
 def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     """One cluster in words, and whether something is wrong with it."""
     from cotenant.core.adapters.store import Store
+    from cotenant.core.model.views import Overview
     from profiler.history import open_holes
 
     assert isinstance(store, Store)
@@ -96,8 +98,11 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     holes = open_holes(store)
     if holes:
         parts.append(f"{len(holes)} unreadable days set aside")
+    overview = store.read_document("overview", Overview)
+    if overview and isfinite(overview.coverage):
+        parts.append(f"{share(overview.coverage)} of samples present")
     record = next(iter(store.read_quality()[-1:]), None)
     if record:
-        parts.append(f"coverage {percent(record.coverage)} from {record.source}")
+        parts.append(f"from {record.source}")
         parts += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
     return ", ".join(parts), bool(holes) or age > OLD_SECONDS
