@@ -1,4 +1,4 @@
-"""Every setting in turn; an ordinary run takes those that differ most, `make soak` all of them."""
+"""Every setting in turn, in every run: what is small is the cluster, not the number of settings or surfaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.consistency.settings import SETTINGS, Scene, scene
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(one, id=one.name, marks=[] if one.small else [pytest.mark.soak]) for one in SETTINGS],
+    params=[pytest.param(one, id=one.name) for one in SETTINGS],
 )
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Results under one setting, in the zone that it names."""

@@ -45,8 +45,6 @@ class Setting:
     """Labels and annotations of Koordinator on the nodes."""
     cluster: str = CLUSTER
     zone: str = "UTC"
-    small: bool = False
-    """Whether an ordinary run takes it; all are taken by `make soak`."""
 
 
 def _policy(cpu: str, memory: str = "usage", **more: Any) -> Mapping[str, Any]:
@@ -55,15 +53,15 @@ def _policy(cpu: str, memory: str = "usage", **more: Any) -> Mapping[str, Any]:
 
 PRICES = {"recommender": {"prices": {"currency": "EUR", "per_core_hour": 0.05, "per_gib_hour": 0.002}}}
 SETTINGS = (
-    Setting("defaults", small=True),
+    Setting("defaults"),
     Setting("policy-request", _policy("usage", "request")),
-    Setting("policy-max-usage-request", _policy("maxUsageRequest"), small=True),
+    Setting("policy-max-usage-request", _policy("maxUsageRequest")),
     Setting("policy-forecast", _policy("forecast")),
     Setting("caps", _policy("usage", batch_cpu_percent=5, batch_memory_percent=4, mid_cpu_percent=3)),
-    Setting("marked-nodes", marks_nodes=True, small=True),
-    Setting("prices", PRICES, small=True),
-    Setting("strategy-of-a-peer", {"recommender": {"strategy": "vpa"}}, small=True),
-    Setting("namespaces-chosen", search="ns=media&ns=audit", small=True),
+    Setting("marked-nodes", marks_nodes=True),
+    Setting("prices", PRICES),
+    Setting("strategy-of-a-peer", {"recommender": {"strategy": "vpa"}}),
+    Setting("namespaces-chosen", search="ns=media&ns=audit"),
     Setting("time-range", search="range=24h"),
     Setting("reader-of-few-namespaces", reads=frozenset({"media", "pay", "search"})),
     Setting("another-zone", zone="Asia/Tokyo"),
