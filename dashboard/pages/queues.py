@@ -36,6 +36,7 @@ GANG: Final = "kubectl apply -f deploy/examples/podgroup.yaml"
 APPLY: Final = "kubectl apply -f deploy/examples/elasticquota.yaml"
 CLUSTER: Final = "cotenant dashboard --act\ncotenant get quotas"
 NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
+NARROWED_WHY: Final = "Quotas are shown that pods of the namespaces you see, and of no others, count against."
 TONES: Final = {
     GangState.RUNNING: "teal",
     GangState.PLACING: "blue",
@@ -71,15 +72,16 @@ def contents(view: View, search: str) -> Component:
 # --- quotas -----------------------------------------------------------------------------------------------------------
 def quota_panel(report: QueueReport, search: str) -> Component:
     """Bars of one resource, and the table of all."""
+    if not report.quotas and report.narrowed:
+        return panels.panel(TREE, panels.empty("No quota is of your namespaces alone.", why=NARROWED_WHY))
     if not report.quotas:
         return panels.panel(TREE, panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY))
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
     ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
-    return panels.panel(
-        TREE, ways, drawn, quota_table(report.quotas, search), note=row_note(len(report.quotas), "get quotas")
-    )
+    note = NARROWED_WHY if report.narrowed else row_note(len(report.quotas), "get quotas")
+    return panels.panel(TREE, ways, drawn, quota_table(report.quotas, search), note=note)
 
 
 def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
+from cotenant.core.model.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION
+from cotenant.core.model.kubernetes.quota_tree import QuotaTree
 from cotenant.core.model.queues.likely_end import LEAST_RUNS, expected_end, when_free
 from cotenant.core.model.queues.queue_pod import QueuePod
 from cotenant.core.model.queues.report import QueueReport, QuotaRow, WaitingPodRow
@@ -61,13 +63,38 @@ def report_of(
         for row in _tree_rows(view, admission, tree)
     )
     borrowers, likely = _borrowers(view, rows), _likely(view, admission)
+    namespaces = namespaces_of_quotas(view)
     return QueueReport(
         view.now_seconds,
-        (*rows, *_aside(view, admission)),
+        tuple(replace(row, namespaces=namespaces.get(row.quota, ())) for row in (*rows, *_aside(view, admission))),
         tuple(_waiting_row(one, borrowers, likely.get(one.pod.uid)) for one in admission.held_back),
         (),
         (*quota_problems(admission), *view.unreadable),
     )
+
+
+def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
+    """By quota: namespaces of the pods and plans that count against it or a quota below it, and that are bound to it.
+
+    Of a quota that none of these names, the namespace in which it stands.
+    """
+    tree = QuotaTree(view.quotas)
+    direct = {name: set(quota.namespaces) for name, quota in view.quotas.items()}
+    for name, quota in view.quotas.items():
+        if name == quota.namespace or not direct[name]:
+            direct[name] |= {quota.namespace}
+    counted = {(pod.quota, pod.namespace) for pod in view.pods}
+    plans = {one.annotations.get(OWNER_WORKLOAD_ANNOTATION, "").partition("/")[0] for one in view.reservations} - {""}
+    counted |= {(quota.name, namespace) for namespace in plans if (quota := tree.of_pod(namespace, {})) is not None}
+    for name, namespace in counted:
+        if name in direct:
+            direct[name].add(namespace)
+    all_of = {name: set(those) for name, those in direct.items()}
+    for name, quota in view.quotas.items():
+        for above in tree.ancestors(quota):
+            if above in all_of:
+                all_of[above] |= direct[name]
+    return {name: tuple(sorted(those - {""})) for name, those in all_of.items()}
 
 
 def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:

@@ -8,11 +8,15 @@ import pytest
 
 from cotenant.apps.cli.output import Format, render
 from cotenant.core.model.changes.people import Grant, Person, Role
+from cotenant.core.model.errors import NoData
 from cotenant.core.model.queues.explanation import explanation, human_amount, row_of
-from cotenant.core.model.queues.queue_service import visible_to
+from cotenant.core.model.queues.queue_service import quota_for, visible_to
+from cotenant.core.model.queues.report import WaitingPodRow
 from cotenant.core.model.queues.tables import quota_table, tables_of, waiting_table
 from cotenant.core.model.table import Kind, kind_of
-from tests.support.queues import QUOTAS, REPORT, WAITING
+from tests.support.queues import NOW, QUOTAS, REPORT, WAITING
+
+OF_SHOP = (Grant(Role.VIEWER, ("shop",)),)
 
 
 def test_amounts_are_exact_in_csv_and_in_the_resources_unit_in_tables() -> None:
@@ -84,10 +88,43 @@ def test_nothing_is_said_that_is_not_known() -> None:
     assert row_of(REPORT, "research", "nobody") is None
 
 
-def test_a_person_sees_pods_and_gangs_of_their_namespaces_and_all_quotas() -> None:
-    shop = Person("ann", grants=(Grant(Role.VIEWER, ("shop",)),))
+def test_a_person_sees_pods_gangs_and_quotas_of_their_namespaces_alone() -> None:
+    shop = Person("ann", grants=OF_SHOP)
     part = visible_to(REPORT, shop)
-    assert part.quotas == REPORT.quotas
+    # The quota company is a sum over research and shop: what it uses less what shop uses is what research uses.
+    assert [(row.quota, row.parent) for row in part.quotas] == [("shop", "(hidden)")]
     assert {row.namespace for row in (*part.waiting, *part.gangs)} == {"shop"}
     assert part.waiting[0].reason == "behind (hidden) in the queue"
+    assert part.problems == () and part.narrowed
     assert visible_to(REPORT, Person("ada")) is REPORT
+
+
+def test_a_pod_that_a_quota_of_others_holds_up_keeps_its_row_without_amounts() -> None:
+    text = "quota company uses 7919m of cpu and may use 7907m"
+    held = WaitingPodRow("shop", "web", "shop", "", NOW, 1, "parent-quota-exceeded", text, "company", "cpu", 3, 7901,
+                         (("research", 7883),))  # fmt: skip
+    (row,) = visible_to(replace(REPORT, waiting=(held,)), Person("ann", grants=OF_SHOP)).waiting
+    assert (row.pod, row.quota, row.position, row.code) == ("web", "shop", 1, "parent-quota-exceeded")
+    assert (row.blocking_quota, row.resource, row.missing, row.holders) == ("(hidden)", "", 0, ())
+    assert row.reason == "A quota above the pod's own would use more than its runtime."
+
+
+def test_problems_are_those_of_ones_own_objects() -> None:
+    problems = (
+        ("elasticquotas/shop", "max 8 is below min 10"),
+        ("elasticquotas/research", "max 7919 is below min 7907"),
+        ("elasticquotas/shop/index", "research/index has the same name and goes first"),
+        ("podgroups/research/train", "minMember 7919"),
+        ("podgroups/shop/index", "minMember is missing"),
+        ("nodes", "you may not list nodes"),
+    )
+    part = visible_to(replace(REPORT, problems=problems), Person("ann", grants=OF_SHOP))
+    assert [named for named, _ in part.problems] == ["elasticquotas/shop", "podgroups/shop/index", "nodes"]
+
+
+@pytest.mark.parametrize("quota", ["research", "company", "lab", "nobody", "", "x" * 300])
+def test_the_day_of_a_quota_of_others_is_as_if_there_were_no_such_quota(quota: str) -> None:
+    with pytest.raises(NoData, match=r"there is no quota .* that you may read"):
+        quota_for(REPORT, Person("ann", grants=OF_SHOP), quota)
+    quota_for(REPORT, Person("ann", grants=OF_SHOP), "shop")
+    quota_for(REPORT, Person("ada"), quota)

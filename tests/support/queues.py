@@ -7,18 +7,20 @@ from typing import Any, Final
 
 from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import CotenantError, NoData
-from cotenant.core.model.queues.queue_service import QuotaHistory, visible_to
+from cotenant.core.model.queues.queue_service import QuotaHistory, quota_for, visible_to
 from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
 from cotenant.core.model.resource import GIB
 
 NOW: Final = 1_795_100_000.0
+WHOSE: Final = {"company": ("research", "shop"), "research": ("research",), "shop": ("shop",), "lab": ("lab",)}
+"""Namespaces whose pods count against each quota."""
 
 
 def quota(name: str, resource: str = "cpu", scale: int = 1000, **changed: Any) -> QuotaRow:
     """A row; amounts in cores or GiB, times `scale`."""
     row = QuotaRow("", name, "company", 1, resource, 10 * scale, 40 * scale, 40 * scale, 20 * scale, 12 * scale,
                    12 * scale, 2 * scale, 0)  # fmt: skip
-    return replace(row, **changed)
+    return replace(row, **{"namespaces": WHOSE[name]} | changed)
 
 
 QUOTAS: Final = (
@@ -66,6 +68,8 @@ class FixedQueues:
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
         """The fixed day under the names that are asked for."""
         who.require(Right.READ)
+        if not isinstance(self._report, CotenantError):
+            quota_for(self._report, who, quota)
         if self._past is None:
             raise NoData("no Prometheus is configured", fix="Set profiler.prometheus.url.")
         return replace(self._past, quota=quota, resource=resource)

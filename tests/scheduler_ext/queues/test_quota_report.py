@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cotenant.core.settings.sections.queues import QueueSettings
@@ -92,3 +93,18 @@ def test_nothing_is_said_where_nothing_is_known_or_pods_never_end() -> None:
     assert likely((100.0,) * 5, ends=False) == {"first": (None, ""), "second": (None, "")}
     by_deadline = likely((), deadline_seconds=200.0)
     assert by_deadline["first"] == (NOW + 170, "by the deadlines of those that run")
+
+
+def test_a_quota_is_of_the_namespaces_whose_pods_count_against_it_or_below_it() -> None:
+    quotas = [
+        quota("top", 6000, 10_000, is_parent=True),
+        quota("lender", 4000, 6000, "top", namespaces=("bound",)),
+        quota("borrower", 2000, 10_000, "top"),
+    ]
+    pods = [
+        pod("a", "borrower", 1000, waits=False),
+        replace(pod("b", "borrower", 1000), namespace="lab"),
+        replace(pod("c", "gone", 1000), namespace="elsewhere"),
+    ]
+    rows = {row.quota: row.namespaces for row in queue_report(scene(quotas, pods), QueueSettings()).quotas}
+    assert rows == {"top": ("bound", "lab", "shop"), "lender": ("bound",), "borrower": ("lab", "shop")}

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import NoData
-from cotenant.core.model.queues.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS, QuotaHistory, visible_to
+from cotenant.core.model.queues.queue_service import (
+    HISTORY_SECONDS,
+    HISTORY_STEP_SECONDS,
+    QuotaHistory,
+    quota_for,
+    visible_to,
+)
 from cotenant.core.model.resource import MILLICORES_PER_CORE
 
 if TYPE_CHECKING:
@@ -53,8 +59,10 @@ class ClusterQueueService:
             return read_report(client, self._settings, now_seconds)[1]
 
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
-        """The last day, a value every HISTORY_STEP_SECONDS."""
+        """The last day, a value every HISTORY_STEP_SECONDS; NoData of a quota that the person does not see."""
         who.require(Right.READ)
+        if who.reads is not None:
+            quota_for(self._reading.answer(), who, quota)
         if self._metrics is None:
             raise NoData(
                 "no Prometheus is configured", fix="Set profiler.prometheus.url; it has to scrape the manager."

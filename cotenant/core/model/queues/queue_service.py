@@ -8,12 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from cotenant.core.model.changes.people import Person
-from cotenant.core.model.queues.report import QueueReport
+from cotenant.core.model.errors import NoData
+from cotenant.core.model.queues.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.core.model.reasons import SENTENCES, Reason
+from cotenant.core.model.text import shown
 
 HISTORY_SECONDS: Final = 86_400
 HISTORY_STEP_SECONDS: Final = 300
 HIDDEN: Final = "(hidden)"
-"""In the place of a pod's or gang's name that the person may not see."""
+"""In the place of the name of a pod, gang or quota that the person may not see."""
+HIDDEN_WORDS: Final = "it waits for something of namespaces that you do not read"
+GANG_WORDS: Final = "it waits for a quota that pods of other namespaces count against, too"
+QUOTA_WORDS: Final = "it cannot be used beside quotas that you do not read"
+TOKEN: Final = re.compile(r"[\w.-]*\w")
+"""A name in a text, as Kubernetes writes names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +49,103 @@ class QueueService(Protocol):
 
 
 def visible_to(report: QueueReport, who: Person) -> QueueReport:
-    """The report without pods and gangs of namespaces that the person does not read; quotas name no workload."""
+    """The report of the namespaces that the person reads: no name and no amount of another one is in it.
+
+    A quota is shown whose pods are of these namespaces alone: the amounts of any other are sums over other namespaces,
+    from which theirs can be taken. A pod of theirs that such a quota holds up keeps its row, with the reason in general
+    words. Where the person reads everything, the report itself.
+    """
     namespaces = who.reads
     if namespaces is None:
         return report
-    others = ({row.namespace for row in report.waiting} | {row.namespace for row in report.gangs}) - namespaces
-    hidden = _names_in(others)
-    return replace(
-        report,
-        waiting=tuple(
-            replace(row, reason=hidden.sub(HIDDEN, row.reason)) for row in report.waiting if row.namespace in namespaces
+    own_quotas = {row.quota for row in report.quotas if _is_of(row, namespaces)}
+    others = _Others(
+        namespaces, frozenset(row.quota for row in report.quotas) - own_quotas, _names_in(report, namespaces)
+    )
+    return QueueReport(
+        report.at_seconds,
+        tuple(
+            replace(row, parent=others.quota_name(row.parent), problem=others.words(row.problem, QUOTA_WORDS))
+            for row in report.quotas
+            if row.quota in own_quotas
         ),
-        gangs=tuple(
-            replace(row, reason=hidden.sub(HIDDEN, row.reason)) for row in report.gangs if row.namespace in namespaces
-        ),
-        problems=tuple((name, text) for name, text in report.problems if not hidden.search(f"{name} {text}")),
+        tuple(others.waiting(row) for row in report.waiting if row.namespace in namespaces),
+        tuple(others.gang(row) for row in report.gangs if row.namespace in namespaces),
+        tuple(problem for problem in report.problems if others.may_show(problem, own_quotas)),
+        narrowed=True,
     )
 
 
-def _names_in(namespaces: set[str]) -> re.Pattern[str]:
-    """What matches NAMESPACE/NAME of these namespaces; nothing where there are none."""
-    if not namespaces:
+def quota_for(report: QueueReport, who: Person, quota: str) -> None:
+    """NoData, the same for a quota of others and for one that does not exist, unless the person sees the quota."""
+    if who.reads is not None and all(row.quota != quota for row in visible_to(report, who).quotas):
+        raise NoData(f"there is no quota {shown(quota)} that you may read", fix="GET queues/quotas for those.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What of a report is not the reader's: quotas that are not shown, and what finds NAMESPACE/NAME of others."""
+
+    namespaces: frozenset[str]
+    quotas: frozenset[str]
+    names: re.Pattern[str]
+
+    def quota_name(self, quota: str) -> str:
+        """The name of a quota that is not of a pod of theirs."""
+        return HIDDEN if quota in self.quotas else quota
+
+    def words(self, text: str, instead: str) -> str:
+        """A text without names of others; `instead` of one that speaks of a quota that is not shown."""
+        masked = self.names.sub(HIDDEN, text)
+        return instead if any(token in self.quotas for token in TOKEN.findall(masked)) else masked
+
+    def waiting(self, row: WaitingPodRow) -> WaitingPodRow:
+        """Without amounts of a quota that is not shown."""
+        gang = self.words(row.gang, HIDDEN)
+        reason = self.words(row.reason, _sentence(row.code))
+        if not {row.quota, row.blocking_quota} & self.quotas:
+            holders = tuple(one for one in row.holders if one[0] not in self.quotas)
+            basis = self.words(row.likely_basis, "")
+            return replace(row, gang=gang, reason=reason, holders=holders, likely_basis=basis)
+        return replace(
+            row,
+            gang=gang,
+            reason=_sentence(row.code),
+            blocking_quota=self.quota_name(row.blocking_quota) if row.blocking_quota != row.quota else row.quota,
+            resource="",
+            requested=0,
+            missing=0,
+            holders=(),
+            likely_seconds=None,
+            likely_basis="",
+        )
+
+    def gang(self, row: GangRow) -> GangRow:
+        """With a reason that names nobody else."""
+        words = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
+        return replace(row, reason=words[0], placed_by=words[1])
+
+    def may_show(self, problem: tuple[str, str], shown_quotas: set[str]) -> bool:
+        """Whether a problem is of an object of theirs, and speaks of nobody else."""
+        named, text = problem
+        place = re.split(r"[/ ]", named)[1:]
+        own = not place or (place[0] in self.namespaces if len(place) > 1 else place[0] in shown_quotas)
+        return own and self.words(text, "") == text
+
+
+def _is_of(row: QuotaRow, namespaces: frozenset[str]) -> bool:
+    return bool(row.namespaces) and namespaces.issuperset(row.namespaces)
+
+
+def _sentence(code: str) -> str:
+    return SENTENCES[Reason(code)] if code in set(Reason) else HIDDEN_WORDS
+
+
+def _names_in(report: QueueReport, namespaces: frozenset[str]) -> re.Pattern[str]:
+    """What matches NAMESPACE/NAME of namespaces other than these; nothing where there are none."""
+    others = {row.namespace for row in (*report.waiting, *report.gangs)}
+    others |= {namespace for row in report.quotas for namespace in row.namespaces}
+    others |= {parts[1] for named, _ in report.problems if len(parts := re.split(r"[/ ]", named)) > 2}
+    if not others - namespaces:
         return re.compile(r"(?!)")
-    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(others - namespaces)))})/[\w./-]+")

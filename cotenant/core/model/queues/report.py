@@ -36,7 +36,8 @@ class QuotaRow:
 
     depth: 0 below the root. borrowed: use above the guarantee (min). lent: guarantee that others may use now.
     over_since_seconds, borrows_since_seconds: Unix time since which use exceeds runtime, or the min; None when it does
-    not, or nobody has noted it. problem: of the quota, or "".
+    not, or nobody has noted it. problem: of the quota, or "". namespaces: whose pods count against it or a quota below
+    it, and those that it is bound to: who does not read all of them does not see it.
     """
 
     tree: str
@@ -56,6 +57,7 @@ class QuotaRow:
     over_since_seconds: float | None = None
     borrows_since_seconds: float | None = None
     problem: str = ""
+    namespaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,14 @@ class GangRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """All of it at one moment. problems: (object, what is wrong with it), of what could not be used."""
+    """All of it at one moment. problems: (object, what is wrong with it), of what could not be used.
+
+    narrowed: it is of some namespaces alone, those that its reader reads.
+    """
 
     at_seconds: float
     quotas: tuple[QuotaRow, ...] = ()
     waiting: tuple[WaitingPodRow, ...] = ()
     gangs: tuple[GangRow, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
+    narrowed: bool = False
