@@ -85,7 +85,7 @@ def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
             direct[name] |= {quota.namespace}
     counted = {(pod.quota, pod.namespace) for pod in view.pods}
     plans = {one.annotations.get(OWNER_WORKLOAD_ANNOTATION, "").partition("/")[0] for one in view.reservations} - {""}
-    counted |= {(quota.name, namespace) for namespace in plans if (quota := tree.of_pod(namespace, {})) is not None}
+    counted |= {(bound.name, namespace) for namespace in plans if (bound := tree.of_pod(namespace, {})) is not None}
     for name, namespace in counted:
         if name in direct:
             direct[name].add(namespace)
