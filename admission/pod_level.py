@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
 from cotenant.core.model.resource import Resource
 
@@ -65,11 +66,10 @@ def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None
     What the containers' own requests leave goes, in equal parts, to those that name nothing; else to the first one
     without a limit; else to each up to its limit, in order.
     """
-    amounts = [limit if request is None else request for request, limit in zip(requests, limits, strict=True)]
-    shares = [share or 0 for share in amounts]
+    shares = [int(effective_request(*amounts)) for amounts in zip(requests, limits, strict=True)]
     rest = max(total - sum(shares), 0)
     free = [i for i, limit in enumerate(limits) if limit is None]
-    takers = [i for i in free if amounts[i] is None] or free[:1]
+    takers = [i for i in free if requests[i] is None] or free[:1]
     for place, part in zip(takers, _parts(rest, len(takers)), strict=True):
         shares[place] += part
     for place, limit in enumerate(limits if not takers else ()):

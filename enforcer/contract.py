@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from cotenant.core.model.allocation.cpu_topology import Processor
 from cotenant.core.model.colocation.node_policy import NodePolicy
+from cotenant.core.model.kubernetes.pod_request import effective_requests
 from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, ResizeState
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.core.model.resource import Amounts
@@ -75,7 +76,7 @@ class ContainerSpec:
         return ContainerResources(
             self.name,
             self.kind,
-            {**self.limits, **self.requests},
+            effective_requests(self.requests, self.limits),
             self.limits,
             self.actual_requests,
             self.actual_limits,

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
-from recommender.evidence import Evidence, Floats, Integers
+from recommender.evidence import Evidence, Floats, Integers, counted_requests
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -55,9 +55,8 @@ class Amounts:
     """By how much heaps shrink, bytes: the memory that was seen then is so much lower."""
 
     def effective_request(self, resource: Resource) -> Floats:
-        """What the scheduler counts, as `pod_request.effective_request` of a container: request, else limit, else 0."""
-        request, limit = self.requests[resource], self.limits[resource]
-        return np.where(np.isfinite(request), request, np.nan_to_num(limit))
+        """What the scheduler counts, (n,); 0 without a request and a limit."""
+        return np.nan_to_num(counted_requests(self.requests[resource], self.limits[resource]))
 
     def effective_limit(self, resource: Resource) -> Floats:
         """What the kernel enforces: infinity where no limit is set, or one of 0."""

@@ -90,6 +90,10 @@ class Evidence:
             return None
         return (container.requests if field is Field.REQUEST else container.limits).get(resource)
 
+    def effective_request(self, resource: Resource) -> Floats:
+        """What the scheduler counts for a container, (n,), the limit for a request that is not set; NaN = neither."""
+        return counted_requests(self.requests[resource], self.limits[resource])
+
     def replicas(self, index: int) -> int:
         """How many running pods have the container."""
         workload = self.workloads[index]
@@ -237,6 +241,11 @@ def _rows_by_signal(
             looked_up.append((series.refs, rows))
         by_signal[signal] = rows
     return by_signal
+
+
+def counted_requests(requests: Floats, limits: Floats) -> Floats:
+    """`pod_request.effective_request` of n containers, (n,); NaN = not set."""
+    return np.where(np.isfinite(requests), requests, limits)
 
 
 def row_maximum(values: FloatMatrix) -> Floats:

@@ -226,7 +226,7 @@ def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFin
                 f"{resource}_of_the_median_pod_{resource.unit}": round(median),
                 "pods": pods,
             }
-            if top > evidence.requests[resource][i]:
+            if top > evidence.effective_request(resource)[i]:
                 starved.add(i)
     for i, container_figures in figures.items():
         level = Severity.WARNING if i in starved else Severity.OK

@@ -84,7 +84,7 @@ def _targets(workload: Workload, settings: ReplicaSettings) -> Mapping[Resource,
     """Utilisation in percent of the request that decides about replicas, by resource."""
     if workload.autoscaler:
         return workload.autoscaler.targets
-    asks = any(c.requests.get(Resource.CPU) for c in workload.staying)
+    asks = any(c.effective_requests.get(Resource.CPU) for c in workload.staying)
     many = asks and workload.ref.kind in settings.kinds and workload.replicas >= settings.many_replicas
     return {Resource.CPU: settings.target_percent} if many else {}
 
@@ -114,7 +114,7 @@ def _floor(
     if workload.gaps:
         return ReplicaFloor(**common_fields, reason=workload.gaps[0])
     for resource, percent in targets.items():
-        request = sum(c.requests.get(resource, 0) for c in workload.staying)
+        request = sum(c.effective_requests.get(resource, 0) for c in workload.staying)
         row = rows[resource].get(workload.ref)
         if not request:
             return ReplicaFloor(**common_fields, reason=Reason.HPA_UNSOLVED)

@@ -30,6 +30,7 @@ from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Directi
 from cotenant.core.model.changes.change import ChangeStatus
 from cotenant.core.model.changes.savings import total_change
 from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.kubernetes.qos import QosClass, qos_of
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Trust, Value
@@ -289,7 +290,7 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
         directions = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
         if resource is Resource.MEMORY and recommendation.heap is not None:
             directions.add(Direction.UP if recommendation.heap.change > 0 else Direction.DOWN)
-        is_stuck = any(is_out_of_reach(value, guardrails) for value in moving)
+        is_stuck = bool(moving) and is_out_of_reach(recommendation, resource, guardrails)
         if resource in limits.resources and directions <= limits.directions and not is_stuck:
             yield from values
 
@@ -316,8 +317,9 @@ def _without_limit_cuts(values: Sequence[Value]) -> Sequence[Value]:
     """
     cuts = [v for v in values if (v.resource, v.field) == (Resource.MEMORY, Field.LIMIT)]
     cuts = [v for v in cuts if changes(v) and not _rises(v)]
-    requests = {v.now for v in values if v.field is Field.REQUEST and v.now is not None}
-    is_guaranteed = any(v.now in requests for v in cuts)
+    limits = {v.resource: v.now for v in values if v.field is Field.LIMIT}
+    requests = {effective_request(v.now, limits.get(v.resource)) for v in values if v.field is Field.REQUEST}
+    is_guaranteed = any(v.now in requests for v in cuts if v.now is not None)
     return () if is_guaranteed else [v for v in values if v not in cuts]
 
 

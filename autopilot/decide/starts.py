@@ -161,7 +161,7 @@ def _is_running(pod: Json) -> bool:
 
 def _raised(container: Container, aim: StartAim) -> Recommendation | None:
     """The CPU that a container gets for its start; None where it has enough, or no request to begin with."""
-    request, limit = container.requests.get(Resource.CPU), container.limits.get(Resource.CPU)
+    request, limit = container.effective_requests.get(Resource.CPU), container.limits.get(Resource.CPU)
     highest = aim.highest_millicores.get(container.name, 0)
     if container.role is not ContainerRole.MAIN or not request:
         return None

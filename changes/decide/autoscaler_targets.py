@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from changes.decide.rule import STEP_RULES
+from cotenant.core.model.changes.savings import request_now, request_then
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
@@ -83,27 +84,28 @@ def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 
 def _move(recommendations: Sequence[Recommendation], resource: Resource, place: int) -> TargetMove | None:
-    values = [v for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
-    if not any(_changes(v) for v in values):
+    solved = [(r, v) for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
+    if not any(_changes(v) for _, v in solved):
         return None
-    inputs, namespace = values[0].inputs, recommendations[0].container.workload.namespace
+    inputs, namespace = solved[0][1].inputs, recommendations[0].container.workload.namespace
     name, before = str(inputs["hpa"]), int(inputs["hpa_target_now_percent"])
-    after = _target_after(values, resource, before)
+    after = _target_after(solved, resource, before)
     if after == before or not _NAME.fullmatch(name):
         return None
     return TargetMove(namespace, name, resource, before, after, place)
 
 
-def _target_after(values: Sequence[Value], resource: Resource, before: int) -> int:
+def _target_after(solved: Sequence[tuple[Recommendation, Value]], resource: Resource, before: int) -> int:
     """The target of the solution; another one where containers of the pod are not among the values, or are stepped."""
+    values = [value for _, value in solved]
     inputs = values[0].inputs
-    trigger, solved = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
-    pod_request, covered_request = 100 * trigger / before, sum(v.now or 0 for v in values)
+    trigger, target = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
+    pod_request, covered_request = 100 * trigger / before, sum(request_now(one, resource) for one, _ in solved)
     complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
     stepped = any(clamp.rule == STEP_RULES[resource] for v in values for clamp in v.clamps)
     if complete and not stepped and all(v.action is Action.SET for v in values):
-        return solved
-    total = pod_request - covered_request + sum(_after(v) for v in values)
+        return target
+    total = pod_request - covered_request + sum(request_then(one, resource) for one, _ in solved)
     return max(1, round(100 * trigger / max(total, 1.0)))
 
 
@@ -116,10 +118,6 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
 
 def _changes(value: Value) -> bool:
     return value.action is Action.SET and value.amount is not None and value.amount != value.now
-
-
-def _after(value: Value) -> int:
-    return (value.amount if value.action is Action.SET else value.now) or 0
 
 
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:

@@ -98,7 +98,7 @@ def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardra
 
 def _defaulted(one: Container, items: Sequence[Json]) -> Container:
     """A container with what LimitRanges give it where it names nothing; a missing request is first its own limit."""
-    limits, requests = dict(one.limits), {**one.limits, **one.requests}
+    limits, requests = dict(one.limits), dict(one.effective_requests)
     for item in items:
         if item.get("type") == "Container":
             limits = {**readable_amounts(item.get("default") or {}), **limits}

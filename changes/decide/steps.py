@@ -69,12 +69,13 @@ def later_steps(
     return tuple(sorted(steps, key=lambda step: step.from_seconds))
 
 
-def is_out_of_reach(value: Value, settings: GuardrailSettings) -> bool:
+def is_out_of_reach(one: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
     """Whether a request is cut by more than a step may take, and a step would be less than the dead band lets pass."""
-    if value.field is not Field.REQUEST or value.action is not Action.SET or not value.now or value.amount is None:
+    request, now = one.value(resource, Field.REQUEST), request_now(one, resource)
+    if request is None or request.action is not Action.SET or not now or request.amount is None:
         return False
-    is_too_far = value.amount < least_amount(value.now, largest_cut(value.resource, settings))
-    return is_too_far and next(_walk(value.resource, value.now, value.amount, settings), None) is None
+    is_too_far = request.amount < least_amount(now, largest_cut(resource, settings))
+    return is_too_far and next(_walk(resource, now, request.amount, settings), None) is None
 
 
 def planned_steps(
@@ -193,7 +194,7 @@ def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings
         amount = target if target >= least else -(-least // unit) * unit
         if amount >= now or (now - amount) / now < least_change:
             return
-        if 0 < (amount - target) / amount < least_change:
+        if amount and 0 < (amount - target) / amount < least_change:
             higher = ceil(target / (1 - least_change) / unit - ROUNDING) * unit
             higher += unit if (higher - target) / higher < least_change else 0
             amount = higher if (now - higher) / now >= least_change else amount

@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.core.model.changes.savings import request_now, request_then
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Restart, Value
+from cotenant.core.model.recommendation import Field, Recommendation, Restart
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.usage.forecast import fine_path
 from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
@@ -110,26 +111,20 @@ def fine_95(row: Row) -> Floats:
     return fine_path(row.get("fine_q95") or (), row.get("fine_profile") or ())
 
 
-def in_force(value: Value) -> int | None:
-    """The amount after the proposal is applied: the proposed one, None if it is removed, else the present one.
-
-    In the unit of the value's resource: millicores or bytes.
-    """
-    if value.action is Action.UNSET:
-        return None
-    return value.amount if value.action is Action.SET and value.amount is not None else value.now
-
-
 def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> int | None:
     """Sum of one field over the containers that run beside each other and over all pods, in the unit.
 
-    None where it says nothing: no pod runs, or a container has no such field (a pod without one limit is unlimited).
+    None where it says nothing: no pod runs, or a container has no such field (a pod without one limit is unlimited). A
+    request that is not set counts as the limit.
     """
+    counted = request_then if proposed else request_now
     running = [r for r in story.recommendations if r.role is not ContainerRole.INIT]
     amounts = []
     for recommendation in running:
         value = recommendation.value(resource, which)
-        amount = None if value is None else in_force(value) if proposed else value.now
+        amount = None if value is None else value.then if proposed else value.now
+        if value is not None and amount is None and which is Field.REQUEST:
+            amount = counted(recommendation, resource) or None
         if amount is None:
             return None
         amounts.append(amount * recommendation.replicas)

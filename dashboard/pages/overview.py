@@ -39,7 +39,7 @@ BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
 READY: Final = f"ready={','.join(savings.READY)}"
 """The filter of what can be applied now."""
-ABOVE_REQUEST: Final = RowCondition("memory_observed_max > memory_request_now")
+ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
 """Containers that the kubelet evicts first when a node runs out of memory."""
 OF_CHOSEN: Final = "of the chosen namespaces"
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]

@@ -39,6 +39,7 @@ from cotenant.core.model.allocation.cpu_lists import format_cpus
 from cotenant.core.model.colocation.node_policy import NodePolicy
 from cotenant.core.model.colocation.reclaimable import Band
 from cotenant.core.model.errors import QuantityError
+from cotenant.core.model.kubernetes.pod_request import effective_requests
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.core.model.kubernetes.qos import QosClass
 from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes
@@ -223,8 +224,8 @@ def _whole_number(value: int | float | str, what: str) -> int:
 
 def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmounts:
     """A missing request is the limit, as Kubernetes fills it."""
-    limit = limits.get(BATCH_CPU, 0)
-    return BatchAmounts(requests.get(BATCH_CPU, limit), limit, limits.get(BATCH_MEMORY, 0))
+    counted = effective_requests(requests, limits)
+    return BatchAmounts(counted.get(BATCH_CPU, 0), limits.get(BATCH_CPU, 0), limits.get(BATCH_MEMORY, 0))
 
 
 def _batch_amounts_of(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:

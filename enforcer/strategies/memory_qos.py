@@ -28,6 +28,7 @@ import msgspec
 from cotenant.core.model.colocation.node_policy import MemoryQos, NodePolicy
 from cotenant.core.model.colocation.node_policy_defaults import NONE_CLASS
 from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.pod_request import effective_requests
 from cotenant.core.model.kubernetes.pod_resources import ContainerKind
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -196,7 +197,7 @@ def _field_by_field(
 def pod_amounts(pod: PodSpec, qos: MemoryQos) -> ProtectionBytes:
     """Protection of a whole pod; none while its request is not known."""
     if pod.qos_class is QosClass.BE:
-        return _protection(total(pod, lambda c: c.requests.get(_BATCH, 0)), qos)
+        return _protection(total(pod, _batch_request), qos)
     return _protection(pod_request(pod, _MEMORY) or 0, qos)
 
 
@@ -224,9 +225,15 @@ def _protection(request: int, qos: MemoryQos) -> ProtectionBytes:
     return ProtectionBytes(minimum, max(low, minimum) if low > 0 else 0)
 
 
+def _batch_request(container: ContainerSpec) -> int:
+    return effective_requests(container.requests, container.limits).get(_BATCH, 0)
+
+
 def _request(pod: PodSpec, container: ContainerSpec) -> int | None:
     batch = pod.qos_class is QosClass.BE
-    return container.requests.get(_BATCH, 0) if batch else container_request(pod, container, _MEMORY)
+    if batch:
+        return _batch_request(container)
+    return container_request(pod, container, _MEMORY)
 
 
 def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:

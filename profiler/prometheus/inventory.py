@@ -294,10 +294,10 @@ def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
     little.
     """
     listed = list(containers)
-    sidecars = [(one.requests, True) for one in listed if one.role is ContainerRole.SIDECAR]
-    early = [(one.requests, False) for one in listed if one.role is ContainerRole.INIT]
+    sidecars = [(one.effective_requests, True) for one in listed if one.role is ContainerRole.SIDECAR]
+    early = [(one.effective_requests, False) for one in listed if one.role is ContainerRole.INIT]
     outside = (ContainerRole.SIDECAR, ContainerRole.INIT)
-    total = container_total((one.requests for one in listed if one.role not in outside), [*sidecars, *early])
+    total = container_total((one.effective_requests for one in listed if one.role not in outside), [*sidecars, *early])
     return {r: v for r, v in total.items() if v}
 
 

@@ -240,7 +240,7 @@ def _kills_by_pod(evidence: Evidence) -> dict[PodContainerRef, tuple[int, list[t
     for index, kills in enumerate(evidence.oom_kills):
         for kill in kills:
             recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
-            request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.requests[MEMORY][index])
+            request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.effective_request(MEMORY)[index])
             kills_by_pod.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
     return kills_by_pod
 

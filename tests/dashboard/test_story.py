@@ -111,11 +111,13 @@ def test_one_container_without_a_limit_makes_the_whole_unlimited() -> None:
     assert workload_story.total(found, Resource.MEMORY, Field.LIMIT, proposed=False) is None
 
 
-@given(st.sampled_from(list(Action)), st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**6))
-def test_a_withheld_value_leaves_the_present_one_in_force(action: Action, now: int | None, amount: int | None) -> None:
-    after = workload_story.in_force(value(Resource.CPU, Field.REQUEST, now, amount, action))
-    expected = {Action.UNSET: None, Action.WITHHELD: now, Action.SET: now if amount is None else amount}
-    assert after == expected[action]
+def test_a_request_that_is_not_set_counts_as_the_limit_until_one_is_set() -> None:
+    first = value(Resource.CPU, Field.REQUEST, None, 200, Action.SET)
+    one = replace(proposal(), values=(first,), present_limits={Resource.CPU: 1000})
+    found = told(one)
+    # of each pod 1000 m now, 200 m then
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=False) == 1000 * one.replicas
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 200 * one.replicas
 
 
 def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:

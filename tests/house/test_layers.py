@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -71,3 +72,15 @@ def test_the_web_process_starts_without_learning_packages() -> None:
 def test_no_dependency_installs_a_package_with_a_name_of_ours() -> None:
     owners = metadata.packages_distributions()
     assert {name: owners[name] for name in PACKAGES if set(owners.get(name, ())) - {"cotenant"}} == {}
+
+
+REQUEST_OR_LIMIT = re.compile(
+    r"""\*\*[\w.\[\]"']*limits[\w\])"']*,\s*\*\*[\w.\[\]"']*requests|requests\.get\([^()]*,\s*[\w.]*limit"""
+)
+"""The limit for a request that is not set, written by hand."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_counts_for_a_request_that_is_not_set_is_written_once(path: Path) -> None:
+    found = REQUEST_OR_LIMIT.findall(path.read_text())
+    assert not found or path.name == "pod_request.py", "use pod_request.effective_requests"

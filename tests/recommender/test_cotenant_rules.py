@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changes.decide.autoscaler_targets import moves
 from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota, Workload
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.qos import QosClass
@@ -136,6 +137,53 @@ def test_a_quota_gives_no_more_than_it_has_left() -> None:
     assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 429
     full = made(scenario(of, quotas=[replace(quota, used=5000)]))
     assert amount(full, CPU) == 200
+
+
+SCALED = Autoscaler("web", 1, 9, {CPU: 50})
+COUNTED: dict[str, dict[str, Any]] = {
+    "quota without a rest": {"quotas": [Quota("shop", "compute", CPU, of_limits=False, hard=3000, used=3000)]},
+    "quota with little left": {"quotas": [Quota("shop", "compute", CPU, of_limits=False, hard=3000, used=2900)]},
+    "limit range of the pod, most": {"limit_ranges": [LimitRange("shop", CPU, maximum=700, of_pod=True)]},
+    "limit range of the pod, least": {"limit_ranges": [LimitRange("shop", CPU, minimum=900, of_pod=True)]},
+    "autoscaler": {"autoscaler": SCALED},
+    "autoscaler and limit range": {"autoscaler": SCALED, "limit_ranges": [LimitRange("shop", CPU, minimum=800)]},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("cpu", [100.0, 400.0, 600.0])
+@pytest.mark.parametrize("bounds", COUNTED)
+def test_a_request_that_is_not_set_is_treated_as_one_of_the_limit(bounds: str, cpu: float) -> None:
+    # The API server writes the limit of 1000 m as the request of each pod: the scheduler, quotas, ranges and the
+    # autoscaler's percents count that, whatever the template has.
+    cluster = dict(COUNTED[bounds])
+    scaler = cluster.pop("autoscaler", None)
+    of = workload({}, {CPU: 1000}, replicas=4, autoscaler=scaler)
+    set_out = workload({CPU: 1000}, {CPU: 1000}, replicas=4, autoscaler=scaler)
+    implicit, explicit = (made(scenario(one, cpu=cpu, **cluster)) for one in (of, set_out))
+    assert amount(implicit, CPU) == amount(explicit, CPU)
+    shown = [f"hpa_target{now}_percent" for now in ("", "_now")]
+    assert [value(implicit, CPU).inputs.get(k) for k in shown] == [value(explicit, CPU).inputs.get(k) for k in shown]
+    assert value(implicit, CPU).severity is not Severity.CRITICAL or value(explicit, CPU).severity is Severity.CRITICAL
+    assert moves([replace(implicit, present_limits={CPU: 1000})]) == moves([explicit])
+
+
+def test_no_first_request_is_set_below_the_limit_while_memory_leaks() -> None:
+    climb = 300 + 30 * np.arange(12 * DAY) / DAY
+    of = workload({}, {MEMORY: 4 * GIB})
+    found = value(made(Scenario([of], [Track(WEB, "web-0", memory=climb * MIB)], 12, 12)), MEMORY)
+    assert (found.amount, found.reason) == (4 * GIB, Reason.LEAK)
+
+
+def test_what_a_container_beside_has_as_its_limit_is_taken_on_the_node() -> None:
+    node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
+    for requests in ({}, {MEMORY: 600 * MIB}):
+        beside = Container("beside", requests, {MEMORY: 600 * MIB})
+        case = scenario(Workload(WEB, 1, (Container("app"),)), memory=600 * MIB, nodes=[node])
+        of = Workload(WEB, 1, (Container("app"), beside))
+        found = Scenario([of], case.tracks, days=DAYS, history_days=DAYS, nodes=[node]).made("cotenant")
+        # 600 MiB x 1.15 = 690 MiB are wanted; 600 of the 1000 are the other's, which no sample tells about
+        assert amount(found["web/app"], MEMORY) == 400 * MIB
 
 
 def test_a_limit_range_bounds_limit_by_request() -> None:

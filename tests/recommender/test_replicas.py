@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,6 +58,14 @@ def test_the_floor_holds_the_peak_at_the_target_and_stands_before_it() -> None:
     assert made.floor == (2,) * 19 + (10,) * 5 + (2,) * 24
     assert (made.peak, made.peak_seconds, made.by) == (10, START + 19 * 1800, Resource.CPU)
     assert not made.cut
+
+
+def test_a_request_that_is_not_set_is_the_limit() -> None:
+    path = np.full(48, 3900.0)
+    for made in (workload(scaler()), workload(None, replicas=50)):
+        (container,) = made.containers
+        unset = replace(made, containers=(replace(container, requests={}, limits=container.requests),))
+        assert of(unset, path) == of(made, path) is not None
 
 
 def test_the_floor_stays_within_what_the_autoscaler_may_do_and_says_when_that_is_too_little() -> None:

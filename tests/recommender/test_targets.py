@@ -63,6 +63,15 @@ def test_the_target_of_a_first_step_keeps_the_trigger_with_the_step() -> None:
     assert (stepped[0].values[0].amount, move.before, move.after) == (800, 50, 62)
 
 
+@pytest.mark.parametrize(("most_cpu_cut", "amount", "target"), [(1.0, 625, 80), (0.2, 800, 62)])
+def test_a_target_moves_from_the_limit_where_no_request_is_set(most_cpu_cut: float, amount: int, target: int) -> None:
+    # As above: the pods count with 1000 m, their limit.
+    unset = made(replace(LOWERED.values[0], now=None), present_limits={CPU: 1000})
+    stepped = first_step([unset], GuardrailSettings(most_cpu_cut=most_cpu_cut))
+    (move,) = moves(stepped)
+    assert (stepped[0].values[0].amount, move.before, move.after) == (amount, 50, target)
+
+
 def test_the_command_moves_the_target_after_requests_that_fall_and_before_requests_that_rise() -> None:
     requests, target = kubectl_command(LOWERED).split(" && ")
     assert "deployment/web" in requests

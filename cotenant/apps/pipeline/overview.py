@@ -15,7 +15,6 @@ from cotenant.core.model.cluster import Container, Inventory, Workload
 from cotenant.core.model.colocation.lendable import LEVELS, LendableLines, total_now
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
 from cotenant.core.model.identity import ClusterRef
-from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.reasons import SENTENCES, Reason
 from cotenant.core.model.recommendation import Field, Recommendation, Value
 from cotenant.core.model.resource import Resource
@@ -107,8 +106,7 @@ def _committed(workload: Workload, resource: Resource, field: Field) -> int:
 
 
 def _amount(container: Container, resource: Resource, field: Field) -> int:
-    limit = container.limits.get(resource)
-    return int(effective_request(container.requests.get(resource), limit)) if field is Field.REQUEST else limit or 0
+    return (container.effective_requests if field is Field.REQUEST else container.limits).get(resource, 0)
 
 
 def _band(analysis: Analysis, resource: Resource) -> BandSeries:

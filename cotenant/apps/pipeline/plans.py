@@ -255,7 +255,7 @@ def _size(workload: Workload, usual: float, price: float, currency: str) -> Size
 
 
 def _requested_by_pod(workload: Workload, resource: Resource) -> int:
-    return sum(c.requests.get(resource, 0) for c in workload.staying)
+    return sum(c.effective_requests.get(resource, 0) for c in workload.staying)
 
 
 def _usual(usage: Usage[WorkloadRef], row: int) -> float:

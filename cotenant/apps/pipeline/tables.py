@@ -19,7 +19,6 @@ from cotenant.core.model.cluster import EventKind, Pod, Workload
 from cotenant.core.model.colocation.reclaimable import Band, Reclaimable, encode_terms
 from cotenant.core.model.finding import ClusterFinding
 from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
-from cotenant.core.model.kubernetes.pod_request import effective_request
 from cotenant.core.model.recommendation import Action, Field, Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.table import Table
@@ -89,11 +88,8 @@ def _requested(workload: Workload | None, resource: Resource) -> int | None:
     """Sum over the running pods, a missing request counted as the limit; None where no container has either."""
     if workload is None:
         return None
-    own = [c for c in workload.staying if resource in c.requests or resource in c.limits]
-    amounts = (
-        (workload.pods_with(c), effective_request(c.requests.get(resource), c.limits.get(resource))) for c in own
-    )
-    return int(sum(pods * amount for pods, amount in amounts)) if own else None
+    own = [c for c in workload.staying if resource in c.effective_requests]
+    return sum(workload.pods_with(c) * c.effective_requests[resource] for c in own) if own else None
 
 
 def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:

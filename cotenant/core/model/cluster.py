@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.pod_request import container_total
+from cotenant.core.model.kubernetes.pod_request import container_total, effective_requests
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.core.model.reasons import Reason
 from cotenant.core.model.resource import Resource
@@ -63,6 +63,11 @@ class Container:
     pods: int | None = None
     gaps: tuple[Reason, ...] = ()
 
+    @property
+    def effective_requests(self) -> Mapping[Resource, int]:
+        """What the scheduler counts, with the limit for a request that is not set, in the resource's unit."""
+        return effective_requests(self.requests, self.limits)
+
 
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
     """What the scheduler counts for a pod of these containers, in the resource's unit (`model.kubernetes.pod_request`).
@@ -73,7 +78,7 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
     for one in containers:
-        declared = {**one.limits, **one.requests} if side == "requests" else one.limits
+        declared = one.effective_requests if side == "requests" else one.limits
         amounts = {resource: declared.get(resource, 0)}
         if one.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
             inits.append((amounts, one.role is ContainerRole.SIDECAR))

@@ -26,6 +26,7 @@ import msgspec
 
 from cotenant.core.model.allocation.cpu_annotations import NO_JSON
 from cotenant.core.model.colocation.reclaimable import Band
+from cotenant.core.model.kubernetes.pod_request import effective_requests
 from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
 from cotenant.core.model.resource import Resource
@@ -140,7 +141,7 @@ def requested(pod: PodSpec, resource: Resource) -> int:
     if band is None:
         return 0
     name = EXTENDED_RESOURCES[band, resource]
-    return total(pod, lambda c: max(c.requests.get(name, c.limits.get(name, 0)), 0))
+    return total(pod, lambda c: max(effective_requests(c.requests, c.limits).get(name, 0), 0))
 
 
 def evictable(pod: PodSpec) -> bool:

@@ -61,8 +61,8 @@ def solve(
     """Requests that keep the trigger, and the target that goes with them.
 
     `places` gives the container of each name its index in the drafts; `most` is the highest target, percent. No
-    solution (and the drafts without this resource) where the target is not a utilisation or a container's request is
-    unknown: the caller withholds. Where no request changes, the drafts stay and the target with them.
+    solution (and the drafts without this resource) where the target is not a utilisation or a container has
+    neither request nor limit: the caller withholds. Where no request changes, the drafts stay and the target with them.
     """
     scaler = workload.autoscaler
     assert scaler is not None
@@ -71,12 +71,13 @@ def solve(
         for c in workload.containers
         if c.role is not ContainerRole.INIT
     }
-    present = [c.requests.get(resource) for c in workload.containers if c.name in slots]
+    present = [c.effective_requests.get(resource) for c in workload.containers if c.name in slots]
     target = scaler.targets.get(resource)
     if not target or target < 0 or not all(present):
         return {s: d for s, d in drafts.items() if s.resource is not resource}, None
     before = sum(amount for amount in present if amount)
-    fixed = sum(c.requests[resource] for c in workload.containers if c.name in slots and slots[c.name] not in drafts)
+    staying = (c for c in workload.containers if c.name in slots and slots[c.name] not in drafts)
+    fixed = sum(c.effective_requests[resource] for c in staying)
     mine = {slot: drafts[slot] for slot in slots.values() if slot in drafts}
     return _keep_trigger(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
 
@@ -87,7 +88,7 @@ def settled(solution: Solution, drafts: Drafts, workload: Workload, places: dict
     for container in workload.containers:
         if container.role is not ContainerRole.INIT:
             draft = drafts.get(Slot(places.get(container.name, -1), solution.resource, Field.REQUEST))
-            total += draft.amount if draft else container.requests[solution.resource]
+            total += draft.amount if draft else container.effective_requests[solution.resource]
     return replace(solution, target=max(1, round(100 * solution.trigger / max(total, 1))))
 
 

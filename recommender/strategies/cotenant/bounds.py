@@ -143,7 +143,7 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
         slot = Slot(place.get(container.name, -1), resource, Field.REQUEST)
         draft = bounded.get(slot)
         if draft is None:
-            fixed += 0 if container.role is ContainerRole.INIT else container.requests.get(resource, 0)
+            fixed += 0 if container.role is ContainerRole.INIT else container.effective_requests.get(resource, 0)
         elif container.role is ContainerRole.INIT:
             bounded[slot] = draft.at_most("largest node", room, Reason.NODE_SIZE)
         else:
@@ -153,7 +153,7 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
         share = max(room - fixed, 0) / requested
         for slot, draft in together.items():
             # where the others fill the node alone nothing fits: not our change to make, but no reason for a raise
-            cut = floor(draft.amount * share) or min(draft.now or 1, draft.amount)
+            cut = floor(draft.amount * share) or min(draft.counted or 1, draft.amount)
             bounded[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
     if resource is MEMORY:
         for slot in [s for s in bounded if s.resource is MEMORY and s.field is Field.LIMIT]:
@@ -165,8 +165,8 @@ def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
     """Raises scaled down to what the quota has left, cuts of the same workload counted in."""
     field = Field.LIMIT if quota.of_limits else Field.REQUEST
     mine = {s: d for s, d in drafts.items() if s.resource is quota.resource and s.field is field}
-    raises = {s: d.amount - (d.now or 0) for s, d in mine.items() if d.amount > (d.now or 0)}
-    cuts = sum(d.now - d.amount for d in mine.values() if d.now is not None and d.now > d.amount)
+    raises = {s: d.amount - (d.counted or 0) for s, d in mine.items() if d.amount > (d.counted or 0)}
+    cuts = sum(max((d.counted or 0) - d.amount, 0) for d in mine.values())
     room = max(0, quota.hard - quota.used) // replicas + cuts
     total_raise = sum(raises.values())
     if total_raise <= room:
@@ -177,6 +177,6 @@ def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
     bounded = dict(drafts)
     for slot, more in raises.items():
         draft = mine[slot]
-        least = draft.now or 1  # an amount that is set for the first time cannot be zero
-        bounded[slot] = draft.at_most(rule, max((draft.now or 0) + floor(more * share), least), Reason.QUOTA)
+        least = draft.counted or 1  # an amount that is set for the first time cannot be zero
+        bounded[slot] = draft.at_most(rule, max((draft.counted or 0) + floor(more * share), least), Reason.QUOTA)
     return bounded

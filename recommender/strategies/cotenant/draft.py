@@ -24,7 +24,8 @@ class Draft:
     """What a value shall be: `amount` in the resource's unit, the reason that decided it last, the rules that moved it.
 
     now: as the template has it, None where it is not set. formula: where the amount began, in words for people.
-    must_raise: a rule wants more whatever the dead band says.
+    must_raise: a rule wants more whatever the dead band says. limit_now: the template's limit of a request that it
+    does not set.
     """
 
     now: int | None
@@ -33,6 +34,12 @@ class Draft:
     formula: str
     must_raise: bool = False
     clamps: tuple[Clamp, ...] = ()
+    limit_now: int | None = None
+
+    @property
+    def counted(self) -> int | None:
+        """What the scheduler and quotas count of it now, in the unit; None for nothing."""
+        return self.limit_now if self.now is None else self.now
 
     @property
     def reason_beside(self) -> Reason:

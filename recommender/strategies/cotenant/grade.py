@@ -58,7 +58,7 @@ class Grades:
 
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:
     """Whether the present value already hurts: killed or beyond the request; starved of CPU by its limit."""
-    request = float(evidence.requests[demand.resource][index])
+    request = float(evidence.effective_request(demand.resource)[index])
     if demand.resource is CPU:
         starved = demand.throttled_share[index] >= steps.throttled_share
         return bool(starved and demand.high[index] > request)

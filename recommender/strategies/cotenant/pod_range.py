@@ -100,16 +100,16 @@ def _at_most(pod: _Pod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
     bounded = dict(drafts)
     excess = pod.total(bounded, field, mains=True) - maximum
     raises = {
-        slot: draft.amount - (draft.now or 0)
+        slot: draft.amount - (draft.counted or 0)
         for slot, draft in pod.together(bounded, field).items()
-        if draft.amount > (draft.now or 0)
+        if draft.amount > (draft.counted or 0)
     }
     total_raise = sum(raises.values())
     for slot, more in raises.items() if excess > 0 else ():
         draft = bounded[slot]
         share = more * max(0, total_raise - excess) // total_raise
-        least = draft.now or 1  # an amount that is set for the first time cannot be zero
-        bounded[slot] = draft.at_most(pod.rule, max((draft.now or 0) + share, least), Reason.LIMIT_RANGE)
+        least = draft.counted or 1  # an amount that is set for the first time cannot be zero
+        bounded[slot] = draft.at_most(pod.rule, max((draft.counted or 0) + share, least), Reason.LIMIT_RANGE)
     for position, (_, init) in enumerate(pod.parts):
         if init.role is ContainerRole.INIT:
             _start_at_most(pod, bounded, field, position, maximum)
@@ -124,7 +124,7 @@ def _start_at_most(pod: _Pod, drafts: Drafts, field: Field, position: int, maxim
         excess = pod.before_mains(drafts, field, position) - maximum
         if slot in drafts and excess > 0:
             draft = drafts[slot]
-            drafts[slot] = draft.at_most(pod.rule, max(draft.amount - excess, draft.now or 1), Reason.LIMIT_RANGE)
+            drafts[slot] = draft.at_most(pod.rule, max(draft.amount - excess, draft.counted or 1), Reason.LIMIT_RANGE)
 
 
 def _at_least(pod: _Pod, drafts: Drafts, field: Field, minimum: int) -> Drafts:
@@ -135,7 +135,7 @@ def _at_least(pod: _Pod, drafts: Drafts, field: Field, minimum: int) -> Drafts:
         enough = pod.total(bounded, field) >= minimum
         shortage = 0 if enough else minimum - pod.total(bounded, field, mains=True)
         weights = {
-            slot: max((draft.now or 0) - draft.amount, 0) if only_cuts else max(draft.amount, 1)
+            slot: max((draft.counted or 0) - draft.amount, 0) if only_cuts else max(draft.amount, 1)
             for slot, draft in together.items()
         }
         total = sum(weights.values())

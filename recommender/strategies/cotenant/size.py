@@ -58,9 +58,7 @@ def guaranteed(workload: Workload) -> bool:
     Not a pod that is best effort by its label: it has asked for no guarantee.
     """
     return workload.qos is not QosClass.BE and all(
-        c.limits.get(r) is not None and c.requests.get(r, c.limits.get(r)) == c.limits.get(r)
-        for c in workload.containers
-        for r in Resource
+        r in c.limits and c.effective_requests[r] == c.limits[r] for c in workload.containers for r in Resource
     )
 
 
@@ -69,6 +67,7 @@ def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
     draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
+    draft = replace(draft, limit_now=place.container.limits.get(resource) if now is None else None)
     needed = demand.highest if resource is MEMORY else demand.high
     beyond = now is not None and float(needed[i]) > now  # the dead band keeps what holds the demand, not what lacks
     draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
@@ -168,9 +167,9 @@ def next_step(amount: int, steps: Sequence[int]) -> int | None:
 
 def kept_while_leaking(draft: Draft, demand: ResourceDemand, index: int) -> Draft:
     """No cut while memory leaks: it would only bring the kill forward."""
-    if draft.now is None or not np.isfinite(demand.leak[index]):
+    if draft.counted is None or not np.isfinite(demand.leak[index]):
         return draft
-    return draft.at_least("no cut while memory leaks", draft.now, Reason.LEAK)
+    return draft.at_least("no cut while memory leaks", draft.counted, Reason.LEAK)
 
 
 def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:

@@ -266,6 +266,8 @@ def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts
         if s.resource is resource and s.field is REQUEST
     }
     rest = [
-        proposed.get(c.name, c.requests.get(resource, 0)) for c in roles.values() if c.role is not ContainerRole.INIT
+        proposed.get(c.name, c.effective_requests.get(resource, 0))
+        for c in roles.values()
+        if c.role is not ContainerRole.INIT
     ]
     return {"pod_request_without_it": int(np.sum(rest)) if rest else 0}

@@ -95,10 +95,7 @@ def request_change(one: Recommendation, resource: Resource) -> int | None:
     request = one.value(resource, Field.REQUEST)
     if request is None:
         return None
-    limit = one.value(resource, Field.LIMIT)
-    limit_now = one.present_limits.get(resource) if limit is None else limit.now
-    limit_then = limit_now if limit is None else limit.then
-    change = int(effective_request(request.then, limit_then) - effective_request(request.now, limit_now))
+    change = request_then(one, resource) - request_now(one, resource)
     return change if change or request.action is not Action.WITHHELD else None
 
 
@@ -107,6 +104,13 @@ def request_now(one: Recommendation, resource: Resource) -> int:
     request, limit = (one.value(resource, field) for field in Field)
     limit_now = one.present_limits.get(resource) if limit is None else limit.now
     return int(effective_request(request.now if request else None, limit_now))
+
+
+def request_then(one: Recommendation, resource: Resource) -> int:
+    """What the scheduler counts for one pod once the proposal is applied, in the unit."""
+    request, limit = (one.value(resource, field) for field in Field)
+    limit_then = one.present_limits.get(resource) if limit is None else limit.then
+    return int(effective_request(request.then if request else None, limit_then))
 
 
 def total_change(one: Recommendation, resource: Resource) -> int | None:

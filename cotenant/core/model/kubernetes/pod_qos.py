@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.pod_request import container_total
+from cotenant.core.model.kubernetes.pod_request import container_total, effective_requests
 from cotenant.core.model.kubernetes.quantity import parse_amount
 from cotenant.core.model.resource import Resource
 
@@ -58,13 +58,13 @@ def pod_qos(spec: Mapping[str, Any]) -> PodQos:
 
 def _counted(requests: Amounts, limits: Amounts) -> tuple[dict[Resource, int], dict[Resource, int]]:
     """Both sides without amounts of 0, requests completed by limits."""
-    completed = {**limits, **requests}
+    completed = effective_requests(requests, limits)
     return {r: a for r, a in completed.items() if a}, {r: a for r, a in limits.items() if a}
 
 
 def _request(container: Mapping[str, Any]) -> Amounts:
     requests, limits = _pair(container)
-    return {**limits, **requests}
+    return effective_requests(requests, limits)
 
 
 def _pair(holder: Mapping[str, Any]) -> Pair:

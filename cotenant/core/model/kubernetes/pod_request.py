@@ -29,11 +29,18 @@ MEMORY: Final = "memory"
 Name = TypeVar("Name", bound=str)
 
 
+def effective_requests(requests: Mapping[Name, int], limits: Mapping[Name, int]) -> dict[Name, int]:
+    """What the scheduler counts for a container: its requests, and for one that is not set the limit.
+
+    The API server sets it so when it takes the pod, of every resource. A resource without either is not in it.
+    """
+    return {**limits, **requests}
+
+
 def effective_request(request: float | None, limit: float | None) -> float:
-    """What the scheduler counts for a container: the request, else the limit (the API server sets it), else 0."""
-    if request is not None:
-        return request
-    return 0 if limit is None else limit
+    """The same of one resource, 0 without either."""
+    amounts = (request, limit)
+    return next((amount for amount in amounts if amount is not None), 0)
 
 
 def container_total(
