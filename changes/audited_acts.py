@@ -19,7 +19,7 @@ from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient
 from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.people import Person
+from cotenant.core.model.changes.people import IdentitySource, Person
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, StoreBusy
 from cotenant.core.model.kubernetes.intent import Delete, Intent, Patch
 
@@ -78,6 +78,15 @@ class AuditedActs:
             yield ledger
         finally:
             ledger.close()
+
+
+def signature(who: Person, client: KubeClient, by: str) -> str:
+    """The name below an approval: the one that the API server knows, which its policies compare with who writes.
+
+    A login may have another name there (a prefix, another claim). Behind a proxy our account writes for the person.
+    by: their name in the ledger.
+    """
+    return by if who.way is IdentitySource.PROXY else asked_who(client).name
 
 
 @dataclass(frozen=True, slots=True)

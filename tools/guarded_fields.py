@@ -57,6 +57,16 @@ class Guard:
     when: str = ""
     component: str = ""
     why: str = ""
+    verb: str = ""
+
+    @property
+    def of_whom(self) -> str:
+        """Whose updates it is about, in the Common Expression Language."""
+        if not self.verb:
+            return f"request.userInfo.username == 'system:serviceaccount:cotenant:{self.account}'"
+        ((group, resource),) = self.resources
+        asked = f"authorizer.group('{group}').resource('{resource}').name(request.name)"
+        return f"{asked}.check('{self.verb}').allowed() && !{asked}.check('update').allowed()"
 
 
 def _keys(path: str, keys: Sequence[str]) -> str:
@@ -151,14 +161,22 @@ _POD_MARKS: Final = (
     "cotenant.dev/queued",
     "scheduling.koordinator.sh/reservation-allocated",
 )
+EMPTYING: Final = "cotenant.dev/emptying"
 _OUR_TAINTS: Final = "['cotenant.dev/emptying', 'cotenant.dev/load']"
-_TAINTS: Final = {
-    **{
-        name: f"dyn({root}).?spec.?taints.orValue([]).filter(t, !(t.key in {_OUR_TAINTS}))"
-        for name, root in (("others", "object"), ("oldOthers", "oldObject"))
-    },
-    "marks": f"dyn(object).?spec.?taints.orValue([]).filter(t, t.key in {_OUR_TAINTS})",
-}
+
+
+def _taints(ours: str) -> dict[str, str]:
+    """Variables: taints of a node that are ours, and all others before and after. ours: keys, a list of CEL."""
+    return {
+        **{
+            name: f"dyn({root}).?spec.?taints.orValue([]).filter(t, !(t.key in {ours}))"
+            for name, root in (("others", "object"), ("oldOthers", "oldObject"))
+        },
+        "marks": f"dyn(object).?spec.?taints.orValue([]).filter(t, t.key in {ours})",
+    }
+
+
+_TAINTS: Final = _taints(_OUR_TAINTS)
 
 _NOTES: Final = {
     "notes": "dyn(object).metadata.?annotations.orValue({})",
@@ -431,3 +449,23 @@ GUARDS: Final = (
         why="A floor that a plan raised goes back to what stood there.",
     ),
 )
+PEOPLE: Final = (
+    Guard(
+        "cotenant-emptier-taint",
+        "",
+        "people-guard.yaml",
+        [("", "nodes")],
+        ["spec.taints"],
+        "the role cotenant-emptier changes the taint cotenant.dev/emptying of a node alone",
+        [
+            Rule(
+                "variables.others == variables.oldOthers && variables.marks.all(t, t.effect == 'PreferNoSchedule')",
+                "of a node's taints the role cotenant-emptier changes cotenant.dev/emptying:PreferNoSchedule alone",
+            )
+        ],
+        _taints(f"['{EMPTYING}']"),
+        why="Kubernetes cannot grant the patch of one taint alone. Not the status, which kubelets write all the time.",
+        verb="empty",
+    ),
+)
+"""The same of roles that people are bound to."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.guarded_fields import GUARDS, Guard
+from tools.guarded_fields import GUARDS, PEOPLE, Guard
 
 DEPLOY: Final = Path(__file__).resolve().parents[1] / "deploy"
 MADE: Final = "# --- Below: written by `python -m tools.write_guards` from tools/guarded_fields.py; do not edit."
@@ -124,10 +124,7 @@ def documents(guard: Guard) -> list[Tree]:
             ]
         },
         "matchConditions": [
-            {
-                "name": "own-writes",
-                "expression": f"request.userInfo.username == 'system:serviceaccount:cotenant:{guard.account}'",
-            },
+            {"name": "own-writes", "expression": guard.of_whom},
             *([{"name": "which", "expression": guard.when}] if guard.when else []),
         ],
         "variables": [{"name": name, "expression": text} for name, text in variables.items()],
@@ -171,7 +168,7 @@ def _text(guard: Guard) -> str:
 def written() -> dict[Path, str]:
     """Each file with its made part anew."""
     texts: dict[Path, str] = {}
-    for guard in GUARDS:
+    for guard in (*GUARDS, *PEOPLE):
         path = DEPLOY / guard.file
         if path not in texts:
             by_hand = path.read_text(encoding="utf-8").partition(MADE)[0].rstrip("\n")

@@ -28,6 +28,8 @@ from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse, Stre
 from cotenant.core.adapters.kube.writes import APPLY_TYPE
 from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person
 from cotenant.core.model.errors import ClusterForbidden
+from cotenant.core.model.kubernetes.protocol import OWN_GROUP
+from cotenant.core.model.reservations.plan import PLURAL as PLANS
 from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, ProxySettings
 from cotenant.core.settings.sections.kube import KubeSettings
 
@@ -36,6 +38,17 @@ AUTHENTICATED: Final = "system:authenticated"
 KEPT_SECONDS: Final = 60.0
 """How long what the kubeconfig or the service account says is used before it is read again."""
 DISCOVERY: Final = frozenset({"version", "api", "apis", "openapi"})
+APPROVE: Final = "approve"
+"""What the admission policy of plans asks its authorizer for: it asks about who writes, which is our account."""
+_DECISIONS: Final = ("approval", "policy")
+"""Fields of a plan's spec that take it."""
+_ROLES: Final[Mapping[str, str]] = {
+    PLANS: "cotenant-planner",
+    "podmigrationjobs": "cotenant-mover",
+    "nodes": "cotenant-emptier",
+    "autopilotpolicies": "cotenant-autopilot-approver",
+}
+"""Resource -> the shipped role that grants people to write it; any other: cotenant-applier."""
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 """Subresources of namespaces; any other word there is a resource inside of one."""
@@ -189,8 +202,9 @@ def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, An
 def wishes(request: ApiRequest) -> list[dict[str, Any]]:
     """What the API server would ask its authorizer about a request, as parts of a review's spec.
 
-    An apply may make the object, so that it takes both rights. What a server can do is no secret: nothing is asked for
-    its version and its list of kinds.
+    An apply may make the object, so that it takes both rights, unless it names the very object (uid). A decision on a
+    plan takes the verb that its admission policy asks for. What a server can do is no secret: nothing is asked for its
+    version and its list of kinds.
     """
     path, _, query = request.path.partition("?")
     resource = _resource(path)
@@ -199,9 +213,47 @@ def wishes(request: ApiRequest) -> list[dict[str, Any]]:
     if resource is None:
         return [{"nonResourceAttributes": {"path": path, "verb": request.method.lower()}}]
     verbs = [_verb(request.method, resource, parse_qs(query))]
-    if request.content_type == APPLY_TYPE and verbs == ["patch"]:
+    if request.content_type == APPLY_TYPE and verbs == ["patch"] and not _names_uid(request):
         verbs.append("create")
+    if _decides_on_plan(request, resource):
+        verbs.append(APPROVE)
     return [{"resourceAttributes": {**resource, "verb": verb}} for verb in verbs]
+
+
+def _names_uid(request: ApiRequest) -> bool:
+    """Whether the API server would refuse to make the object: what is applied has the uid of one that exists."""
+    try:
+        body = msgspec.json.decode(request.body or b"null")
+    except msgspec.DecodeError:
+        return False
+    return isinstance(body, dict) and bool((body.get("metadata") or {}).get("uid"))
+
+
+def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) -> bool:
+    """Whether a write sets or takes away what a plan's approval or its policy says, in any form of patch.
+
+    A body that cannot be read decides: it is asked once too often rather than never.
+    """
+    if resource is None or request.method not in _VERBS:
+        return False
+    if (resource.get("group"), resource["resource"]) != (OWN_GROUP.partition("/")[0], PLANS) or (
+        "subresource" in resource
+    ):
+        return False
+    try:
+        body = msgspec.json.decode(request.body or b"null")
+    except msgspec.DecodeError:
+        return True
+    if isinstance(body, list):
+        return any(_reaches(str(one.get(key, "-"))) for one in body for key in ("path", "from"))
+    spec = body.get("spec") if isinstance(body, dict) else {}
+    return not isinstance(spec, dict) or any(name in spec for name in _DECISIONS)
+
+
+def _reaches(pointer: str) -> bool:
+    """Whether a JSON pointer names a decision, a part of one, or what has them in it."""
+    parts = pointer.split("/")[1:]
+    return not pointer or parts == ["spec"] or (parts[:1] == ["spec"] and parts[1] in _DECISIONS)
 
 
 def _resource(path: str) -> dict[str, str] | None:
@@ -246,8 +298,11 @@ def _denied(subject: ReviewSubject, attributes: Mapping[str, Any], reason: str) 
     namespace = target.get("namespace", "")
     where = f" in namespace {namespace}" if namespace else ""
     detail = f" ({reason})" if reason else ""
+    resource, approves = target.get("resource", ""), target["verb"] == APPROVE
+    role = "cotenant-plan-approver" if approves else _ROLES.get(resource, "cotenant-applier")
+    everywhere = not namespace and resource in ("podmigrationjobs", "nodes")
+    binding = "clusterrolebinding NAME" if everywhere else f"rolebinding NAME -n {namespace or 'NAMESPACE'}"
     return ClusterForbidden(
         f"the cluster does not let {subject.user} {target['verb']} {what}{where}{detail}",
-        fix=f"Bind a role to them there: kubectl create rolebinding NAME -n {namespace or 'NAMESPACE'} "
-        f"--clusterrole=cotenant-applier --user={subject.user}",
+        fix=f"Bind a role to them there: kubectl create {binding} --clusterrole={role} --user={subject.user}",
     )

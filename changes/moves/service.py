@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject
+from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject, signature
 from changes.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes, outcome_of
 from changes.moves.jobs import APPROVED_BY_ANNOTATION, carrier_of, job_rows, open_job_of, withdrawn
 from changes.service import ClusterAccess
@@ -22,7 +22,7 @@ from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.people import IdentitySource, Person, Right
 from cotenant.core.model.errors import (
     ClusterAbsent,
     ClusterConflict,
@@ -250,17 +250,23 @@ class ClusterMoveService:
 
     def _planned(self, client: KubeClient, who: Person) -> _PlannedMoves:
         moves = {row["pod"]: row for row in self.report(who).moves.rows() if row["decision"] == "move"}
-        return _PlannedMoves(client, moves, self._rows(client), self._config.arguments.migration)
+        # On the loopback a person has the API server's name already; a login may have another one there.
+        known_as = signature(who, client, who.name) if who.way is IdentitySource.OIDC else ""
+        return _PlannedMoves(client, moves, self._rows(client), self._config.arguments.migration, known_as)
 
 
 @dataclass(frozen=True, slots=True)
 class _PlannedMoves:
-    """Moves of a round by pod, and rows of the jobs, for a person whose client this is; arguments: of new jobs."""
+    """Moves of a round by pod, and rows of the jobs, for a person whose client this is; arguments: of new jobs.
+
+    known_as: their name at the API server where the ledger has another, which signs the jobs.
+    """
 
     client: KubeClient
     moves: Mapping[str, Mapping[str, Any]]
     jobs: Sequence[Mapping[str, Any]]
     arguments: MigrationArgs
+    known_as: str = ""
 
     def job(self, pod: str, by: str) -> Create:
         """The job of a pod's move as it is now; UsageError when it is not planned any more or under way already."""
@@ -285,7 +291,7 @@ class _PlannedMoves:
     def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """Ledger, cluster, ledger; row: of the pod."""
         events = ActEvents(MoveEvent.ASKED, MoveEvent.APPROVED, MoveEvent.REFUSED)
-        act = partial(row.carry_out, events, lambda: self.job(row.name, row.by), self._send, reason)
+        act = partial(row.carry_out, events, lambda: self.job(row.name, self.known_as or row.by), self._send, reason)
         return outcome_of(row.name, act)
 
     def _send(self, job: Intent, *, dry_run: bool = False) -> Intent:

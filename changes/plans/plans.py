@@ -82,7 +82,9 @@ def decided(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
     if standby is not None or one.standby:
         spec["amount"] = {"standby": one.standby if standby is None else standby}
     address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
-    return Apply(address, address.manifest(KIND, spec=spec), why=f"{approval.decision.value} by {approval.by}")
+    same = {"uid": one.uid} if one.uid else {}  # a plan that was deleted meanwhile is not made anew
+    body = address.manifest(KIND, same, spec=spec)
+    return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
 
 
 def created(client: KubeClient, requested: Plan) -> Create:

@@ -15,15 +15,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from changes.audited_acts import ActEvents, AuditedActs
-from changes.live_context import who as asked_who
+from changes.audited_acts import ActEvents, AuditedActs, signature
 from changes.plans import plans
 from changes.plans import terms as plan_terms
 from changes.service import ClusterAccess
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.people import IdentitySource, Person, Right
+from cotenant.core.model.changes.people import Person, Right
 from cotenant.core.model.errors import ClusterConflict, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Intent
@@ -241,7 +240,7 @@ class ClusterPlanService:
             row = subject(str(ref))
             events = ActEvents(PlanEvent.ASKED, event, PlanEvent.REFUSED, f"{event.value}: ")
             writer = Writer(client, plans.FIELD_MANAGER)
-            answer = row.carry_out(events, lambda: make_intent(client, _signature(who, client, row.by)), writer.send)
+            answer = row.carry_out(events, lambda: make_intent(client, signature(who, client, row.by)), writer.send)
             self._lists.clear()
         return parse_plan(answer)
 
@@ -253,14 +252,6 @@ class ClusterPlanService:
 
     def _now(self) -> float:
         return self._office.clock.now_seconds()
-
-
-def _signature(who: Person, client: KubeClient, by: str) -> str:
-    """The name below an approval: the one that the API server knows, which its policy compares with who writes.
-
-    A login may have another name there (a prefix, another claim). Behind a proxy our account writes for the person.
-    """
-    return by if who.way is IdentitySource.PROXY else asked_who(client).name
 
 
 def _namespaces(who: Person) -> tuple[str, ...]:

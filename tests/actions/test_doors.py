@@ -304,6 +304,32 @@ def test_an_apply_is_asked_about_twice() -> None:
     assert found == ["patch apps/deployments a/b", "create apps/deployments a/b"]
 
 
+APPLIED, PATCHED = "application/apply-patch+yaml", "application/json-patch+json"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "verbs"),
+    [
+        (APPLIED, {"metadata": {"uid": "u"}, "spec": {"approval": {"decision": "Approved"}}}, ["patch", "approve"]),
+        (APPLIED, {"spec": {"policy": {"autoApprove": True}}}, ["patch", "create", "approve"]),
+        (APPLIED, {"metadata": {"uid": "u"}, "spec": {"suspend": True}}, ["patch"]),
+        (PATCHED, [{"op": "add", "path": "/spec/policy", "value": {}}], ["patch", "approve"]),
+        (PATCHED, [{"op": "replace", "path": "/spec/approval/by", "value": "x"}], ["patch", "approve"]),
+        (PATCHED, [{"op": "remove", "path": "/spec/approval"}], ["patch", "approve"]),
+        (PATCHED, [{"op": "move", "from": "/spec/approval", "path": "/spec/x"}], ["patch", "approve"]),
+        (PATCHED, [{"op": "replace", "path": "/spec", "value": {}}], ["patch", "approve"]),
+        (PATCHED, [{"op": "replace", "path": "", "value": {}}], ["patch", "approve"]),
+        (PATCHED, [{"op": "add", "path": "/spec/amount/count", "value": 2}], ["patch"]),
+    ],
+)
+def test_of_a_plan_the_verb_is_asked_about_too_that_its_admission_policy_asks_for(
+    kind: str, body: Any, verbs: list[str]
+) -> None:
+    path = "/apis/cotenant.dev/v1alpha1/namespaces/a/reservationplans/b"
+    found = cluster_access.wishes(ApiRequest(path, "PATCH", msgspec.json.encode(body), kind))
+    assert [wish["resourceAttributes"]["verb"] for wish in found] == verbs
+
+
 @settings(max_examples=80)
 @given(st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), st.text(alphabet="/apis.v1?=%& -", max_size=40))
 def test_whatever_the_path_something_is_asked(method: str, path: str) -> None:
