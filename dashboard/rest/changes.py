@@ -34,10 +34,19 @@ from cotenant.core.model.table import Kind, Schema
 from dashboard.changes.review_end import zipped
 from dashboard.frame.view import View
 from dashboard.rest import results
-from dashboard.rest.wire import ErrorAnswer, body_doc, json_answer, read_body, schema_of
+from dashboard.rest.wire import (
+    MOST_LISTED,
+    ErrorAnswer,
+    body_doc,
+    json_answer,
+    read_body,
+    require_short_lists,
+    schema_of,
+)
 from dashboard.sources import change_tables
 
-MOST_WORKLOADS: Final = 1_000
+MOST_NAMESPACES: Final = 100
+"""Of one question about permissions: each is asked of the API server."""
 RETRY_SECONDS: Final = 2
 KEY: Final = r"^[A-Za-z0-9._:-]{1,64}$"
 Raw = Annotated[Any, Body()]
@@ -70,8 +79,8 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     def wanted(self, key: str = "") -> ChangeRequest:
         """For the service."""
         refs = tuple(dict.fromkeys(WorkloadRef.required(text) for text in self.workloads))
-        if not refs or len(refs) > MOST_WORKLOADS:
-            raise UsageError(f"{len(refs)} workloads", fix=f"Name 1 to {MOST_WORKLOADS:,} as NAMESPACE/KIND/NAME.")
+        if not refs:
+            raise UsageError("0 workloads", fix=f"Name 1 to {MOST_LISTED:,} as NAMESPACE/KIND/NAME.")
         request = ChangeRequest(
             refs,
             self.method,
@@ -179,7 +188,13 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
     @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
     def permissions(namespaces: Namespaces = None) -> Response:
-        return _acted(lambda: json_answer(_service(view).permissions(view.given.people(), namespaces or [])))
+        asked = list(dict.fromkeys(namespaces or []))
+
+        def act() -> Response:
+            require_short_lists({"namespace": asked}, MOST_NAMESPACES)
+            return json_answer(_service(view).permissions(view.given.people(), asked))
+
+        return _acted(act)
 
 
 def _add_asking(routes: APIRouter, view: View) -> None:

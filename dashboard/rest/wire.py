@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from fastapi import Body, Response
@@ -11,6 +11,8 @@ from fastapi import Body, Response
 from cotenant.core.model.errors import CotenantError, UsageError
 
 BodyT = TypeVar("BodyT")
+MOST_LISTED: Final = 1_000
+"""Members of one list of a request: workloads, pods, nodes, namespaces."""
 JsonBody = Annotated[dict[str, Any], Body()]
 
 
@@ -33,11 +35,38 @@ def json_answer(document: object, status: int = 200) -> Response:
 
 
 def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
-    """A body as one of ours; UsageError names the field that is wrong."""
+    """A body as one of ours, equal texts of a list once; UsageError names the field that is wrong, or too long."""
+    body = _each_once(raw)
+    require_short_lists(body, MOST_LISTED)
     try:
-        return msgspec.convert(raw, kind)
+        return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"the body is not what is expected: {error}", fix="See /docs for its fields.") from error
+
+
+def require_short_lists(body: Any, most: int) -> None:
+    """UsageError names the first list of more than `most` members, at whatever depth of a JSON body."""
+    waiting: list[tuple[str, Any]] = [("", body)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, list) and len(value) > most:
+            raise UsageError(
+                f"{place or 'the body'} has {len(value):,} members, at most {most:,}", fix="Send them in several parts."
+            )
+        if isinstance(value, list):
+            waiting.extend((f"{place}[{number}]", one) for number, one in enumerate(value))
+        elif isinstance(value, dict):
+            waiting.extend((f"{place}.{key}".lstrip("."), one) for key, one in value.items())
+
+
+def _each_once(raw: Any) -> Any:
+    """Lists of texts of a body without repetitions: what is named twice is done once."""
+    if not isinstance(raw, dict):
+        return raw
+    texts = {
+        key: value for key, value in raw.items() if isinstance(value, list) and all(isinstance(v, str) for v in value)
+    }
+    return raw | {key: list(dict.fromkeys(value)) for key, value in texts.items()}
 
 
 def body_doc(kind: Any) -> dict[str, Any]:

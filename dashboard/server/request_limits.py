@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 from fastapi import Response
 
+from cotenant.core.model.errors import UsageError
+from dashboard.rest.wire import require_short_lists
+
 CALLBACK: str = "_dash-update-component"
 """Where Dash's renderer sends callbacks, below the base path."""
+MOST_MEMBERS: Final = 10_000
+"""Members of one list that a page sends: a selection names a tenth of it at most."""
 
 
 class Unreadable(Exception):
@@ -29,6 +34,7 @@ class _Property(msgspec.Struct):
 
     id: str | dict[str, Any]
     property: str
+    value: Any = None
 
 
 class _Callback(msgspec.Struct, rename={"changed": "changedPropIds"}):
@@ -99,6 +105,11 @@ def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
         call = msgspec.json.decode(body, type=_Callback)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Unreadable(400, f"the body is no callback of this dashboard: {error}", "Load the page again.") from error
+    for one in _properties((*call.inputs, *call.state)):
+        try:
+            require_short_lists(one.value, MOST_MEMBERS)
+        except UsageError as error:
+            raise Unreadable(400, f"{one.id}.{one.property}: {error.message}", error.fix) from error
     callback = callbacks.get(call.output)
     if callback is None:
         raise Unreadable(400, f"there is no callback with the output {call.output[:200]!r}", "Load the page again.")
@@ -109,6 +120,16 @@ def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
     sent_outputs = len(call.outputs) if isinstance(call.outputs, list) else 1
     if sent_outputs != (call.output.count("...") + 1 if call.output.startswith("..") else 1):
         raise Unreadable(400, "the body's outputs are not those of the callback", "Load the page again.")
+
+
+def _properties(sent: Iterable[_Property | list[_Property]]) -> Iterator[_Property]:
+    for one in sent:
+        if isinstance(one, list):
+            if len(one) > MOST_MEMBERS:
+                raise Unreadable(400, f"{len(one):,} parts of a page, at most {MOST_MEMBERS:,}", "Load the page again.")
+            yield from one
+        else:
+            yield one
 
 
 def _replayed(body: bytes, receive: Any) -> Any:

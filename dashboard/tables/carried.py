@@ -41,7 +41,7 @@ def _is_idle(key: str, value: str, understood: tuple[str, ...]) -> bool:
 
 def about(search: str, schema: Schema) -> str:
     """The query string without what is idle here: what `filters.parse` reads strictly."""
-    resting = idle(search, schema)
+    resting = frozenset(idle(search, schema))
     return "&".join(part for part in filters.written(search) if part not in resting)
 
 

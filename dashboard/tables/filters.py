@@ -94,6 +94,8 @@ ALWAYS: Final = (-np.inf, np.inf)
 MOST_WORDS: Final = 32
 MOST_STARS: Final = 256
 MOST_VALUES: Final = 4_000
+MOST_SORTS: Final = 16
+MOST_PARTS: Final = 8_000
 """What one query may hold: each is compared with every row, and a page's answer must not take minutes."""
 
 
@@ -142,11 +144,12 @@ def names(search: str, key: str) -> bool:
 
 
 def columns(search: str, schema: Schema) -> tuple[str, ...]:
-    """The columns that a query string asks for (`columns=a,b`), in its order; empty = not said."""
-    names = [name for key, value, _ in _parts(search) if key == "columns" for name in value.split(",") if name]
+    """The columns that a query string asks for (`columns=a,b`), each once, in its order; empty = not said."""
+    lists = (value.split(",") for key, value, _ in _parts(search) if key == "columns")
+    names = dict.fromkeys(name for one in lists for name in one if name)
     for name in names:
         _require(name, [c.name for c in schema.columns], f"{schema.name}: no column")
-    return tuple(dict.fromkeys(names))
+    return tuple(names)
 
 
 def literal(text: str) -> str:
@@ -232,17 +235,23 @@ def read(part: str) -> tuple[str, str, bool]:
 
 
 def parse(search: str, schema: Schema) -> Query:
-    """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one."""
+    """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one.
+
+    A column that is sorted by twice is sorted by as it was named first: the second time decides nothing.
+    """
     keys = keys_of(schema)
     values: dict[tuple[str, bool], set[str]] = {}
+    sort: dict[str, bool] = {}
     query = Query()
+    _require_few(f"{schema.name}: the address has {{:,}} parts, at most {MOST_PARTS:,}", search.count("&"), MOST_PARTS)
     for key, value, negated in _parts(search):
         if key in RESERVED and not negated:
             continue
         if key == "q" and not negated:
             query = replace(query, text=value.strip())
         elif key == "sort" and not negated:
-            query = replace(query, sort=(*query.sort, _sort(value, schema)))
+            column, descending = _sort(value, schema)
+            sort.setdefault(column, descending)
         else:
             _require(key, keys, f"{schema.name}: unknown filter")
             moment = "!" * negated + value  # times are not excluded: "!7d" is refused as no range
@@ -257,12 +266,13 @@ def parse(search: str, schema: Schema) -> Query:
                 _require(word or EMPTY, (*ORDERS[key], EMPTY), f"{schema.name}: unknown {key}")
             values.setdefault((key, negated), set()).update(alternatives)
     conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
-    return _bounded(replace(query, conditions=tuple(sorted(conditions))), schema)
+    return _bounded(replace(query, conditions=tuple(sorted(conditions)), sort=tuple(sort.items())), schema)
 
 
 def _bounded(query: Query, schema: Schema) -> Query:
     """The query itself; UsageError for one that is too large to answer, or has half a character."""
     values = [value for condition in query.conditions for value in condition.values]
+    _require_few(f"{schema.name}: sorted by {{:,}} columns, at most {MOST_SORTS}", len(query.sort), MOST_SORTS)
     sizes = {
         f"words in q, at most {MOST_WORDS}": (len(query.text.replace("/", " ").split()), MOST_WORDS),
         f"stars, at most {MOST_STARS:,}": (sum(len(plain_parts(value)) - 1 for value in values), MOST_STARS),
@@ -275,6 +285,12 @@ def _bounded(query: Query, schema: Schema) -> Query:
         if any("\ud800" <= sign <= "\udfff" for sign in text):
             raise UsageError(f"{schema.name}: {text!r} is no text that UTF-8 can hold.", fix="Write whole characters.")
     return query
+
+
+def _require_few(complaint: str, size: int, most: int) -> None:
+    """UsageError in these words, which take the size, for a list of more than `most`."""
+    if size > most:
+        raise UsageError(f"{complaint.format(size)}.", fix="Leave out those that decide nothing, or ask in parts.")
 
 
 def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from cotenant.core.adapters.store import tables
 from cotenant.core.adapters.store.scratch import scratch
-from cotenant.core.model.errors import StoreError
+from cotenant.core.model.errors import StoreBusy, StoreError
 from cotenant.core.model.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
@@ -255,6 +255,8 @@ class Relation:
     ) -> Iterator[Any]:
         """The engine's answer; StoreError when the table cannot be read any more, or it takes `QUESTION_SECONDS`.
 
+        StoreBusy when it needs more memory than there is for all questions.
+
         limited: not for rows that go out as fast as somebody takes them.
         """
         import duckdb
@@ -269,6 +271,12 @@ class Relation:
                 raise StoreError(
                     f"a question to table {self.schema.name} was ended after {QUESTION_SECONDS:g} seconds",
                     fix="Narrow it by a namespace or a shorter time, or ask for fewer patterns at once.",
+                ) from error
+            except duckdb.OutOfMemoryException as error:
+                raise StoreBusy(
+                    f"a question to table {self.schema.name} needs more than the {MEMORY} of memory and {SPILLED} of "
+                    "disk that all questions share",
+                    fix="Sort by fewer columns, name columns, or narrow it by a namespace; then try again.",
                 ) from error
             except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's reader passes on those of late rows
                 raise StoreError(

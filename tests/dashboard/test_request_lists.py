@@ -1,0 +1,213 @@
+"""Every list of a request: equal members once, at most so many, and a refusal in our words with the limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from cotenant.apps.cli.changes.change_service import (
+    autopilot_service_of,
+    change_service_of,
+    kubeconfig_door,
+    plan_service_of,
+)
+from cotenant.apps.pipeline import corridor
+from cotenant.apps.simulation import cluster_population, demo
+from cotenant.apps.simulation.api_server import EmbeddedServer
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.adapters.store import Store
+from cotenant.core.adapters.store.relation import Relation
+from cotenant.core.model.changes.people import Grant, Person, Role
+from cotenant.core.model.errors import StoreBusy
+from cotenant.core.model.progress import Silent
+from cotenant.core.model.table import Column, Kind, Schema, Table
+from cotenant.core.settings.root import Settings
+from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.core.settings.sections.kube import KubeSettings
+from dashboard.app import create_app
+from dashboard.frame.view import DashboardContext
+from dashboard.rest.wire import MOST_LISTED
+from dashboard.server.request_limits import MOST_MEMBERS
+from dashboard.sources.source import StoreSource
+from dashboard.tables.filters import MOST_PARTS, MOST_SORTS, MOST_VALUES
+from profiler.synthetic import SyntheticSpec
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+from tests.support import sweep
+from tests.support.access import Browser
+from tests.support.dashboard import QUICK, served
+from tests.support.machines import FixedTopologies
+from tests.support.moves import FixedMoves
+from tests.support.queues import FixedQueues
+
+pytestmark = pytest.mark.server
+PERSON = Person("ada", grants=(Grant(Role.ADMIN),))
+
+
+class House:
+    """A dashboard with every service, and its own description."""
+
+    def __init__(self, app: Any, url: str) -> None:
+        self.app, self.browser = app, Browser(url)
+        self.browser.get("/", page=True)
+        self.spec = app.openapi()
+
+    def tables(self) -> Iterator[str]:
+        """Paths of every list of rows."""
+        for path, operations in self.spec["paths"].items():
+            names = {one["name"] for one in operations.get("get", {}).get("parameters", ())}
+            if {"sort", "columns"} <= names:
+                yield path
+
+    def bodies(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """(method, path, properties of the body) of every endpoint that takes one."""
+        for path, operations in self.spec["paths"].items():
+            for method in {"post", "put"} & operations.keys():
+                content = operations[method].get("requestBody", {}).get("content", {})
+                properties = content.get("application/json", {}).get("schema", {}).get("properties")
+                if properties:
+                    yield method, path, properties
+
+    def send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Any:
+        token = {"X-CSRFToken": self.browser.cookie("_csrf_token"), "Origin": self.browser.address}
+        url = self.browser.address + path
+        return self.browser.session.request(method, url, json=body, headers=token | headers, timeout=30)
+
+    def ask(self, path: str, *pairs: tuple[str, str]) -> Any:
+        return self.browser.get(f"{path}?{urlencode(pairs)}")
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("lists")
+    spec = SyntheticSpec(nodes=2, workloads=8, days=3, seed=7)
+    store, clock = Store((folder / "store").as_uri(), "embedded"), FixedClock(spec.end_seconds)
+    made = cluster_population.as_it_stands(
+        cluster_population.resident(spec, cluster_population.fake_nodes(spec)), "embedded", spec.end_seconds
+    )
+    demo.write(store, made, Silent())
+    corridor.publish(corridor.analyse(store, Settings(), clock, Silent()), store, Settings())
+    with EmbeddedServer() as server:
+        for kind in ("reservationplans", "autopilotpolicies"):
+            install_crd(embedded_api(server), f"{kind}.cotenant.dev")
+        settings = msgspec.structs.replace(
+            Settings(),
+            kube=KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))),
+            actions=ActionSettings(ledger=str(Path(folder) / "ledger.db"), anchor=False),
+        )
+        given = DashboardContext(
+            people=lambda: PERSON,
+            changes=change_service_of(settings, store, kubeconfig_door(settings.kube), clock),
+            plans=plan_service_of(settings, clock=clock),
+            autopilot=autopilot_service_of(settings, lambda _namespace: [], clock=clock),
+            queues=FixedQueues(),
+            moves=FixedMoves(),
+            topologies=FixedTopologies(),
+        )
+        app = create_app(StoreSource(store, QUICK), QUICK, clock, given)
+        with served(app) as url:
+            yield House(app, url)
+
+
+def columns_of(house: House, path: str) -> list[str]:
+    """Columns that a table says it has, those of lists apart: nothing sorts by these."""
+    described = house.spec["paths"][path]["get"]["description"]
+    return [name for name, unit in re.findall(r"^- `(\w+)` \(([^)]+)\)", described, re.M) if unit != "list of numbers"]
+
+
+def filter_key_of(house: House, path: str) -> str:
+    known = {"row", "format", "offset", "limit", "columns", "q", "sort", "since", "until", "range", "severity", "waste"}
+    parameters = house.spec["paths"][path]["get"]["parameters"]
+    return str(next(one["name"] for one in parameters if one["name"] not in known))
+
+
+def test_there_are_tables_bodies_and_callbacks_to_ask(house: House) -> None:
+    lists = [(path, name) for _, path, properties in house.bodies() for name, one in properties.items()
+             if "array" in str(one)]  # fmt: skip
+    assert len(list(house.tables())) >= 18 and len(lists) >= 8 and len(sweep.targets(house.app)) > 40
+
+
+def test_a_column_named_a_thousand_times_decides_once(house: House) -> None:
+    for path in house.tables():
+        column = columns_of(house, path)[0]
+        once, often = house.ask(path, ("sort", f"-{column}")), house.ask(path, *[("sort", f"-{column}")] * 1000)
+        turned = house.ask(path, ("sort", f"-{column}"), *[("sort", column)] * 500)
+        assert (once.status_code, often.status_code, turned.status_code) == (200, 200, 200), path
+        assert once.json()["rows"] == often.json()["rows"] == turned.json()["rows"], path
+        named = house.ask(path, *[("columns", column)] * 1000)
+        assert named.status_code == 200 and {len(row) for row in named.json()["rows"]} <= {1}, path
+
+
+def test_every_list_of_a_table_is_bounded_in_our_words(house: House) -> None:
+    for path in house.tables():
+        columns, key = columns_of(house, path), filter_key_of(house, path)
+        values = ("key", [str(n) for n in range(MOST_VALUES + 1)])
+        too_long = {
+            f"at most {MOST_VALUES:,}": [(key, ",".join(values[1]))],
+            "at most 32": [("q", "a " * 33)],
+            "at most 256": [(key, "*" * 257)],
+            f"at most {MOST_PARTS:,}": [("q", "")] * (MOST_PARTS + 2),
+        }
+        if len(columns) > MOST_SORTS:
+            too_long[f"at most {MOST_SORTS}"] = [("sort", column) for column in columns[: MOST_SORTS + 1]]
+            within = house.ask(path, *[("sort", column) for column in columns[:MOST_SORTS]])
+            assert within.status_code == 200, path
+        for limit, pairs in too_long.items():
+            answer = house.ask(path, *pairs)
+            assert answer.status_code == 400 and limit in answer.json()["message"], (path, limit, answer.text[:300])
+            assert answer.json()["fix"], (path, limit)
+
+
+def test_every_list_of_a_body_is_bounded_in_our_words(house: House) -> None:
+    asked = 0
+    for method, path, properties in house.bodies():
+        for name, one in properties.items():
+            if "array" in str(one) or one.get("type") == "object":
+                body = {name: [f"a/b/{n}" for n in range(MOST_LISTED + 1)]}
+                if one.get("type") == "object":
+                    body = {name: {"spec": body}}
+                address = sweep.filled(path, {})
+                headers = {"Idempotency-Key": f"k{asked}"}
+                answer = house.send(method, address, body, headers)
+                assert answer.status_code in (400, 422), (path, name, answer.status_code)
+                assert f"{MOST_LISTED + 1:,} members, at most {MOST_LISTED:,}" in answer.json()["message"], (path, name)
+                asked += 1
+    assert asked >= 8
+
+
+def test_what_a_body_names_twice_is_done_once(house: House) -> None:
+    answer = house.browser.post("/api/v1/rebalance/approvals", json={"pods": ["shop/a-1"] * 5000, "dry_run": True})
+    assert [one["pod"] for one in answer.json()] == ["shop/a-1"]
+    few = house.ask("/api/v1/permissions", *[("namespace", "a")] * 1000)
+    many = house.ask("/api/v1/permissions", *[("namespace", f"n{n}") for n in range(101)])
+    assert few.status_code == 200
+    assert many.status_code == 422 and "101 members, at most 100" in many.json()["message"]
+
+
+def test_every_list_of_a_callback_is_bounded_in_our_words(house: House) -> None:
+    many = list(range(MOST_MEMBERS + 1))
+    for target in sweep.targets(house.app):
+        for place in ("inputs", "state"):
+            for number in range(len(getattr(target, place))):
+                body = sweep.body(target, sweep.Values())
+                one = body[place][number]
+                (one[0] if isinstance(one, list) else one)["value"] = {"rows": many}
+                answer = house.browser.post(f"/{sweep.UPDATE}", json=body)
+                assert answer.status_code == 400, (target.output, place, number)
+                assert f"{MOST_MEMBERS + 1:,} members, at most {MOST_MEMBERS:,}" in answer.text, target.output
+
+
+def test_a_question_that_needs_more_memory_than_there_is_says_so_in_our_words() -> None:
+    # Two windows over the product of a table with itself: 2,500 million rows are more than 160 MB and 1 GB of disk.
+    schema = Schema("crowd", (Column("name", "Name", Kind.TEXT, "A name."),), ("name",))
+    crowd = Relation.of(Table.from_rows(schema, [{"name": f"n{n}"} for n in range(50_000)]))
+    with pytest.raises(StoreBusy) as caught:
+        crowd.sums([f"(SELECT length(string_agg(a.i || repeat('x', 1000), ',')) FROM range({2 * 10**6}) a(i))"])
+    assert "160MB" in caught.value.message and "memory_limit" not in caught.value.message + caught.value.fix
+    assert crowd.count() == 50_000 and crowd.sums(["count(*)"]) == (50_000,)  # others are answered
