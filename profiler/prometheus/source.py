@@ -93,6 +93,7 @@ class PrometheusSource:
         self._twins: set[decode.Ref] = set()
         self._lateness: tuple[str, ...] = ()
         self._cut_owners: list[str] = []
+        self._day_rates: Rates | None = None
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
 
     def describe(self) -> str:
@@ -363,7 +364,7 @@ class PrometheusSource:
 
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
         """Rows of the answer; halved by namespaces where it is too large."""
-        text = pod_rows.question(self._rates(), self._settings.labels, shard)
+        text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard)
         try:
             return [(labels, float(v[-1])) for labels, v in self._described(text, range(moment, moment + 1))]
         except SourceLimit as error:
@@ -372,6 +373,16 @@ class PrometheusSource:
                 raise
             self._defects[Defect.QUERY_SPLIT] += 1
             return [row for part in shards for row in self._pod_rows(moment, part)]
+
+    def _rates_of_day(self, moment: int) -> Rates:
+        """Windows for the longest scrape interval of any series in the day before a moment: none may look idle."""
+        if self._day_rates is None:
+            day = (moment - DAY_SECONDS, moment)
+            surveyed = self.survey(day)
+            spans = surveyed.spans if self._knows_intervals else self._with_intervals(surveyed, day).spans
+            seen = (s.rates.slowest for s in spans if s.end_seconds > day[0] and s.start_seconds < moment)
+            self._day_rates = max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
+        return self._day_rates
 
     def _heaps(self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard) -> list[HeapRow]:
         """Figures of the runtimes of which the server has metrics; what it does not answer is a note."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,6 +166,36 @@ def test_a_pods_own_row_is_in_no_sum(found: Found, variant: str) -> None:
         assert np.nanmax(memory) == pytest.approx(working_set, rel=1e-4)
     else:  # zeros of memory are absence, not 0 bytes
         assert np.isnan(memory).all()
+
+
+SLOW = {"much larger": MORE, "no rows of pods": LOWERED, "the pod's is a little larger": LOWERED}
+
+
+def beside_fast_ones(lines: Sequence[Line], every: int) -> list[Line]:
+    """The lines, with cAdvisor's scraped so often, beside pods that are scraped every minute: the usual interval."""
+    fast = [
+        replace(x, every=60) if x.metric in (CPU, MEMORY) else x
+        for i in range(5)
+        for x in PodSpec(f"busy-{i}", ("StatefulSet", "busy"), namespace="pay").lines()
+    ]
+    # the last sample is two thirds of an interval old where the answer is evaluated
+    slow = [replace(x, every=every, since=START + every // 3) if x.metric in (CPU, MEMORY) else x for x in lines]
+    return [*slow, *fast]
+
+
+def test_pods_that_are_scraped_more_rarely_than_others_are_compared_too(tmp_path: Path) -> None:
+    variants = {
+        f"{name} {every}": beside_fast_ones(VARIANTS[name][0], every) for name in SLOW for every in (300, 600, 900)
+    }
+    with served(tmp_path, variants) as url:
+        for variant in variants:
+            found = scanned(url, variant, tmp_path / variant.replace(" ", "-"))
+            request = found.recommendations["shop/Deployment/web/main"].value(Resource.MEMORY, Field.REQUEST)
+            assert request is not None
+            # The row of the pod shows 800 MiB where its container shows 200, at any interval.
+            reason = SLOW[variant.rsplit(" ", 1)[0]]
+            assert (request.action is Action.WITHHELD, request.reason is MORE) == (bool(reason), bool(reason)), variant
+            assert ("clearly more than their containers" in found.notes) is bool(reason), variant
 
 
 def test_what_a_pods_row_said_counts_as_long_as_its_history() -> None:

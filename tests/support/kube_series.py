@@ -41,7 +41,10 @@ NODE: Final = "node-1"
 
 @dataclass(frozen=True)
 class Line:
-    """One series: the value at each scrape, by seconds since START; a counter rises by `value` a second."""
+    """One series: the value at each scrape, by seconds since START; a counter rises by `value` a second.
+
+    every: seconds from one scrape to the next.
+    """
 
     metric: str
     labels: Mapping[str, str]
@@ -49,6 +52,7 @@ class Line:
     since: int = START
     until: int = END
     counter: bool = False
+    every: int = STEP
 
     @property
     def subject(self) -> str:
@@ -187,7 +191,7 @@ def served(folder: Path, variants: Mapping[str, Sequence[Line]]) -> Iterator[str
 
 def _samples(line: Line, variant: str) -> Iterator[str]:
     labels = ",".join(f'{k}="{v}"' for k, v in {**line.labels, LABEL: variant}.items() if v)
-    for at in range(line.since, line.until + 1, STEP):
+    for at in range(line.since, line.until + 1, line.every):
         value = line.value * (at - line.since) if line.counter else line.value
         yield f"{line.metric}{{{labels}}} {value!r} {at}\n"
 
