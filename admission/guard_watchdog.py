@@ -20,7 +20,14 @@ from cotenant.core.adapters.kube import KubeClient, Writer, send_all
 from cotenant.core.model.errors import ClusterConflict, CotenantError
 from cotenant.core.model.kubernetes.intent import Address, Create, Patch
 from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, RESERVATION_GATE, SWAP_GUARD
+from cotenant.core.model.kubernetes.protocol import (
+    GANG_GATE,
+    OWN_GROUP,
+    QUOTA_GATE,
+    RESERVATION_GATE,
+    SWAP_GUARD,
+    WEBHOOK,
+)
 from cotenant.core.model.queues.native_group import group_named, native_group
 from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of, without_gate
 
@@ -28,7 +35,7 @@ GRACE_SECONDS: Final = 60.0
 LOOK_AGAIN_SECONDS: Final = 300.0
 """Pods are listed so often while none is known to wait and no manager looks after them."""
 PAUSE_SECONDS: Final = 20.0
-FIELD_MANAGER: Final = "cotenant-webhook"
+FIELD_MANAGER: Final = WEBHOOK
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
 """Pods without a node, as a field selector."""
 ADDRESS: Final = Address(OWN_GROUP, "swapguards", SWAP_GUARD)

@@ -22,13 +22,13 @@ from cotenant.core.adapters.kube import Mirror, connect, send_all
 from cotenant.core.adapters.kube.live import NODES, PODS
 from cotenant.core.adapters.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.core.model.kubernetes.protocol import MANAGER
 from cotenant.core.settings.sections.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, PodShape, create_nodes, create_pods
 from tests.cluster.namespaces import create_namespace
 
 FULL = (5_000, 50_000)
-MANAGER = "cotenant-manager"
 EXTENDED = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 
 

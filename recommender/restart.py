@@ -34,7 +34,7 @@ def restart(
     server_version: str,
 ) -> Restart:
     """Cost of applying a recommendation together with its `siblings`, those of the workload's other containers."""
-    changes = [value for value in recommendation.values if changed(value)]
+    changes = [value for value in recommendation.values if value.changes_template]
     if not changes or workload.ref.kind in RUN_ANEW:
         return Restart.NONE
     version, container = parsed_version(server_version), workload.container(recommendation.container.container)
@@ -48,13 +48,6 @@ def restart(
         and pod_qos(workload.containers) is pod_qos(applied(workload.containers, together))
     )
     return Restart.IN_PLACE if in_place else Restart.ROLLOUT
-
-
-def changed(value: Value) -> bool:
-    """Whether a proposed value differs from the present one."""
-    if value.action is Action.UNSET:
-        return value.now is not None
-    return value.action is Action.SET and value.amount != value.now
 
 
 def parsed_version(text: str) -> tuple[int, int]:

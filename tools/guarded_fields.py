@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-MANAGER: Final = "cotenant-manager"
-UNINSTALL: Final = "cotenant-uninstall"
-WEBHOOK: Final = "cotenant-webhook"
+from cotenant.core.model.kubernetes.protocol import MANAGER, UNINSTALL, WEBHOOK
+
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets")
 AMOUNTS: Final = tuple(
     f"kubernetes.io/{band}-{resource}" for band in ("batch", "mid") for resource in ("cpu", "memory")

@@ -8,23 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-AGENT: Final = "cotenant-enforcer"
-EXTENDER: Final = "cotenant-extender"
-MANAGER: Final = "cotenant-manager"
-UNINSTALL: Final = "cotenant-uninstall"
-WEBHOOK: Final = "cotenant-webhook"
+from cotenant.core.model.kubernetes.protocol import EXTENDER, MANAGER, NODE_AGENT, UNINSTALL, WEBHOOK
+
 _FALSE_NOTES: Final = "Write false Events, which people read and nothing acts on."
 
 LEFT: Final[Mapping[tuple[str, str], str]] = {
-    (AGENT, "nodes"): "Say a wrong suppressed fraction of the one node that the token belongs to.",
-    (AGENT, "pods/eviction"): "Evict best-effort pods of its own node, within disruption budgets.",
-    (AGENT, "events"): _FALSE_NOTES,
-    (AGENT, "resourceslices"): "Offer devices of its own node that do not exist: claims on them fail there.",
-    (AGENT, "devices"): "Report wrong GPUs of its own node.",
-    (AGENT, "nodemetrics"): "Change how its own node is measured.",
-    (AGENT, "nodemetrics/status"): "Report wrong usage of its own node: too much or too little of it is lent, within "
-    "the node's size.",
-    (AGENT, "noderesourcetopologies"): "Report wrong CPUs of its own node.",
+    (NODE_AGENT, "nodes"): "Say a wrong suppressed fraction of the one node that the token belongs to.",
+    (NODE_AGENT, "pods/eviction"): "Evict best-effort pods of its own node, within disruption budgets.",
+    (NODE_AGENT, "events"): _FALSE_NOTES,
+    (NODE_AGENT, "resourceslices"): "Offer devices of its own node that do not exist: claims on them fail there.",
+    (NODE_AGENT, "devices"): "Report wrong GPUs of its own node.",
+    (NODE_AGENT, "nodemetrics"): "Change how its own node is measured.",
+    (
+        NODE_AGENT,
+        "nodemetrics/status",
+    ): "Report wrong usage of its own node: too much or too little of it is lent, within the node's size.",
+    (NODE_AGENT, "noderesourcetopologies"): "Report wrong CPUs of its own node.",
     (EXTENDER, "pods/binding"): "Bind any waiting pod outside of kube-system to a node of its choice, past the rules "
     "of schedulers: a Binding does not say which scheduler its pod asked for. Leave the right out where no pod has "
     "cotenant.dev/bind.",

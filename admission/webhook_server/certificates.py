@@ -23,9 +23,10 @@ from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.core.model.kubernetes.protocol import WEBHOOK
 from cotenant.core.settings.sections.admission import AdmissionSettings
 
-FIELD_MANAGER: Final = "cotenant-webhook"
+FIELD_MANAGER: Final = WEBHOOK
 TRIES: Final = 5
 REGISTRATION: Final = "admissionregistration.k8s.io/v1"
 CONFIGURATIONS: Final = {

@@ -23,7 +23,7 @@ from autopilot.decide.writers import gitops_writer, reverted, vpa_of
 from changes.decide.field_changes import template_containers
 from changes.decide.guardrails import gitops_owner, leaves_manifests
 from changes.decide.heap_flags import is_set, without_heap
-from changes.decide.patches import by_workload, changes
+from changes.decide.patches import by_workload
 from changes.decide.readiness import readiness
 from changes.decide.steps import is_out_of_reach, largest_cut, rebased
 from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
@@ -178,7 +178,7 @@ def _starts(
 def _candidate(
     workload: WorkloadRef, under: PolicyInForce, body: Json, allowed: Sequence[Recommendation]
 ) -> QueueCandidate:
-    moving = [r for r in allowed if any(changes(v) for v in r.values)]
+    moving = [r for r in allowed if any(v.changes_template for v in r.values)]
     ready = readiness(moving, under.settings.guardrails) if moving else None
     first = ready.first if ready else ()
     moved = {resource: total for resource in Resource if (total := sum(total_change(r, resource) or 0 for r in first))}
@@ -286,7 +286,7 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
     """Values of the resources that may move their way; request and limit of a resource go together."""
     for resource in Resource:
         values = _without_limit_cuts([v for v in recommendation.values if v.resource is resource])
-        moving = [v for v in values if changes(v)]
+        moving = [v for v in values if v.changes_template]
         directions = {Direction.UP if _rises(v) else Direction.DOWN for v in moving}
         if resource is Resource.MEMORY and recommendation.heap is not None:
             directions.add(Direction.UP if recommendation.heap.change > 0 else Direction.DOWN)
@@ -306,7 +306,7 @@ def _passing(
         return is_certain and set(readiness([part], guardrails).stopped_by) <= {DEAD_BAND}
 
     passing = tuple(_keeping(r, [v for v in r.values if passes(r, v.resource)]) for r in allowed)
-    return passing if any(changes(v) for r in passing for v in r.values) else allowed
+    return passing if any(v.changes_template for r in passing for v in r.values) else allowed
 
 
 def _without_limit_cuts(values: Sequence[Value]) -> Sequence[Value]:
@@ -316,7 +316,7 @@ def _without_limit_cuts(values: Sequence[Value]) -> Sequence[Value]:
     request is the limit, so that the pod is Guaranteed, neither moves.
     """
     cuts = [v for v in values if (v.resource, v.field) == (Resource.MEMORY, Field.LIMIT)]
-    cuts = [v for v in cuts if changes(v) and not _rises(v)]
+    cuts = [v for v in cuts if v.changes_template and not _rises(v)]
     limits = {v.resource: v.now for v in values if v.field is Field.LIMIT}
     requests = {effective_request(v.now, limits.get(v.resource)) for v in values if v.field is Field.REQUEST}
     is_guaranteed = any(v.now in requests for v in cuts if v.now is not None)
@@ -352,7 +352,7 @@ def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
 
 def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: PolicyLimits) -> bool:
     """Whether a change does nothing else than raise a resource that must rise at once."""
-    moving = [(r, v) for r in first for v in r.values if changes(v)]
+    moving = [(r, v) for r in first for v in r.values if v.changes_template]
     return bool(moving) and all(v in _rising_at_once(r, resource, limits) for r, v in moving)
 
 
@@ -385,5 +385,6 @@ def _worth(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> fl
 
 def _digest(first: Sequence[Recommendation]) -> str:
     """Of the amounts that are proposed, so that the same proposal is written down once."""
-    amounts = [(str(r.container), [(v.resource, v.field, v.amount) for v in r.values if changes(v)]) for r in first]
+    moved = [(str(r.container), [v for v in r.values if v.changes_template]) for r in first]
+    amounts = [(name, [(v.resource, v.field, v.amount) for v in values]) for name, values in moved]
     return hashlib.sha256(msgspec.json.encode(amounts)).hexdigest()[:12]

@@ -12,7 +12,6 @@ import msgspec
 from autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
 from autopilot.decide.policy import NamespacedPolicy
 from autopilot.decide.queue import QueueCandidate, QueueEntry
-from changes.decide.patches import changes
 from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reasons import Reason
@@ -95,7 +94,7 @@ def encoded_values(first: Iterable[Recommendation]) -> str:
         ProposedValue(r.container.container, v.resource, v.field, v.now, v.amount)
         for r in first
         for v in r.values
-        if changes(v)
+        if v.changes_template
     ]
     return msgspec.json.encode(moved).decode()
 

@@ -117,7 +117,7 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
 
 
 def _changes(value: Value) -> bool:
-    return value.action is Action.SET and value.amount is not None and value.amount != value.now
+    return value.action is Action.SET and value.changes_template
 
 
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:

@@ -14,7 +14,6 @@ from changes.decide.change_windows import is_open, when
 from changes.decide.field_changes import quiet, template_containers
 from changes.decide.gpu_checks import gpu_rules
 from changes.decide.heap_flags import template_heap_bytes
-from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from changes.decide.steps import largest_cut, least_amount
 from cotenant.core.model.changes.savings import request_change, request_now
@@ -71,7 +70,7 @@ def judge_recorded(recommendations: Sequence[Recommendation], settings: Guardrai
 
 
 def _moved(recommendations: Sequence[Recommendation]) -> list[tuple[Recommendation, Value]]:
-    return [(r, v) for r in recommendations for v in r.values if changes(v)]
+    return [(r, v) for r in recommendations for v in r.values if v.changes_template]
 
 
 def _recorded(recommendations: Sequence[Recommendation], moved: Moved, settings: GuardrailSettings) -> list[Guardrail]:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from changes.decide.patches import changes
 from cotenant.core.model.errors import UsageError
 from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
@@ -79,7 +78,7 @@ def without_heap(recommendation: Recommendation) -> Recommendation:
     """Without the heap, and without the memory that holds only together with it."""
     if recommendation.heap is None:
         return recommendation
-    values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY or not changes(v))
+    values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY or not v.changes_template)
     return replace(recommendation, values=values, heap=None)
 
 

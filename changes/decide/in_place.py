@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from changes.decide.field_changes import moved
-from changes.decide.patches import LISTS, changes, resources
+from changes.decide.patches import LISTS, resources
 from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
 from cotenant.core.model.changes.change import Write
 from cotenant.core.model.changes.service import Method
@@ -75,9 +75,9 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
         return f"pods of a {workload.kind} end by themselves; the next ones have the new values"
     for one in recommendations:
         for value in one.values:
-            if changes(value) and (value.action is Action.UNSET or value.now is None):
+            if value.changes_template and (value.action is Action.UNSET or value.now is None):
                 return f"{one.container.container}'s {value.resource} {value.field} would be added or taken away"
-        if one.role is ContainerRole.INIT and any(changes(v) for v in one.values):
+        if one.role is ContainerRole.INIT and any(v.changes_template for v in one.values):
             return f"{one.container.container} is an init container, which has ended"
     if not pods:
         return "no pod of it runs on a node"

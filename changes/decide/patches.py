@@ -19,7 +19,7 @@ from changes.decide import autoscaler_targets
 from cotenant.core.model.cluster import ContainerRole
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.core.model.recommendation import Field, Recommendation
 
 TEMPLATE_PATHS: Final = {
     "Deployment": ("spec", "template", "spec"),
@@ -103,20 +103,13 @@ def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]
     """The `resources` of the container, fields that change alone; None removes a field."""
     changed_fields: dict[str, dict[str, str | None]] = {}
     for value in recommendation.values:
-        if changes(value):
+        if value.changes_template:
             amount = None if value.amount is None else format_amount(value.resource, value.amount)
             changed_fields.setdefault(FIELDS[value.field], {})[value.resource.value] = amount
     if recommendation.gpu:
         for side in FIELDS.values():
             changed_fields.setdefault(side, {}).update(recommendation.gpu.moves)
     return changed_fields
-
-
-def changes(value: Value) -> bool:
-    """Whether applying the value would change the template."""
-    if value.action is Action.UNSET:
-        return value.now is not None
-    return value.action is Action.SET and value.amount is not None and value.amount != value.now
 
 
 def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, list[Recommendation]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
-from changes.decide.patches import changes, refusal
+from changes.decide.patches import refusal
 from changes.decide.steps import first_step
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.cluster import Workload
@@ -31,9 +31,9 @@ def readiness(
 ) -> Readiness:
     """Judge the first step of one workload's recommendations; by its class and labels too, where it is given."""
     first = first_step(recommendations, limits)
-    if not any(changes(value) for r in recommendations for value in r.values):
+    if not any(value.changes_template for r in recommendations for value in r.values):
         return Readiness(Ready.NOTHING, first)
-    if any(refusal(r) for r in recommendations if any(changes(value) for value in r.values)):
+    if any(refusal(r) for r in recommendations if any(value.changes_template for value in r.values)):
         return Readiness(Ready.BLOCKED, first, ("template",))
     if failed := blocking(judge_recorded(first, limits), ()):
         return Readiness(Ready.BLOCKED, first, tuple(rule.rule for rule in failed))

@@ -14,7 +14,6 @@ from typing import Any, Final
 from changes.decide.capacity_checks import containers
 from changes.decide.field_changes import on_new_pods, template_containers
 from changes.decide.heap_flags import rebased_heap
-from changes.decide.patches import changes
 from changes.decide.rule import STEP_RULES
 from cotenant.core.model.changes.savings import request_change, request_now
 from cotenant.core.model.changes.steps import NextStep
@@ -174,7 +173,7 @@ def _step(one: Recommendation, request: Value, settings: GuardrailSettings) -> i
 
     A request that is set first falls from the limit, which the scheduler has counted until then.
     """
-    if not changes(request) or request.action is not Action.SET or request.amount is None:
+    if not request.changes_template or request.action is not Action.SET or request.amount is None:
         return None
     walk = _walk(request.resource, request_now(one, request.resource), request.amount, settings)
     _, amount = next(walk, (0, request.amount))

@@ -89,7 +89,7 @@ def _moved(freed: int, resource: Resource) -> str:
 
 
 def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Component]:
-    changing = [r for r in recommendations if any(v.change or v.amount != v.now for v in r.values)]
+    changing = [r for r in recommendations if any(v.changes_template for v in r.values)]
     worth = saving_text(savings_of(recommendations), currency)
     rows = (("Restart", RESTARTS[story.restart(changing)]), (f"Requests {When.ALL_STEPS}", worth))
     return [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows]

@@ -15,7 +15,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.changes.savings import Savings, When
 from cotenant.core.model.changes.steps import Ready
 from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Action, Recommendation
+from cotenant.core.model.recommendation import Recommendation
 from cotenant.core.model.resource import Resource
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import RECOMMENDATIONS
@@ -237,7 +237,7 @@ def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Re
 def _moved(recommendation: Recommendation | None) -> set[Resource]:
     """Resources of which something would change."""
     values = recommendation.values if recommendation else ()
-    return {v.resource for v in values if v.action in (Action.SET, Action.UNSET) and v.amount != v.now}
+    return {v.resource for v in values if v.changes_template}
 
 
 def _charts_to_come(open_name: str, recommendation: Recommendation | None) -> list[Component]:

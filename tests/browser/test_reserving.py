@@ -13,12 +13,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from cotenant.apps.cli.changes.change_service import plan_service_of
-from cotenant.apps.cli.cluster.installation.manifests import manifests
-from cotenant.core.adapters.kube import Writer
 from cotenant.core.adapters.ledger import Ledger
 from cotenant.core.adapters.store import Store
 from cotenant.core.model.changes.people import Role
-from cotenant.core.model.kubernetes.intent import Address, Apply
 from cotenant.core.model.kubernetes.moments import moment
 from cotenant.core.settings.root import Settings
 from cotenant.core.settings.sections.actions import ActionSettings
@@ -31,6 +28,7 @@ from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, pictured
+from tests.cluster import accounts
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.dashboard.test_reservations_page import DAY, planned
@@ -70,29 +68,11 @@ class Hand:
             self.page.keyboard.press(key)
 
 
-def planner(plane: ControlPlane, name: str) -> Path:
-    """Kubeconfig of somebody who has the roles of those who plan and approve, and nothing else."""
-    writer, api = Writer(plane.admin_client(), "test"), "rbac.authorization.k8s.io"
-    for role in ("cotenant-planner", "cotenant-plan-approver"):
-        shipped = next(m for m in manifests(("applier",)) if m.address.name == role)
-        writer.send(Apply(shipped.address, shipped.body))
-        bound = f"{role}-{name}"
-        body = {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": bound},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
-        }
-        writer.send(Apply(Address(f"{api}/v1", "clusterrolebindings", bound), body))
-    return plane.user(name)
-
-
 def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
     """The dashboard on a real cluster, for an approver with no more rights there than planners have; no results."""
     settings = msgspec.structs.replace(
         Settings(),
-        kube=KubeSettings(kubeconfig=str(planner(plane, "planner-ann"))),
+        kube=KubeSettings(kubeconfig=str(accounts.planner(plane, "planner-ann"))),
         actions=ActionSettings(ledger=str(folder / "ledger.db"), anchor=False),
         plans=msgspec.structs.replace(Settings().plans, cluster_budget_fraction=1.0),
     )

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
+from cotenant.core.model.kubernetes.protocol import MANAGER
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
 GUARD = Path(__file__).resolve().parents[2] / "deploy" / "reservation-guard.yaml"
 NAMES = ("cotenant-reservation-writer", "cotenant-manager-waiting-pods")
-MANAGER = "system:serviceaccount:cotenant:cotenant-manager"
+USER = f"system:serviceaccount:cotenant:{MANAGER}"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 LABEL = "cotenant.dev/reservation"
 
@@ -31,7 +32,7 @@ def manager(control_plane: ControlPlane) -> Any:
     for body in shipped:
         path = f"{places[body['kind']]}/{body['metadata']['name']}"
         admin.patch(path, body, kind="apply", fieldManager="test", force="true")
-    yield control_plane.api(control_plane.user(MANAGER, ["system:masters"]))
+    yield control_plane.api(control_plane.user(USER, ["system:masters"]))
     for body in shipped:
         admin.delete(f"{places[body['kind']]}/{body['metadata']['name']}")
 

@@ -23,6 +23,7 @@ from cotenant.core.model.errors import (
     NotLeader,
 )
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create, Delete, Patch
+from cotenant.core.model.kubernetes.protocol import MANAGER
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy
@@ -30,8 +31,6 @@ from tests.cluster.waiting import wait_for
 from tests.support import api_server
 
 pytestmark = pytest.mark.server
-
-MANAGER = "cotenant-manager"
 
 
 def address(namespace: str, name: str = "one") -> Address:

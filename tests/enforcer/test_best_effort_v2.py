@@ -9,12 +9,14 @@ import pytest
 
 from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted
 
-pytestmark = pytest.mark.server
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("guest"),
+    pytest.mark.skipif(UML is None, reason=WHY_NOT),
+]
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("guest")
-@pytest.mark.skipif(UML is None, reason=WHY_NOT)
 def test_best_effort_gives_way_on_cgroup_v2() -> None:
     told = booted(Path(__file__).parent / "guest" / "best_effort_v2.py")
     passed = re.findall(r"^PASSED .*best_effort_v2.*::(\w+)", told, re.MULTILINE)

@@ -9,12 +9,14 @@ import pytest
 
 from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted, named, passed
 
-pytestmark = pytest.mark.server
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("guest"),
+    pytest.mark.skipif(UML is None, reason=WHY_NOT),
+]
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("guest")
-@pytest.mark.skipif(UML is None, reason=WHY_NOT)
 def test_strategies_hold_on_cgroup_v2() -> None:
     told = booted(Path(__file__).parent / "guest" / "strategies_v2.py")
     passed = re.findall(r"^PASSED .*::(\w+)", told, re.MULTILINE)
@@ -22,9 +24,6 @@ def test_strategies_hold_on_cgroup_v2() -> None:
     assert len(set(passed)) == 7, told
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("guest")
-@pytest.mark.skipif(UML is None, reason=WHY_NOT)
 def test_strategies_keep_within_a_kubelets_memory_qos_on_cgroup_v2() -> None:
     told = booted(tests := Path(__file__).parent / "guest" / "memory_qos_v2.py")
     assert "guest-rc=0" in told, told

@@ -8,6 +8,7 @@ import yaml
 
 from cotenant.core.adapters.kube import Access
 from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
+from cotenant.core.model.kubernetes.protocol import NODE_AGENT
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.namespaces import unique_name
@@ -15,7 +16,7 @@ from tests.cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "cotenant"
-ACCOUNT = "cotenant-enforcer"
+ACCOUNT = NODE_AGENT
 CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
 FILES = ("rbac/enforcer.yaml", "enforcer-guard.yaml", "rbac/devices.yaml", "devices-guard.yaml", "deviceclasses.yaml")
 

@@ -23,7 +23,6 @@ ALLOWED = {
     "tests/admission/test_policies_on_a_real_cluster.py": (1, LOOKS),
     "tests/admission/test_registration_guard.py": (1, INSTALLS),
     "tests/browser/test_cluster_away.py": (1, "a page that only looks; nothing is written"),
-    "tests/browser/test_reserving.py": (1, SET_UP),
     "tests/cli/charts.py": (1, INSTALLS),
     "tests/cli/test_chart_certificates.py": (1, "cert-manager, which is somebody else's"),
     "tests/cli/test_descheduler.py": (2, LOOKS),

@@ -12,7 +12,7 @@ from typing import Final
 
 from changes.decide.gitops.manifest_text import as_yaml
 from changes.decide.gitops.manifests import helm, kustomize, server_side_apply
-from changes.decide.patches import by_workload, changes, file_refusal, kubectl_command
+from changes.decide.patches import by_workload, file_refusal, kubectl_command
 from changes.decide.rule import Guardrail
 from cotenant.core.model.changes.savings import savings_of
 from cotenant.core.model.changes.savings_text import balanced_text, saving_text
@@ -89,7 +89,7 @@ def _workload(one: JudgedWorkload, currency: str) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for recommendation in one.recommendations:
         for value in recommendation.values:
-            if changes(value):
+            if value.changes_template:
                 yield _row(recommendation, value)
         if gpu := recommendation.gpu:
             yield f"| {_plain(recommendation.container.container)} | GPUs | {gpu.now} | {gpu.share} | | oversized-gpu |"

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from changes.decide.patches import by_workload, changes
+from changes.decide.patches import by_workload
 from changes.decide.readiness import Readiness, readiness
 from cotenant.apps.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.apps.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
@@ -135,7 +135,7 @@ def recommendations(
 
 def _allowed(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
     """What could be taken of it now; a container that nothing changes in says so, whatever its siblings do."""
-    if not any(changes(value) for value in recommendation.values):
+    if not any(value.changes_template for value in recommendation.values):
         return {"ready": Ready.NOTHING.value, "stopped_by": ""}
     row: dict[str, Any] = {"ready": workload.ready.value, "stopped_by": ", ".join(workload.stopped_by)}
     if not workload.ready.now:

@@ -191,11 +191,16 @@ class Value:
         return None if self.now is None or self.amount is None else self.amount - self.now
 
     @property
+    def changes_template(self) -> bool:
+        """Whether applying the value would change the template."""
+        return self.then != self.now
+
+    @property
     def then(self) -> int | None:
         """What the field holds once the proposal is applied; None = not set."""
-        if self.action is Action.WITHHELD:
-            return self.now
-        return None if self.action is Action.UNSET else self.amount
+        if self.action is Action.UNSET:
+            return None
+        return self.amount if self.action is Action.SET and self.amount is not None else self.now
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,12 @@ from cotenant.core.model.allocation.ledger import (
 )
 from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, UsageError
 from cotenant.core.model.kubernetes.intent import Address, Apply, Create
-from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
+from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, EXTENDER, RESOURCE_SLICES
 from cotenant.core.settings.sections.extender import LoadAwareSettings
 from scheduler_ext.extender.metric import SliceWire, slice_of
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
 
-FIELD_MANAGER: Final = "cotenant-extender"
+FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16
 """Of one allocation against others on the same node; each of the others has then got its own write through."""
 CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"

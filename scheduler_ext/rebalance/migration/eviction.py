@@ -9,12 +9,12 @@ import msgspec
 from cotenant.core.model.kubernetes.intent import Address, Create, Patch, eviction_of
 from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.protocol import SOFT_EVICTION_ANNOTATION
+from cotenant.core.model.kubernetes.protocol import MANAGER, SOFT_EVICTION_ANNOTATION
 from scheduler_ext.rebalance.load import RebalancePod
 from scheduler_ext.rebalance.migration.job import MigrationJob
 from scheduler_ext.rebalance.migration.view import MigrationView
 
-INITIATOR: Final = "cotenant-manager"
+INITIATOR: Final = MANAGER
 
 
 def eviction(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> Create | Patch | None:

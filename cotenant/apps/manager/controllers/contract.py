@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.core.model.kubernetes.intent import Address, Intent
+from cotenant.core.model.kubernetes.protocol import MANAGER
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "cotenant"
-FIELD_MANAGER: Final = "cotenant-manager"
+FIELD_MANAGER: Final = MANAGER
 PEOPLES: Final = ("podmigrationjobs/", "reservations/", "reservationplans/", "autopilotpolicies/")
 """How the subjects of objects begin that people write, one by one: one that is refused is its author's to mend."""
 

@@ -117,8 +117,12 @@ NATIVE_GANG_GROUP: Final = "scheduling.k8s.io/v1alpha2"
 """Kubernetes' own PodGroup, of release 1.36; other versions are not used, for none was tried."""
 OWN_GROUP: Final = "cotenant.dev/v1alpha1"
 
+MANAGER: Final = "cotenant-manager"
+EXTENDER: Final = "cotenant-extender"
+WEBHOOK: Final = "cotenant-webhook"
+UNINSTALL: Final = "cotenant-uninstall"
 NODE_AGENT: Final = "cotenant-enforcer"
-"""Field manager of our node agent: it reports what a node uses, and leaves the forecast in it to the manager."""
+"""Our processes: the names of their service accounts, and the field managers under which they write."""
 
 # reservations: how capacity is reserved on a scheduler that knows nothing of them
 RESERVATION_GATE: Final = "cotenant.dev/reservation"

@@ -18,6 +18,7 @@ from cotenant.core.model.kubernetes.intent import Address, Patch
 from cotenant.core.model.kubernetes.json_pointer import escaped
 from cotenant.core.model.kubernetes.node_taints import OUR_TAINTS, TaintedNode, untainted
 from cotenant.core.model.kubernetes.protocol import (
+    MANAGER,
     NODE_AGENT,
     QUEUED_ANNOTATION,
     RESERVATION_ALLOCATED_ANNOTATION,
@@ -32,7 +33,7 @@ from scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 Json = Mapping[str, Any]
 
-NODE_WRITERS: Final = ("cotenant-manager", NODE_AGENT)
+NODE_WRITERS: Final = (MANAGER, NODE_AGENT)
 """Field managers that write into nodes and their status."""
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers", "cronjobs")
 _WORKLOAD_MARKS: Final = {"labels": {RESOURCES_LABEL}, "annotations": {RESOURCES_ANNOTATION, CHANGE_ANNOTATION}}
