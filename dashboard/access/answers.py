@@ -12,6 +12,8 @@ from typing import Final
 
 from fastapi import Response
 
+from dashboard.access.headers import policy
+
 AGAIN: Final = "X-Cotenant-Again"
 """Header of a refusal that sets a new token: the same request may be sent once more with it."""
 LAUNCH: Final = "X-Cotenant-Launch"
@@ -64,21 +66,29 @@ class Refused(Exception):
 
 
 def answered(
-    refused: Refused, headers: Mapping[str, str], link: tuple[str, str] | None = None, *, token_form: bool = False
+    refused: Refused,
+    headers: Mapping[str, str],
+    link: tuple[str, str] | None = None,
+    *,
+    token_form: bool = False,
+    former_name: bool = False,
 ) -> Response:
     """The refusal in the form that the client accepts: HTML for a page, else JSON. link: (label, address) that helps.
 
     token_form: what is missing is the launch token; the page has a field for it.
+    former_name: the page is open at the name of a process that has ended.
     """
     if not wants_page(headers):
         document = {"error": _name(refused.status), "message": refused.words, "fix": refused.fix}
-        more = {name: "1" for name, sent in ((AGAIN, refused.again), (LAUNCH, token_form)) if sent}
+        more = {name: "1" for name, sent in ((AGAIN, refused.again), (LAUNCH, token_form or former_name)) if sent}
         return Response(json.dumps(document), refused.status, more, media_type="application/json")
     rest = f'<p><a href="{escape(link[1])}">{escape(link[0])}</a></p>' if link else ""
     rest += _LAUNCH_FORM if token_form else ""
     title, message, fix = escape(_name(refused.status)), escape(refused.words), escape(refused.fix)
+    # Who gives the token is sent on to our own name, which the form's page must not know yet.
+    more = {"Content-Security-Policy": policy(forms=("http://*.localhost:*",))} if token_form else {}
     return Response(
-        _PAGE.format(title=title, words=message, fix=fix, rest=rest), refused.status, media_type="text/html"
+        _PAGE.format(title=title, words=message, fix=fix, rest=rest), refused.status, more, media_type="text/html"
     )
 
 

@@ -102,8 +102,11 @@ def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Netwo
     return Front(scheme, host, path, by_proxy, scope.get("query_string", b"").decode("latin-1"), peer)
 
 
-def expected_host(front: Front, public_url: str) -> bool:
-    """Whether the host is the loopback's or the public one; any other is a page that had its own name rebound."""
+def expected_host(front: Front, public_url: str, own_name: str = "") -> bool:
+    """Whether the host is the loopback's, the public one or our own; any other is a page that had its name rebound.
+
+    own_name: name below `localhost` that this process alone has; "" for none.
+    """
     public = urlsplit(public_url).hostname if public_url else None
     name = front.hostname
-    return name in LOOPBACK_NAMES or name.endswith(".localhost") or (public is not None and name == public)
+    return name != "" and name in (*LOOPBACK_NAMES, public, own_name)

@@ -28,7 +28,7 @@ from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 from dashboard.access import answers, forgery, front, grants, headers
 from dashboard.access.answers import Refused
 from dashboard.access.front import Front
-from dashboard.access.launch import Launch, Proof, without_token
+from dashboard.access.launch import BELOW, Launch, Proof, port_of, without_token
 from dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
 from dashboard.access.shared_sessions import SessionKeys, SharedSessions
@@ -173,11 +173,14 @@ class Gate:
             await answer(scope, receive, self._with_headers(send, visit, keep=not visit.bearer))
             return
         if visit.launch is Proof.QUERY:
+            own = "" if self.settings.public_url else self.launch.own_address(request_front, request_headers)
             visit = replace(visit, front=replace(request_front, query=without_token(request_front.query)))
             scope["query_string"] = visit.front.query.encode("latin-1")
             if scope["method"] == "GET" and answers.wants_page(request_headers):
-                clean = Response(status_code=303, headers={"Location": _here(visit.front)})
-                await clean(scope, receive, self._with_headers(send, visit, keep=True))
+                # The cookie is set at our own name alone, which the browser is told once it has shown the token.
+                there = f"{own}{_here(request_front)}" if own else _here(visit.front)
+                moved = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
+                await moved(scope, receive, self._with_headers(send, visit, keep=not own))
                 return
         scope[VISIT] = visit
         structlog.contextvars.bind_contextvars(**{faults.REQUEST_ID: visit.request})
@@ -217,7 +220,8 @@ class Gate:
     def _check(self, method: str, visit: Visit) -> None:
         """Raises Refused when the request is not permitted."""
         settings, request_front = self.settings, visit.front
-        if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url):
+        own = self.launch.name
+        if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url, own):
             message = f"This dashboard is not known as {request_front.host}."
             raise Refused(421, message, "Use localhost, or set access.public_url (docs/access.md).")
         self._refuse_unknown(visit)
@@ -319,7 +323,13 @@ class Gate:
         if unknown and method == "GET" and not visit.bearer:
             return Response(status_code=302, headers={"Location": login})
         asks = refused.status == 401 and self.settings.mode is AccessMode.NONE
-        return answers.answered(refused, visit.headers, ("Log in", login) if login else None, token_form=asks)
+        link = ("Log in", login) if login else None
+        if refused.status == 421 and self.launch.name and visit.front.hostname.endswith(BELOW):
+            # Most likely the name of a process before this one, in a page that is open or a bookmark.
+            link = ("Open this dashboard", f"http://localhost:{port_of(visit.front) or 80}{_here(visit.front)}")
+            refused = Refused(421, f"{refused.words} Each start has a name of its own.", refused.fix)
+            return answers.answered(refused, visit.headers, link, former_name=True)
+        return answers.answered(refused, visit.headers, link, token_form=asks)
 
     def _with_headers(self, send: Send, visit: Visit, *, keep: bool) -> Send:
         """Adds the headers of every answer, and with `keep` the session's cookies where the browser lacks them."""

@@ -28,13 +28,16 @@ def always(*, secure: bool) -> tuple[tuple[str, str], ...]:
     return (*FIXED, HSTS) if secure else FIXED
 
 
-def policy(hashes: Sequence[str] = ()) -> str:
-    """The Content-Security-Policy of our pages. Styles are inline because charts, grid and components write them so."""
-    scripts = " ".join(["'self'", *hashes])
+def policy(hashes: Sequence[str] = (), forms: Sequence[str] = ()) -> str:
+    """The Content-Security-Policy of our pages. Styles are inline because charts, grid and components write them so.
+
+    hashes: of scripts that the page holds inline. forms: where a form may lead to beside the page's own origin.
+    """
+    scripts, targets = " ".join(["'self'", *hashes]), " ".join(["'self'", *forms])
     return (
         f"default-src 'self'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
         "font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; "
-        "form-action 'self'; frame-ancestors 'none'"
+        f"form-action {targets}; frame-ancestors 'none'"
     )
 
 

@@ -3,18 +3,23 @@
 On the loopback every user of the machine reaches the port, and would act with the kubeconfig of the user who runs the
 process. Only who reads its output knows the token. A browser changes it for a signed cookie at its first request; a
 script sends it as `Authorization: Bearer TOKEN`, or once as `?token=TOKEN` where it keeps cookies.
+
+A browser sends the cookies of 127.0.0.1 to every port there, whoever listens. The cookie therefore belongs to a name
+of this process alone, `RANDOM.localhost`, which browsers resolve to the loopback (RFC 6761, 6.3) and take for another
+site than any other name below `localhost`. Clients that may not resolve it keep the address that they asked.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
+from cotenant.core.settings.sections.dashboard import LOOPBACK_NAMES, AccessMode, AccessSettings
 from dashboard.access.front import Front
 from dashboard.access.sessions import Seals
 
@@ -22,6 +27,10 @@ PARAMETER: Final = "token"
 """Of the printed address."""
 _SEALED: Final = "launch"
 _BEARER: Final = ("bearer ", "token ")
+BELOW: Final = ".localhost"
+"""Below which names are the loopback's by themselves, without a name server."""
+_RESOLVES: Final = re.compile(r"(?:Chrome|Chromium|Firefox)/\d")
+"""Of the User-Agent of browsers that resolve every name below `localhost` by themselves; WebKit asks the system."""
 
 
 class Proof(Enum):
@@ -53,9 +62,11 @@ class Launch:
     """The token of one process; "" asks for none."""
 
     def __init__(self, token: str, seals: Seals) -> None:
-        """`seals` signs the cookie."""
+        """`seals` signs the cookie until the first logout."""
         self._token = token
         self._seals = seals
+        self.name = f"cotenant-{secrets.token_hex(16)}{BELOW}" if token else ""
+        """The host that this process alone has; "" where no cookie is to be kept from others."""
 
     def proof(self, front: Front, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Proof:
         """How a request proves it. A wrong bearer token is a refusal, whatever the cookie says."""
@@ -69,6 +80,18 @@ class Launch:
         sealed = cookies.get(self.cookie_name(front), "")
         return Proof.COOKIE if sealed and self._seals.open(_SEALED, sealed) is True else Proof.NONE
 
+    def end(self) -> None:
+        """Log everybody out: no cookie that was made until now opens anything, the token still does."""
+        self._seals = Seals(secrets.token_bytes(32))
+
+    def own_address(self, front: Front, headers: Mapping[str, str]) -> str:
+        """Where a browser that asked the loopback keeps its cookie from other ports; "" where it stays as it is."""
+        resolves = _RESOLVES.search(headers.get("user-agent", "")) is not None
+        if not (self.name and resolves and front.hostname in LOOPBACK_NAMES) or front.by_proxy or front.secure:
+            return ""
+        port = port_of(front)
+        return f"http://{self.name}:{port}" if port else f"http://{self.name}"
+
     def cookie(self) -> str:
         """Value of the cookie that replaces the token after the first request."""
         return self._seals.close(_SEALED, True)
@@ -76,8 +99,13 @@ class Launch:
     @staticmethod
     def cookie_name(front: Front) -> str:
         """A name by port: browsers send a host's cookies to all its ports, and two dashboards may run."""
-        port = front.host.rpartition(":")[2]
-        return f"cotenant_launch_{port if port.isdigit() else ''}"
+        return f"cotenant_launch_{port_of(front)}"
 
     def _equals(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self._token.encode())
+
+
+def port_of(front: Front) -> str:
+    """The port that the browser asked, as it wrote it; "" for none."""
+    port = front.host.rpartition(":")[2]
+    return port if port.isascii() and port.isdigit() else ""

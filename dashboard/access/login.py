@@ -17,6 +17,7 @@ from cotenant.core.model.changes.people import RIGHTS, Person
 from cotenant.core.model.errors import CotenantError
 from dashboard.access import answers
 from dashboard.access.gate import VISIT, Gate, Visit, hold
+from dashboard.access.launch import Proof
 from dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
 
@@ -31,8 +32,13 @@ def router(gate: Gate, people: Callable[[], Person], base: str) -> APIRouter:
         return described(people()) | {"csrf": "" if visit.bearer else gate.token(visit)}
 
     @routes.post("/auth/logout", summary="End this login", tags=["access"])
-    def logout(request: Request) -> Mapping[str, str]:
-        return {"to": _logged_out(gate, visit_of(request))}
+    def logout(request: Request, response: Response) -> Mapping[str, str]:
+        visit = visit_of(request)
+        if visit.launch in (Proof.COOKIE, Proof.QUERY, Proof.BEARER):  # a stranger would end it for whoever is in
+            gate.launch.end()
+            name = gate.launch.cookie_name(visit.front)
+            response.headers.append("Set-Cookie", gate.cookie(name, "", visit, seconds=0))
+        return {"to": _logged_out(gate, visit)}
 
     if gate.provider is not None:
         provider = gate.provider

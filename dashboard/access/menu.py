@@ -16,15 +16,17 @@ from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
 SHOWN_NAMESPACES: Final = 5
 
 
-def menu(person: Person, settings: AccessSettings, base: str) -> Component:
-    """Closed it shows the name, open the roles and the way to log out."""
+def menu(person: Person, settings: AccessSettings, base: str, *, launched: bool = False) -> Component:
+    """Closed it shows the name, open the roles and the way to log out. launched: by a launch token, in mode none."""
     name = visible(person.name) or ("This machine" if person.way is IdentitySource.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
     inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]
     label = html.Span(f"Who you are: {name}", className="visually-hidden")
     summary = html.Summary([html.Span(initials(person.name), **{"aria-hidden": "true"}), label], title=name)
     return html.Details(
-        [summary, html.Div([*inside, *_way_out(person, settings, base)])], className="chooser views me", id="me"
+        [summary, html.Div([*inside, *_way_out(person, settings, base, launched)])],
+        className="chooser views me",
+        id="me",
     )
 
 
@@ -49,11 +51,10 @@ def _grant_text(grant: Grant) -> str:
     return f"{grant.role.value} in {visible(', '.join(shown))}" + (f" and {more} more" if more > 0 else "")
 
 
-def _way_out(person: Person, settings: AccessSettings, base: str) -> list[Component]:
+def _way_out(person: Person, settings: AccessSettings, base: str, launched: bool) -> list[Component]:
     """A button where there is something to leave, a link to the login where there is one to make."""
-    if person.name and (
-        settings.mode is AccessMode.OIDC or (settings.mode is AccessMode.PROXY and settings.proxy.logout_url)
-    ):
+    by_proxy = settings.mode is AccessMode.PROXY and settings.proxy.logout_url != ""
+    if launched or (person.name and (settings.mode is AccessMode.OIDC or by_proxy)):
         return [html.Button("Log out", id="log-out", className="button")]
     if not person.name and settings.mode is AccessMode.OIDC:
         return [html.A("Log in", href=f"{base}auth/login", className="button")]

@@ -24,7 +24,10 @@
       : ["Your login has ended. ", "Log in again"];
     const line = Object.assign(document.createElement("div"), { id: "ended", className: "banner" });
     line.setAttribute("role", "alert");
-    const link = Object.assign(document.createElement("a"), { href: location.href, textContent: fix });
+    const there = new URL(location.href);
+    // Each start has a name of its own: this page's was that of the one before.
+    if (answer.status === 421) there.hostname = "localhost";
+    const link = Object.assign(document.createElement("a"), { href: there.href, textContent: fix });
     line.append(Object.assign(document.createElement("strong"), { textContent: message }), link);
     const main = document.getElementById("main");
     if (main) main.prepend(line);
@@ -61,7 +64,8 @@
   window.fetch = async (input, init) => {
     if (leaving) return new Promise(() => {});
     const answer = await withNewToken(input, init);
-    if (answer.status === 401 && !leaving) ended(answer);
+    const formerName = answer.status === 421 && answer.headers.get("X-Cotenant-Launch");
+    if ((answer.status === 401 || formerName) && !leaving) ended(answer);
     if (answer.status === 500 && !leaving) failed(answer);
     return answer;
   };

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from cotenant.core.model.errors import CotenantError
 from cotenant.core.model.text import visible
 from cotenant.core.model.views import Overview
-from cotenant.core.settings.sections.dashboard import DashboardSettings
+from cotenant.core.settings.sections.dashboard import AccessMode, DashboardSettings
 from dashboard.access.menu import menu
 from dashboard.changes import callbacks
 from dashboard.frame import demo_clock, extent, panels
@@ -136,7 +136,8 @@ def _header(view: View) -> Component:
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
-    me = menu(view.given.people(), view.given.access, base)
+    launched = view.given.access.mode is AccessMode.NONE and view.given.launch_token != ""
+    me = menu(view.given.people(), view.given.access, base, launched=launched)
     unfold = html.Button("Filter", id="unfold", className="button unfold", **{"aria-expanded": "false"})
     narrowing = html.Div([extent.controls(), search_box], className="narrowing")
     switch = _switch(view)

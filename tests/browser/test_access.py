@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -51,17 +55,59 @@ def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPath
 
 def test_a_launch_token_opens_the_pages_and_stays_in_no_address(open_page: Open, tmp_path: Path) -> None:
     with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
+        own = re.compile(rf"^http://cotenant-[0-9a-f]{{32}}\.localhost:{urlsplit(url).port}/(nodes)?$")
         page = open_page(way_in(tmp_path, launch.printed(url, "/", "t-1_x")).as_uri(), policed=True)
-        expect(page).to_have_url(f"{url}/")
+        expect(page).to_have_url(own)
         expect(page.get_by_text("No results yet.").first).to_be_visible()
-        page.goto(f"{url}/nodes")
+        page.goto(f"{page.url}nodes")
         expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
         stranger = open_page(f"{url}/nodes", policed=True, quiet=True)
         expect(stranger.get_by_role("heading", level=1)).to_have_text("Not logged in")
         stranger.get_by_label("Launch token").fill("t-1_x")
         stranger.get_by_role("button", name="Open").click()
-        expect(stranger).to_have_url(f"{url}/nodes")
+        expect(stranger).to_have_url(own)
         expect(stranger.get_by_role("heading", level=1)).to_have_text("Nodes")
+
+
+class Listening(BaseHTTPRequestHandler):
+    """Another user's server on another port: notes the cookies that come."""
+
+    cookies: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Answer with an empty page."""
+        self.cookies.append(self.headers.get("Cookie", ""))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_args: object) -> None:
+        """Nothing."""
+
+
+def test_no_other_port_of_the_loopback_gets_the_launch_cookie_and_a_logout_ends_it(
+    open_page: Open, tmp_path: Path
+) -> None:
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Listening)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
+        page = open_page(launch.printed(url, "/nodes", "t-1_x"), policed=True, quiet=True)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+        kept = page.context.cookies()
+        visitor = page.context.new_page()
+        for name in ("127.0.0.1", "localhost", "x.localhost"):
+            visitor.goto(f"http://{name}:{other.server_port}/")
+        page.locator("#me summary").click()
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Not logged in")
+        page.context.add_cookies(kept)  # as whoever copied them before
+        page.reload()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Not logged in")
+    other.shutdown()
+    other.server_close()
+    # a page of each name, and what the browser asks beside it; no cookie of ours among them
+    assert len(Listening.cookies) >= 3 and not any("cotenant" in text for text in Listening.cookies)
 
 
 @pytest.mark.soak

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,6 +38,120 @@ def test_who_did_not_start_it_reads_nothing(url: str, path: str, sent: dict[str,
     assert answer.status_code == 401 and "launch token" in answer.json()["message"]
     assert answer.headers["X-Cotenant-Launch"] == "1"
     assert "launch" not in answer.headers.get("Set-Cookie", "")
+
+
+def moved(url: str, path: str, **headers: str) -> tuple[Browser, str]:
+    """A browser that gave the token, at the host to which it was sent; the host."""
+    browser = Browser(url, **headers)
+    answer = browser.get(f"{path}?token={TOKEN}", page=True)
+    where = urlsplit(answer.headers["Location"])
+    browser.session.headers["Host"] = where.netloc or urlsplit(url).netloc
+    return browser, where.netloc
+
+
+CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+WEBKIT = "AppleWebKit/605.1.15 (KHTML, like Gecko)"
+SAFARI = f"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) {WEBKIT} Version/18.5 Safari/605.1.15"
+IPHONE = f"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) {WEBKIT} CriOS/138.0 Mobile/15E148 Safari/604.1"
+
+
+@pytest.mark.parametrize("agent", [CHROME, FIREFOX])
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_browser_is_sent_to_a_name_of_this_process_and_gets_its_cookie_there_alone(
+    url: str, agent: str, name: str
+) -> None:
+    port = urlsplit(url).port
+    browser = Browser(url, **{"User-Agent": agent, "Host": f"{name}:{port}"})
+    first = browser.get(f"/co/nodes?pool=a&token={TOKEN}&sort=-cpu", page=True)
+    where = urlsplit(first.headers["Location"])
+    assert first.status_code == 303 and "Set-Cookie" not in first.headers
+    assert (where.port, where.path, where.query) == (port, "/co/nodes", f"pool=a&token={TOKEN}&sort=-cpu")
+    # 128 random bits in a name of the loopback, which nobody meets by chance
+    assert re.fullmatch(r"cotenant-[0-9a-f]{32}\.localhost", where.hostname or "")
+    browser.session.headers["Host"] = where.netloc
+    second = browser.get(f"{where.path}?{where.query}", page=True)
+    assert (second.status_code, second.headers["Location"]) == (303, "/co/nodes?pool=a&sort=-cpu")
+    assert "cotenant_launch" in second.headers["Set-Cookie"] and "Domain" not in second.headers["Set-Cookie"]
+    assert browser.get("/co/nodes", page=True).status_code == 200
+    assert browser.post(f"/co/{CALLBACK}", json=TICK, headers={"Origin": f"http://{where.netloc}"}).status_code == 200
+
+
+@pytest.mark.parametrize("agent", [SAFARI, IPHONE, "curl/8.14.1", "python-requests/2.32", ""])
+def test_who_may_not_resolve_the_name_stays_at_the_printed_address(url: str, agent: str) -> None:
+    browser, host = moved(url, "/co/nodes", **{"User-Agent": agent})
+    assert host == "" and browser.get("/co/nodes", page=True).status_code == 200
+
+
+def test_a_stranger_does_not_learn_the_name(url: str) -> None:
+    _, host = moved(url, "/co/", **{"User-Agent": CHROME})
+    for path in ("/co/", "/co/?token=wrong", "/co/api/v1/me", "/livez", "/metrics"):
+        for asked in (urlsplit(url).netloc, "x.localhost", "evil.example"):
+            answer = Browser(url, **{"User-Agent": CHROME, "Host": asked}).get(path, page=True)
+            assert host.partition(":")[0] not in f"{answer.headers} {answer.text}"
+
+
+HOSTS = (
+    *("x.localhost", "x.localhost:8050", "a.OWN", "OWN.", "OWNx", "OWN.evil.example", "OWN@evil.example", "OWN,x"),
+    *("cotenant-.localhost", ".localhost", "localhost.", "127.0.0.2", "127.1", "0.0.0.0", "2130706433"),
+    *("[::ffff:127.0.0.1]", "evil.example", "", "["),
+)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("proof", ["cookie", "bearer", "query"])
+def test_no_other_name_is_answered_whatever_the_request_proves(url: str, host: str, proof: str) -> None:
+    browser, own = moved(url, "/co/", **{"User-Agent": CHROME})
+    assert browser.get(f"/co/?token={TOKEN}", page=True).status_code == 303
+    (cookie,) = (c for c in browser.session.cookies if c.name.startswith("cotenant_launch"))
+    asked = host.replace("OWN", own.partition(":")[0])
+    # each name has its own port in the cookie's name: all that a browser could ever send
+    jar = "; ".join(f"cotenant_launch_{port}={cookie.value}" for port in ("", "8050", urlsplit(url).port))
+    sent = {"cookie": {"Cookie": jar}, "bearer": {"Authorization": f"Bearer {TOKEN}"}, "query": {}}[proof]
+    path = f"/co/api/v1/me?token={TOKEN}" if proof == "query" else "/co/api/v1/me"
+    assert requests.get(f"{url}{path}", headers={"Host": asked, **sent}, timeout=30).status_code == 421
+
+
+@pytest.mark.parametrize("agent", [CHROME, SAFARI])
+def test_a_logout_ends_every_cookie_and_the_token_opens_it_again(url: str, agent: str) -> None:
+    one, host = moved(url, "/co/", **{"User-Agent": agent})
+    other, _ = moved(url, "/co/", **{"User-Agent": agent})
+    for browser in (one, other):
+        browser.get(f"/co/?token={TOKEN}", page=True)
+        assert browser.get("/co/api/v1/me").status_code == 200
+    origin = {"Origin": f"http://{host}"} if host else {}
+    answer = one.post("/co/auth/logout", headers=origin)
+    assert answer.json() == {"to": "/co/"} and "Max-Age=0" in answer.headers["Set-Cookie"]
+    # as whoever copied the cookie before
+    assert other.get("/co/api/v1/me").status_code == 401
+    assert other.get(f"/co/?token={TOKEN}", page=True).status_code == 303
+    assert other.get("/co/api/v1/me").status_code == 200
+    assert one.get("/co/api/v1/me").status_code == 401
+
+
+def test_a_stranger_logs_nobody_out(url: str) -> None:
+    browser = Browser(url)
+    browser.get(f"/co/?token={TOKEN}", page=True)
+    stranger = Browser(url)
+    stranger.get("/co/", page=True)
+    stranger.post("/co/auth/logout")
+    stranger.post("/co/auth/logout?token=wrong")
+    assert browser.get("/co/api/v1/me").status_code == 200
+
+
+def test_an_address_of_the_settings_is_kept(tmp_path: Path) -> None:
+    settings = AccessSettings(public_url="http://127.0.0.1:8050")
+    with support.dashboard(tmp_path, settings, launch_token=TOKEN) as address:
+        _, host = moved(address, "/", **{"User-Agent": CHROME})
+        assert host == ""
+
+
+def test_a_page_at_the_name_of_a_process_that_ended_leads_to_this_one(url: str) -> None:
+    former = Browser(url, **{"User-Agent": CHROME, "Host": "cotenant-0123.localhost:8123"})
+    asked = former.get("/co/api/v1/me")
+    assert (asked.status_code, asked.headers["X-Cotenant-Launch"]) == (421, "1")
+    page = former.get("/co/nodes?pool=a", page=True)
+    assert page.status_code == 421 and 'href="http://localhost:8123/co/nodes?pool=a"' in page.text
 
 
 @pytest.mark.parametrize("sent", [{}, {"Authorization": "Bearer wrong"}])
