@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
+from changes.decide.heap_flags import flag_texts
 from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.core.model.reservations.reservation import Mode
+from cotenant.core.model.runtimes.heap import HeapProposal
 from cotenant.core.settings.root import Settings
 from scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created
 from tests.cluster.accounts import planner
@@ -352,3 +355,57 @@ def test_a_plan_that_comes_approved_is_refused(plane: ControlPlane) -> None:
     for extra in (approval("boss@example.com")["spec"], {"policy": {"autoApprove": True}}):
         assert outcome(api, Act("make", "POST", PLANS, plan("forged", **extra))).by_policy
     assert outcome(api, Act("make", "POST", PLANS, plan("forged"))).status < 300
+
+
+HEAPS = {
+    "one flag of a variable": {"env": [{"name": "JAVA_OPTS", "value": "-Xmx512m -Dx=1"}]},
+    "a share of the limit": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:MaxRAMPercentage=75.0 -XX:+UseG1GC"}]},
+    "command": {"command": ["java", "-Xms512m", "-Xmx512m", "-jar", "app.jar"]},
+    "args": {"args": ["-Xmx1g", "--port=80"]},
+    "one shell line": {"command": ["sh", "-c", "exec java -Xms512m -Xmx512m -jar app.jar --x='-y'"]},
+    "every flag beside": {
+        "args": ["-XX:MaxHeapSize=536870912 -XX:InitialHeapSize=512m -XX:MinHeapSize=512m -XX:SoftMaxHeapSize=400m"]
+    },
+    "quoted, in two texts": {"command": ["sh", "-c", 'java "-Xmx512m" -jar a.jar'], "args": ["-Xms512m;"]},
+}
+"""Parts of a container in which a runtime's largest heap is set."""
+RUNTIME_STARTS = {"jvm": HEAPS}
+"""Of every runtime that is shipped: containers that set its heap."""
+
+
+@pytest.mark.parametrize("heap_bytes", [300 * 2**20, 300 * 2**20 + 1, 2**31], ids=["smaller", "odd", "larger"])
+@pytest.mark.parametrize(
+    ("runtime", "title"), [(runtime, title) for runtime, starts in RUNTIME_STARTS.items() for title in starts]
+)
+def test_what_the_product_writes_for_the_heap_of_a_runtime_is_let_through(
+    plane: ControlPlane, runtime: str, title: str, heap_bytes: int
+) -> None:
+    container = {"name": "app", "image": IMAGE, **RUNTIME_STARTS[runtime][title]}
+    proposal = HeapProposal(runtime, 512 * 2**20, heap_bytes, 0)
+    operations = [
+        {"op": "replace", "path": f"/spec/template/spec/containers/0{pointer}", "value": text}
+        for pointer, (_, text) in flag_texts(container, proposal).items()
+    ]
+    assert operations, "the product changes something"
+    labels = {"heap": "yes"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    body = {
+        "metadata": {"name": "heap"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+    admin, path = plane.api(), f"{APPS}/deployments/heap"
+    if admin.exists(path):
+        admin.delete(path)
+        wait_for("it is gone", lambda: not admin.exists(path))
+    admin.create(f"{APPS}/deployments", body)
+    manager = thief(plane, "cotenant-manager")
+    assert outcome(manager, Act(title, "PATCH", path, operations, "application/json-patch+json")).status == 200
+    for stolen in (f"{operations[0]['value']} -javaagent:x", f"-Dx=2 {operations[0]['value']}"):
+        theft = [{**operations[0], "value": stolen}, *operations[1:]]
+        assert refused(outcome(manager, Act("theft", "PATCH", path, theft, "application/json-patch+json")))
+
+
+def test_every_runtime_that_is_shipped_is_tried() -> None:
+    """A further one needs its flags in `tools.guarded_fields.HEAP`, and containers above."""
+    shipped = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    assert set(shipped["cotenant.runtimes"]) == set(RUNTIME_STARTS)
