@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ from profiler.synthetic import SyntheticCluster
 from tests.cluster import second_scheduler as second
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError
-from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
+from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, each
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server, free_port
@@ -129,10 +129,16 @@ def _store_past(live: LiveWorld, url: str) -> None:
 
 
 @contextlib.contextmanager
-def live_cluster(live: LiveWorld, folder: Path, policy: str, speed: float) -> Iterator[ControlPlane]:
-    """Everything up: nodes and the world's pods, rights installed, colocation on, manager, webhook and extender."""
+def live_cluster(
+    live: LiveWorld, folder: Path, policy: str, speed: float, apiserver: Sequence[str] = ()
+) -> Iterator[ControlPlane]:
+    """Everything up: nodes and the world's pods, rights installed, colocation on, manager, webhook and extender.
+
+    apiserver: further arguments of the API server.
+    """
     with contextlib.ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane(folder / "cluster", Options(extra={CONTROLLER_MANAGER: [ORPHANS]})))
+        extra = {CONTROLLER_MANAGER: [ORPHANS], APISERVER: list(apiserver)}
+        plane = stack.enter_context(ControlPlane(folder / "cluster", Options(extra=extra)))
         environment = {**environment_of(plane, folder), "COTENANT_TELEMETRY__HEALTH_PORT": "0"}
         shell = Shell(environment, ROOT, folder)
         _typed(shell, f"{_cotenant()} install --apply")
