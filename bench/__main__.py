@@ -8,9 +8,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NOT_BENCHES = {
-    "__init__", "__main__", "dashboard_users", "guarded_hour", "live_cluster", "live_play", "manager_day", "neighbour_rows",
-    "node_load", "recommendation_scores", "record", "replay_worlds", "report", "scan_data", "shortage_scores",
-    "webhook_reviews",
+    "__init__", "__main__", "dashboard_users", "guarded_hour", "live_cluster", "live_play", "manager_day",
+    "neighbour_rows", "node_load", "recommendation_scores", "record", "replay_worlds", "report", "scan_data",
+    "shortage_scores", "webhook_reviews",
 }  # fmt: skip
 
 
