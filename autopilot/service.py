@@ -136,6 +136,7 @@ class ClusterAutopilotService:
             scope = RoundScope((draft.namespace,), in_window=True)
             with closing(DraftClient.of(client, document)) as drafting:
                 reading = self._decided(drafting, history, now_seconds, scope)
+        reading = visible_to(reading, who)
         policies = tuple(one for one in reading.policies if str(one.policy) == str(draft))
         return self._shown(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
 

@@ -14,7 +14,7 @@ from changes.decide.change_windows import is_open
 from changes.decide.lifecycle import same_person, why_not_confirm
 from changes.soak.reconcile import pace_of
 from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.people import NotAllowed, Person, Right
 from cotenant.core.model.errors import UsageError
 
 FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
@@ -22,7 +22,7 @@ FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
-    standings = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
+    standings = _waiting(actions, who, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
     for one in standings:
@@ -38,19 +38,24 @@ def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
         own = same_person(one.change.actor, who.name)
         who.require(Right.ACCEPT if own else Right.APPROVE, one.change.namespace)
 
-    return [actions.cancel(one, f"declined by {who.name}") for one in _waiting(actions, change, may)]
+    return [actions.cancel(one, f"declined by {who.name}") for one in _waiting(actions, who, change, may)]
 
 
-def _waiting(actions: Actions, change: str, may: Callable[[ChangeStatus], None]) -> list[ChangeStatus]:
+def _waiting(actions: Actions, who: Person, change: str, may: Callable[[ChangeStatus], None]) -> list[ChangeStatus]:
     """The named change and those that wait with it, each of which the person may decide on."""
     standings = actions.journal.standings()
     standing = standings.get(change)
-    if standing is None:
+    if standing is None or not who.may(Right.READ, standing.change.namespace):
         raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
     may(standing)
     if standing.state is not ChangeState.AWAITING:
         raise UsageError(f"change {change} waits for no second person: it is {standing.state}", fix=FIX)
     together = [s for s in standings.values() if s.change.batch == standing.change.batch and s.state is standing.state]
+    if any(not who.may(Right.READ, one.change.namespace) for one in together):
+        raise NotAllowed(
+            f"change {change} waits together with changes of namespaces that you do not read",
+            fix="It takes somebody whose role covers all of them.",
+        )
     for one in together:
         may(one)
     return together

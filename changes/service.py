@@ -174,9 +174,8 @@ class ClusterChangeService:
     def story(self, who: Person, change: str) -> list[LedgerEntry]:
         """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
         standing = self._standings().get(change)
-        if standing is None:
+        if standing is None or not who.may(Right.READ, standing.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
-        who.require(Right.READ, standing.change.namespace)
         with self._reading() as ledger:
             return [told(entry) for entry in ledger.entries(change)]
 
@@ -417,8 +416,10 @@ def told(entry: LedgerRow) -> LedgerEntry:
 
 
 def _chosen(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-    """The named changes, of namespaces in which the person may act."""
-    standings: Mapping[str, ChangeStatus] = actions.journal.standings()
+    """The named changes, of namespaces in which the person may act; of those that they do not read there is none."""
+    standings: Mapping[str, ChangeStatus] = {
+        id_: one for id_, one in actions.journal.standings().items() if who.may(Right.READ, one.change.namespace)
+    }
     if missing := [id_ for id_ in changes if id_ not in standings]:
         raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
     for id_ in changes:

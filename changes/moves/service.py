@@ -189,9 +189,9 @@ class ClusterMoveService:
         who.require(Right.APPROVE)
         with self._acts.acting(who, "withdraw a move", self._config.clock) as (client, subject):
             body = client.get(address_of(job).path)
-            if body is None:
+            pod = job_rows([body])[0]["pod"] if body is not None else ""
+            if body is None or not who.may(Right.READ, namespace_of(pod)):
                 raise NoData(f"there is no PodMigrationJob {job}", fix="It was removed, or withdrawn already.")
-            pod = job_rows([body])[0]["pod"]
             who.require(Right.APPROVE, namespace_of(pod))
             intent = withdrawn(body)
             events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)

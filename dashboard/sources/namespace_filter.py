@@ -42,7 +42,7 @@ NOTE: Final = (
 ADVICE: Final = (("severity",), ("cpu_reason",), ("memory_reason",))
 """Columns of recommendations whose texts an overview counts."""
 HIDDEN: Final = "(hidden)"
-"""In the place of a workload's or pod's name in a text about a node."""
+"""In the place of a text about a node that names a workload or pod of others."""
 REMEMBERED: Final = 16
 """Sets of namespaces of which the narrowed results are kept."""
 EVERY_NAMESPACE: Final = Query()
@@ -163,14 +163,14 @@ def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
 
 
 def _cleaned(relation: Relation, others: re.Pattern[str] | None) -> Relation:
-    """Without the names of others in texts, such as whom a pod of theirs disturbed."""
+    """Without texts that name others, such as whom a pod of theirs disturbed: such a text has their amounts, too."""
     if others is None:
         return relation
     for column in [c.name for c in relation.schema.columns if c.kind is Kind.TEXT]:
         named = relation.numbers(RowCondition(f"contains({quoted(column)}, '/')"))
         if len(named):
             texts = [str(cell) for cell in relation.take(named, [column]).columns[column]]
-            cleaned = [others.sub(HIDDEN, text) for text in texts]
+            cleaned = [HIDDEN if others.search(text) else text for text in texts]
             changed = [place for place, text in enumerate(texts) if text != cleaned[place]]
             if changed:
                 cells = {column: [cleaned[place] for place in changed]}

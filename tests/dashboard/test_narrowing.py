@@ -38,7 +38,7 @@ from dashboard.frame.view import DashboardContext
 from dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, narrowed
 from dashboard.sources.source import Snapshot, StoreSource
 from profiler.synthetic import SyntheticSpec
-from tests.support import access, sweep
+from tests.support import access, canaries, sweep
 from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served
 from tests.support.extent import full
@@ -101,7 +101,16 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         refs = [WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in _workloads(source.snapshot())]
         service.postpone(Person("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
         people = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
-        given = DashboardContext(kubectl_command, manifest, access=people, changes=service)
+        others = [name for name in source.snapshot().tables[WORKLOADS.name].texts("namespace") if name != SEEN]
+        given = DashboardContext(
+            kubectl_command,
+            manifest,
+            access=people,
+            changes=service,
+            queues=canaries.queues(SEEN, others),
+            moves=canaries.moves(SEEN, others),
+            topologies=canaries.FixedMachine(SEEN, others),
+        )
         app = create_app(source, QUICK, FixedClock(end), given)
         with served(app) as url:
             yield House(app, url, source.snapshot())
@@ -123,8 +132,10 @@ def _fill_ledger(path: Path, snapshot: Snapshot, seconds: float) -> None:
 
 
 def leaks(house: House, answer: Any) -> set[str]:
-    """Names of namespaces that are in an answer and not theirs."""
-    return {name for name in house.names if name != SEEN and name.encode() in answer.content}
+    """Names of namespaces that are in an answer and not theirs, and amounts that only these have."""
+    content = answer.content
+    names = {name for name in house.names if name != SEEN and name.encode() in content}
+    return names | {mark.decode() for mark in canaries.MARKS if mark in content}
 
 
 def endpoints(house: House) -> Iterator[str]:
@@ -132,8 +143,10 @@ def endpoints(house: House) -> Iterator[str]:
     for path in sweep.reads(house.app):
         if "/auth/" in path or "_dash-component-suites" in path:
             continue
-        address = sweep.filled(path, {"change": f"{0:012x}", "node": "x"})
+        filled = {"change": f"{0:012x}", "node": "x", "quota": f"q-{SEEN}", "namespace": SEEN, "pod": "mine-0"}
+        address = sweep.filled(path, filled)
         yield address
+        yield sweep.filled(path, {**filled, "pod": "mine-1", "quota": "x"})
         if path.startswith("/api/v1") and "{" not in path:
             yield f"{address}?format=csv"
 
@@ -205,10 +218,33 @@ def test_what_is_asked_for_by_name_elsewhere_is_as_if_it_were_not_there(house: H
     assert (found["total"], found["rows"]) == (0, [])
 
 
+@pytest.mark.parametrize("act", ["rollback", "verify", "confirm", "decline"])
+def test_a_change_of_others_is_answered_like_one_that_there_never_was(house: House, act: str) -> None:
+    browser = house.as_("admin-there")
+    foreign = [r["namespace"] != SEEN for r in _workloads(house.snapshot)].index(True)
+    answers = [browser.post(f"/api/v1/changes/{id_}/{act}", json={}) for id_ in (f"{foreign:012x}", "f" * 12)]
+    assert leaks(house, answers[0]) == set()
+    said = [(a.status_code, a.json()["message"].replace(f"{foreign:012x}", "f" * 12)) for a in answers]
+    assert said[0] == said[1] and said[0][0] in (403, 404, 422)
+
+
+@pytest.mark.parametrize("path", ["queues/quotas", "queues/pods", "rebalance/moves", "rebalance/jobs", "workloads"])
+def test_filters_counts_and_order_do_not_tell_whether_a_name_of_others_exists(house: House, path: str) -> None:
+    browser, other = house.as_("viewer-there"), next(name for name in house.names if name != SEEN)
+    words = (other, f"q-{other}", "web-1", "nobody-at-all")
+    for key, form in (("q", "json"), ("row", "json"), ("q", "csv")):
+        answers = [browser.get(f"/api/v1/{path}?{key}={word}x*&format={form}") for word in words]
+        assert {a.status_code for a in answers} == {200}
+        assert len({a.text for a in answers}) == 1, (path, key)
+    named = [browser.get(f"/api/v1/{path}?q={word}") for word in (other, "nobody-at-all")]
+    assert [a.json()["total"] for a in named] == [0, 0]
+    assert named[0].json()["of"] == len(browser.get(f"/api/v1/{path}").json()["rows"])
+
+
 def test_the_same_sweep_does_find_all_of_them_for_who_reads_everything(house: House) -> None:
     browser = house.as_("everywhere")
     found = set().union(*(leaks(house, browser.get(path)) for path in endpoints(house)))
-    assert found >= set(house.names) - {SEEN}
+    assert found >= (set(house.names) - {SEEN}) | {canaries.MARKS[0].decode()}
 
 
 def test_whom_no_rule_names_reads_nothing(house: House) -> None:
@@ -254,10 +290,7 @@ def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) ->
     ]
     tables = {**house.snapshot.tables, ENFORCEMENT.name: Relation.of(Table.from_rows(ENFORCEMENT, rows))}
     found = narrowed(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].read()
-    assert [row["why"] for row in found.rows()] == [
-        f"{HIDDEN} takes the cache; {SEEN}/web-1 waits",
-        f"2 cores, for {HIDDEN}",
-    ]
+    assert [row["why"] for row in found.rows()] == [HIDDEN, HIDDEN]  # "2 cores" is an amount of theirs
 
 
 def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:

@@ -76,11 +76,18 @@ def visible_to(topology: NodeTopology, who: Person) -> NodeTopology:
         topology,
         cpus=tuple(replace(cpu, pod=name_of(cpu.pod)) for cpu in topology.cpus),
         devices=tuple(
-            replace(device, pods=tuple((name_of(pod), percent) for pod, percent in device.pods))
+            replace(device, pods=_of_others_together(tuple((name_of(pod), percent) for pod, percent in device.pods)))
             for device in topology.devices
         ),
         notes=tuple((pod, text) for pod, text in topology.notes if name_of(pod) == pod),
     )
+
+
+def _of_others_together(pods: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """The pods with their percentages, those that are hidden as one: the sum says no more than what is free."""
+    hidden = [percent for pod, percent in pods if pod == HIDDEN]
+    own = tuple(one for one in pods if one[0] != HIDDEN)
+    return (*own, (HIDDEN, sum(hidden))) if hidden else own
 
 
 def _owners(device: NodeDevice, pods: Mapping[str, Allocations]) -> Iterator[tuple[str, int]]:

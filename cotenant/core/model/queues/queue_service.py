@@ -91,7 +91,7 @@ class _Others:
     names: re.Pattern[str]
 
     def quota_name(self, quota: str) -> str:
-        """The name of a quota that is not of a pod of theirs."""
+        """The name of a quota; not of one that is not shown."""
         return HIDDEN if quota in self.quotas else quota
 
     def words(self, text: str, instead: str) -> str:
@@ -111,7 +111,8 @@ class _Others:
             row,
             gang=gang,
             reason=_sentence(row.code),
-            blocking_quota=self.quota_name(row.blocking_quota) if row.blocking_quota != row.quota else row.quota,
+            quota=self.quota_name(row.quota),
+            blocking_quota=self.quota_name(row.blocking_quota),
             resource="",
             requested=0,
             missing=0,
@@ -123,7 +124,7 @@ class _Others:
     def gang(self, row: GangRow) -> GangRow:
         """With a reason that names nobody else."""
         words = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
-        return replace(row, reason=words[0], placed_by=words[1])
+        return replace(row, quota=self.quota_name(row.quota), reason=words[0], placed_by=words[1])
 
     def may_show(self, problem: tuple[str, str], shown_quotas: set[str]) -> bool:
         """Whether a problem is of an object of theirs, and speaks of nobody else."""

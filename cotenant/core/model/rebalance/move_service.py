@@ -6,6 +6,7 @@ still Pending. Every call names the person: the service checks their rights, wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -23,6 +24,9 @@ EMPTYING_FEATURE: Final = "descheduler"
 """The one that goes on with nodes that people approved to be emptied."""
 TO_BE_EMPTIED: Final = "set"
 """In column `decision` of EMPTYING: nodes that the round begins, and a person may approve."""
+NARROWED: Final = "rows about pods of namespaces that you do not read are not shown"
+PLACE: Final = re.compile(r"(?<![\w./-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/[a-z0-9][\w.-]*")
+"""NAMESPACE/NAME in a text."""
 ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true serve manager --write"
 
 
@@ -130,13 +134,22 @@ def namespace_of(pod: str) -> str:
 
 
 def visible_to(report: RebalanceReport, who: Person) -> RebalanceReport:
-    """The report without moves and refusals of pods whose namespace the person does not read; nodes are shown whole."""
-    moves, emptying = visible_pods(report.moves, who), visible_pods(report.emptying, who)
-    hidden = len(report.moves) - len(moves) + len(report.emptying) - len(emptying)
-    if not hidden:
+    """The report without moves and refusals of pods whose namespace the person does not read; nodes are shown whole.
+
+    Notes and gaps that name such a pod are left out, and how many rows were: both are of others.
+    """
+    namespaces = who.reads
+    if namespaces is None:
         return report
-    note = f"{hidden} rows about pods of namespaces that you do not read are not shown"
-    return replace(report, moves=moves, emptying=emptying, notes=(*report.notes, note))
+    moves, emptying = visible_pods(report.moves, who), visible_pods(report.emptying, who)
+    notes = tuple(note for note in report.notes if not _names_others(note, namespaces))
+    gaps = tuple(gap for gap in report.gaps if not _names_others(gap, namespaces))
+    return replace(report, moves=moves, emptying=emptying, notes=(*notes, NARROWED), gaps=gaps)
+
+
+def _names_others(text: str, namespaces: frozenset[str]) -> bool:
+    """Whether a text has NAMESPACE/NAME of a namespace that is none of these; a group of an API has a dot."""
+    return any(found not in namespaces for found in PLACE.findall(text))
 
 
 def visible_pods(table: Table, who: Person) -> Table:
