@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from changes.audited_acts import ActEvents, LedgerSubject
+from changes.sent_writes import Sent, sent
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NoData, UsageError
 from cotenant.core.model.kubernetes.intent import Create, Intent, Patch
@@ -22,15 +23,16 @@ FIELD_MANAGER: Final = "cotenant-approver"
 LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
 
 
-def outcome_of(name: str, act: Callable[[], Intent]) -> MoveOutcome:
+def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:
     """What became of an act on a pod or node: a refusal in words. ClusterUnreachable: nobody knows; the object says."""
     try:
-        intent = act()
+        done = act()
     except ClusterUnreachable:
         raise
     except CotenantError as error:
         return MoveOutcome(name, error=error.message, fix=error.fix)
-    return MoveOutcome(name, intent.address.name if isinstance(intent, Create) else "")
+    job = done.intent.address.name if isinstance(done.intent, Create) else ""
+    return MoveOutcome(name, job, lines=done.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,8 @@ class EmptiedNodes:
         row.carry_out(events, lambda: patch, self._send, reason)
         return MoveOutcome(row.name)
 
-    def _send(self, mark: Intent, *, dry_run: bool = False) -> Intent:
-        Writer(self.client, FIELD_MANAGER).send(mark, dry_run=dry_run)
-        return mark
+    def _send(self, mark: Intent, *, dry_run: bool = False) -> Sent:
+        return sent(Writer(self.client, FIELD_MANAGER), mark, dry_run=dry_run)
 
     def _node(self, name: str) -> TaintedNode:
         node = self.client.get(node_address(name).path, TaintedNode)

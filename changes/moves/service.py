@@ -15,8 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from changes.audited_acts import ActEvents, AuditedActs, LedgerSubject, signature
+from changes.live_context import who as asked_who
 from changes.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes, outcome_of
 from changes.moves.jobs import APPROVED_BY_ANNOTATION, carrier_of, job_rows, open_job_of, withdrawn
+from changes.sent_writes import Sent, sent
 from changes.service import ClusterAccess
 from changes.shared_reading import SharedReading
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
@@ -172,8 +174,8 @@ class ClusterMoveService:
         """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
         self._require(who, pods)
         with self._acts.client(who) as client:
-            planned = self._planned(client, who)
-            return [planned.tried(pod) for pod in pods]
+            planned, by = self._planned(client, who), who.name or asked_who(client).name
+            return [planned.tried(pod, by) for pod in pods]
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """One job after another: a refusal of one leaves the others."""
@@ -284,9 +286,9 @@ class _PlannedMoves:
         taken = {str(one["job"]) for one in self.jobs}
         return job_of(move, self.arguments, {"annotations": {APPROVED_BY_ANNOTATION: by}}, taken)
 
-    def tried(self, pod: str) -> MoveOutcome:
-        """Dry run."""
-        return outcome_of(pod, lambda: self._send(self.job(pod, ""), dry_run=True))
+    def tried(self, pod: str, by: str) -> MoveOutcome:
+        """Dry run; by: who would sign it."""
+        return outcome_of(pod, lambda: self._send(self.job(pod, self.known_as or by), dry_run=True))
 
     def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """Ledger, cluster, ledger; row: of the pod."""
@@ -294,10 +296,9 @@ class _PlannedMoves:
         act = partial(row.carry_out, events, lambda: self.job(row.name, self.known_as or row.by), self._send, reason)
         return outcome_of(row.name, act)
 
-    def _send(self, job: Intent, *, dry_run: bool = False) -> Intent:
+    def _send(self, job: Intent, *, dry_run: bool = False) -> Sent:
         try:
-            Writer(self.client, FIELD_MANAGER).send(job, dry_run=dry_run)
+            return sent(Writer(self.client, FIELD_MANAGER), job, dry_run=dry_run)
         except ClusterConflict as error:
             fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
             raise UsageError(f"the pod has a job already: {job.address.name}", fix=fix) from error
-        return job

@@ -18,11 +18,13 @@ import structlog
 from changes.audited_acts import ActEvents, AuditedActs, signature
 from changes.plans import plans
 from changes.plans import terms as plan_terms
+from changes.sent_writes import sent
 from changes.service import ClusterAccess
 from cotenant.core.adapters.bucket_ledger import LedgerPlace
 from cotenant.core.adapters.clock import Clock
 from cotenant.core.adapters.kube import KubeClient, Writer
 from cotenant.core.model.changes.people import Person, Right
+from cotenant.core.model.changes.service import FieldMove
 from cotenant.core.model.errors import ClusterConflict, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.kubernetes.intent import Intent
@@ -38,7 +40,15 @@ from cotenant.core.model.reservations.plan import (
     WindowSource,
     proposal_name,
 )
-from cotenant.core.model.reservations.plan_service import PlanEvent, PlanHistoryEntry, PlanRef, PlanTerms, Preview
+from cotenant.core.model.reservations.plan_service import (
+    AT_THAT_MOMENT,
+    PlanEvent,
+    PlanHistoryEntry,
+    PlanRef,
+    PlanService,
+    PlanTerms,
+    Preview,
+)
 from cotenant.core.model.reservations.plan_wire import parse_plan
 from cotenant.core.model.usage.usage import DAY_SECONDS
 from cotenant.core.settings.root import Settings
@@ -47,6 +57,7 @@ from recommender.plans import schedule
 FRESH_SECONDS: Final = 1.0
 """A list of all plans serves everybody who looks within this time."""
 MOST_LISTS: Final = 32
+_AT: Final = "spec/approval/at"
 
 _log = structlog.get_logger(__name__)
 
@@ -69,9 +80,9 @@ class PlanServiceConfig:
 class ClusterPlanService:
     """Plans of one cluster."""
 
-    def __init__(self, office: PlanServiceConfig) -> None:
+    def __init__(self, office: PlanServiceConfig, acts: AuditedActs | None = None) -> None:
         self._office = office
-        self._acts = AuditedActs(office.door, office.ledger, office.anchor_namespace)
+        self._acts = acts or AuditedActs(office.door, office.ledger, office.anchor_namespace)
         self._listing = threading.Lock()
         self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, tuple[Plan, ...]]] = {}
 
@@ -209,6 +220,12 @@ class ClusterPlanService:
 
         return self._change(who, Right.ADMINISTER, ref, PlanEvent.POLICY, with_policy)
 
+    def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
+        """What the act would write, by the server's dry run; nothing is written to the ledger."""
+        tried = _TriedPlans(self._office, self._acts)
+        act(tried)
+        return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in tried.lines)
+
     # --- inside -------------------------------------------------------------------------------------------------------
     def _decide(
         self,
@@ -252,6 +269,22 @@ class ClusterPlanService:
 
     def _now(self) -> float:
         return self._office.clock.now_seconds()
+
+
+class _TriedPlans(ClusterPlanService):
+    """The same acts, of which the API server only says what they would write: `lines`."""
+
+    def __init__(self, office: PlanServiceConfig, acts: AuditedActs) -> None:
+        super().__init__(office, acts)
+        self.lines: list[FieldMove] = []
+
+    def _do(self, who: Person, right: Right, ref: PlanRef, _event: PlanEvent, make_intent: IntentMaker) -> Plan:
+        who.require(right, ref.namespace)
+        with self._acts.client(who) as client:
+            intent = make_intent(client, signature(who, client, who.name))
+            tried = sent(Writer(client, plans.FIELD_MANAGER), intent, dry_run=True)
+        self.lines += tried.lines
+        return parse_plan(dict(tried.answer))
 
 
 def _namespaces(who: Person) -> tuple[str, ...]:

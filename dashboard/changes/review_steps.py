@@ -105,8 +105,12 @@ def _moves(
     body = html.Tbody([*rows, *(_gpu_row(one, one.gpu) for one in recommendations if one.gpu)])
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
     facts = html.P(_facts(look, recommendations, highs, currency), className="panel-note")
-    all_written = [html.H4("Everything that is written"), written(look.lines)]
-    return [table, *all_written, *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
+    return [table, *all_written(look.lines), *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
+
+
+def all_written(lines: Sequence[FieldMove]) -> list[Component]:
+    """The same below its title; nothing where nothing is written."""
+    return [html.H4("Everything that is written"), written(lines)] if lines else []
 
 
 def written(lines: Sequence[FieldMove]) -> Component:

@@ -17,7 +17,7 @@ from cotenant.core.model.changes.people import Right
 from cotenant.core.model.errors import CotenantError, UsageError
 from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome
 from cotenant.core.model.text import visible
-from dashboard.changes import callbacks
+from dashboard.changes import callbacks, review_steps
 from dashboard.changes.callbacks import acts, tell
 from dashboard.frame import panels
 from dashboard.frame.view import View, in_cluster
@@ -115,6 +115,7 @@ def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Compo
     confirm = html.Button(label, id=f"{prefix}-approve-now", className="button primary", disabled=not passed)
     close = html.Button("Cancel", id=f"{prefix}-cancel", className="button")
     parts = [html.H3(texts.title), html.P(lead, className="said"), _lines(outcomes, f"would be {texts.done}")]
+    parts += review_steps.all_written([line for one in outcomes for line in one.lines])
     parts += [html.P(texts.note, className="panel-note"), reason, html.Div([confirm, close], className="plan-buttons")]
     parts.append(dcc.Store(id=f"{prefix}-chosen", data=passed))
     return html.Section(parts, className="plan-form", **{"aria-label": texts.title})

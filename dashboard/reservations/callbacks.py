@@ -6,9 +6,10 @@ It calls the dashboard's `PlanService`, which checks the person's rights again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from dash import ALL, Dash, Input, Output, State, ctx, no_update, set_props
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_props
 from dash.development.base_component import Component
 
 from cotenant.core.model.changes.people import Person, Right
@@ -16,6 +17,7 @@ from cotenant.core.model.errors import CotenantError, NoData, UsageError
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import DecisionScope, Plan, Recurrence
 from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
+from dashboard.changes import review_steps
 from dashboard.changes.callbacks import AWAY, acts, tell
 from dashboard.frame import panels
 from dashboard.frame.view import View, in_cluster
@@ -59,16 +61,48 @@ def opened(view: View, what: str, ref: PlanRef) -> Component:
     if what == "preview":
         return plan_actions.previewed(service.preview(who, ref), view.currency)
     plan = service.plan(who, ref)
+    lines = partial(_lines_of, view)
+    once = partial(_approve, who, ref, DecisionScope.ONCE, "")
+
+    def skip_lines(what: str, start: float) -> list[Component]:
+        return lines(partial(_skip if what == "skip" else _unskip, who, ref, start))
+
     forms: Mapping[str, Callable[[], Component]] = {
-        "approve": lambda: plan_actions.approve_form(plan, now),
+        "approve": lambda: plan_actions.approve_form(plan, now, lines(once)),
         "reject": plan_actions.reject_form,
-        "skip": lambda: plan_actions.skip_form(plan, service.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now),
+        "skip": lambda: plan_actions.skip_form(
+            plan, service.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now, skip_lines
+        ),
         "edit": lambda: plan_actions.edit_form(plan),
         "policy": lambda: plan_actions.policy_form(plan, view.currency),
     }
     if what not in forms:
         raise UsageError(f"nothing is called {what!r}", fix="Use the buttons.")
     return forms[what]()
+
+
+def _approve(who: Person, ref: PlanRef, scope: DecisionScope, reason: str, service: PlanService) -> Plan:
+    return service.approve(who, ref, scope, reason)
+
+
+def _reject(who: Person, ref: PlanRef, reason: str, service: PlanService) -> Plan:
+    return service.reject(who, ref, reason)
+
+
+def _skip(who: Person, ref: PlanRef, start_seconds: float, service: PlanService) -> Plan:
+    return service.skip(who, ref, start_seconds)
+
+
+def _unskip(who: Person, ref: PlanRef, start_seconds: float, service: PlanService) -> Plan:
+    return service.restore(who, ref, start_seconds)
+
+
+def _lines_of(view: View, act: Callable[[PlanService], Plan]) -> list[Component]:
+    """Everything that an act would write, or why it would be refused."""
+    try:
+        return review_steps.all_written(in_cluster(view.given.plans).lines_of(act))
+    except CotenantError as error:
+        return [plan_actions.refused(error.message, error.fix)]
 
 
 def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
@@ -81,6 +115,7 @@ def register(app: Dash, view: View) -> None:
     """All of them."""
     _register_open(app, view)
     _register_decisions(app, view)
+    _register_lines(app, view)
     _register_changes(app, view)
     _register_edit(app, view)
     _register_new(app, view)
@@ -168,6 +203,42 @@ def _register_decisions(app: Dash, view: View) -> None:
     _on(app, view, Right.APPROVE, "plan-reject-now", [why], reject, Input("plan-reject-reason", "n_submit"))
 
 
+def _register_lines(app: Dash, view: View) -> None:
+    """Keep what a form would write equal to what is chosen in it."""
+
+    def on(what: str, right: Right, inputs: Sequence[str], act: Callable[..., Callable[[PlanService], Plan]]) -> None:
+        @app.callback(
+            Output(f"plan-{what}-lines", "children"),
+            *(Input(f"plan-{what}-{name}", key) for name, _, key in (one.partition(".") for one in inputs)),
+            State("plan-ref", "data"),
+            prevent_initial_call=True,
+        )
+        @acts(view, right)
+        def _lines(*values: Any) -> Any:
+            return _lines_of(view, act(view.given.people(), named(values[-1]), *values[:-1]))
+
+    def approve(who: Person, ref: PlanRef, scope: str, reason: str | None) -> Callable[[PlanService], Plan]:
+        return partial(_approve, who, ref, DecisionScope(scope), reason or "")
+
+    def reject(who: Person, ref: PlanRef, reason: str | None) -> Callable[[PlanService], Plan]:
+        return partial(_reject, who, ref, reason or "")
+
+    def skip(who: Person, ref: PlanRef, start: str) -> Callable[[PlanService], Plan]:
+        return partial(_skip, who, ref, float(start))
+
+    def unskip(who: Person, ref: PlanRef, start: str) -> Callable[[PlanService], Plan]:
+        return partial(_unskip, who, ref, float(start))
+
+    def policy(who: Person, ref: PlanRef, auto: bool, *limits: Any) -> Callable[[PlanService], Plan]:
+        return lambda service: service.set_policy(who, ref, plan_forms.policy(bool(auto), limits))
+
+    on("approve", Right.APPROVE, ["scope.value", "reason.value"], approve)
+    on("reject", Right.APPROVE, ["reason.value"], reject)
+    on("skip", Right.PLAN, ["start.value"], skip)
+    on("unskip", Right.PLAN, ["start.value"], unskip)
+    on("policy", Right.ADMINISTER, ["auto.checked", "hit.value", "idle.value", "cost.value"], policy)
+
+
 def _register_changes(app: Dash, view: View) -> None:
     def skip(service: PlanService, who: Person, ref: PlanRef, start: str) -> str:
         service.skip(who, ref, float(start))
@@ -212,17 +283,19 @@ def _register_edit(app: Dash, view: View) -> None:
         Output("plan-edit-preview", "children"),
         Input("plan-edit-look", "n_clicks"),
         State({"plan-term": ALL}, "value"),
+        State("plan-edit-of", "data"),
         State("plan-ref", "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _look(clicks: int | None, values: Sequence[Any], ref: str) -> Any:
+    def _look(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Any:
         form = _typed(0, "plan-term", values)
 
         def shown(service: PlanService, who: Person) -> Component:
             terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, named(ref))))
             preview = service.preview(who, named(ref), terms)
-            return plan_actions.previewed(preview, view.currency, "Under these terms")
+            lines = _lines_of(view, lambda tried: tried.edit(who, named(ref), terms, int(generation)))
+            return html.Div([plan_actions.previewed(preview, view.currency, "Under these terms"), *lines])
 
         return _shown(view, shown) if clicks else no_update
 
@@ -269,8 +342,10 @@ def _register_make(app: Dash, view: View) -> None:
         form = _typed(0, "new-term", values)
 
         def shown(service: PlanService, who: Person) -> Component:
-            preview = service.preview_new(who, _workload(form), plan_forms.terms(form))
-            return plan_actions.previewed(preview, view.currency)
+            workload, terms = _workload(form), plan_forms.terms(form)
+            lines = _lines_of(view, lambda tried: tried.make(who, workload, terms))
+            preview = service.preview_new(who, workload, terms)
+            return html.Div([plan_actions.previewed(preview, view.currency), *lines])
 
         return _shown(view, shown) if clicks else no_update
 

@@ -204,8 +204,8 @@ def _verdict(passed: bool, message: str) -> list[Any]:
     return [panels.chip("passes" if passed else "stops it", "teal" if passed else "red"), f" {message}"]
 
 
-def approve_form(plan: Plan, now_seconds: float) -> Component:
-    """For which occurrences, and why."""
+def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()) -> Component:
+    """For which occurrences, and why; lines: what is written, of what is chosen first."""
     both = [{"value": "Once", "label": "The next only"}, {"value": "Series", "label": "Every occurrence"}]
     scope = dmc.SegmentedControl(id="plan-approve-scope", value="Once", data=both, size="xs")
     return _form(
@@ -215,19 +215,28 @@ def approve_form(plan: Plan, now_seconds: float) -> Component:
             *_beside(plan, "plan-approve-beside"),
             _group("For", scope),
             _why("approve"),
+            _lines("approve", lines),
         ],
         html.Button("Approve now", id="plan-approve-now", className="button primary"),
     )
 
 
 def reject_form() -> Component:
-    """Why not."""
+    """Why not; what is written stands there once there is a reason."""
     note = html.P("Nothing is reserved, and what is reserved is released.", className="said")
-    return _form("Reject", [note, _why("reject", "Why (needed)")], _submit("reject", "Reject now"))
+    return _form("Reject", [note, _why("reject", "Why (needed)"), _lines("reject")], _submit("reject", "Reject now"))
 
 
-def skip_form(plan: Plan, windows: Sequence[Span], now_seconds: float) -> Component:
-    """Which occurrence is left out, and which that was left out happens after all."""
+def skip_form(
+    plan: Plan,
+    windows: Sequence[Span],
+    now_seconds: float,
+    lines: Callable[[str, float], Sequence[Component]] = lambda _what, _start: (),
+) -> Component:
+    """Which occurrence is left out, and which that was left out happens after all.
+
+    lines: what is written to "skip" or "unskip" the occurrence of a start.
+    """
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
     note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
     starts = [w.start_seconds for w in windows]
@@ -236,8 +245,13 @@ def skip_form(plan: Plan, windows: Sequence[Span], now_seconds: float) -> Compon
         _starts("plan-skip-start", starts, "Leave out the occurrence that begins"),
     ]
     back = _starts("plan-unskip-start", skipped, "Let the skipped occurrence happen that begins")
-    parts = [_form("Skip", out, _submit("skip", "Skip it"))] if starts else []
-    parts += [_form("Bring back", [back], _submit("unskip", "Bring it back"))] if skipped else []
+    parts = []
+    if starts:
+        said = _lines("skip", lines("skip", starts[0]))
+        parts.append(_form("Skip", [*out, said], _submit("skip", "Skip it")))
+    if skipped:
+        said = _lines("unskip", lines("unskip", skipped[0]))
+        parts.append(_form("Bring back", [back, said], _submit("unskip", "Bring it back")))
     return html.Div(parts or [html.P("There is no occurrence to come.", className="said")])
 
 
@@ -281,7 +295,7 @@ def policy_form(plan: Plan, currency: str) -> Component:
     note = "Per occurrence, by the back-test; empty is not asked. The guards are asked as well."
     return _form(
         "Auto-approve",
-        [auto, html.Div(inputs, className="plan-fields"), html.P(note, className="panel-note")],
+        [auto, html.Div(inputs, className="plan-fields"), html.P(note, className="panel-note"), _lines("policy")],
         _submit("policy", "Save the policy"),
     )
 
@@ -327,6 +341,11 @@ def _form(title: str, body: Sequence[Component], *ends: Component) -> Component:
 
 def _submit(what: str, label: str) -> Component:
     return html.Button(label, id=f"plan-{what}-now", className="button primary")
+
+
+def _lines(what: str, lines: Sequence[Component] = ()) -> Component:
+    """Where all that a form writes is listed, before it is written."""
+    return html.Div(list(lines), id=f"plan-{what}-lines")
 
 
 def _why(what: str, label: str = "Why (for those who read it later)") -> Component:

@@ -83,10 +83,11 @@ class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A decision: scope Series or Once, and why."""
+    """A decision: scope Series or Once, and why; dry_run: the lines that would be written, and nothing is kept."""
 
     scope: DecisionScope = DecisionScope.SERIES
     reason: str = ""
+    dry_run: bool = False
 
 
 class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -143,7 +144,10 @@ def _add_acts(api: APIRouter, view: View) -> None:
     )
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
-        return json_answer(service.approve(view.given.people(), ref, request.scope, request.reason))
+        who = view.given.people()
+        if request.dry_run:
+            return json_answer(service.lines_of(lambda tried: tried.approve(who, ref, request.scope, request.reason)))
+        return json_answer(service.approve(who, ref, request.scope, request.reason))
 
     @api.post(
         "/{namespace}/{name}/reject",
@@ -152,7 +156,10 @@ def _add_acts(api: APIRouter, view: View) -> None:
     )
     def reject(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
-        return json_answer(service.reject(view.given.people(), ref, request.reason, request.scope))
+        who = view.given.people()
+        if request.dry_run:
+            return json_answer(service.lines_of(lambda tried: tried.reject(who, ref, request.reason, request.scope)))
+        return json_answer(service.reject(who, ref, request.reason, request.scope))
 
     @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
     def skip(namespace: str, name: str, body: JsonBody) -> Response:

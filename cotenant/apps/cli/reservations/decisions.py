@@ -188,13 +188,16 @@ def person(name: str) -> Person:
 
 
 def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
-    """Whether the API server would take it."""
+    """Whether the API server would take it, and every line that would be written."""
     from changes.plans.plans import FIELD_MANAGER
+    from changes.sent_writes import sent
     from cotenant.core.adapters.kube import Writer
 
-    Writer(client, FIELD_MANAGER).send(intent, dry_run=True)
+    lines = sent(Writer(client, FIELD_MANAGER), intent, dry_run=True).lines
     done = "the API server would take it; nothing was written. Do it with --yes"
     message(f"{intent.address}: {intent.why}; {done}")
+    for line in lines:
+        message(f"  {line.pointer}: {line.now} -> {line.new}")
 
 
 def _approval(

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from cotenant.core.model.changes.people import Person
+from cotenant.core.model.changes.service import FieldMove
 from cotenant.core.model.rebalance.report import RebalanceReport
 from cotenant.core.model.table import Table
 
@@ -74,13 +75,15 @@ class MigrationJobs:
 class MoveOutcome:
     """What became of one move: the job that was made, or would be made in a dry run; error "": it was.
 
-    pod: or the name of a node that is emptied, of which no job is made yet.
+    pod: or the name of a node that is emptied, of which no job is made yet; lines: everything that is, or would be,
+    written to the cluster, as the server answered.
     """
 
     pod: str
     job: str = ""
     error: str = ""
     fix: str = ""
+    lines: tuple[FieldMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

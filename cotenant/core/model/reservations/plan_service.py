@@ -6,12 +6,13 @@ the service checks their rights, whatever the page showed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
 from cotenant.core.model.changes.people import Person
+from cotenant.core.model.changes.service import FieldMove
 from cotenant.core.model.identity import WorkloadRef
 from cotenant.core.model.reservations.plan import (
     ApprovalPolicy,
@@ -27,6 +28,7 @@ from cotenant.core.model.reservations.reservation import AllocatePolicy
 
 EDITED_LABEL: Final = "cotenant.dev/edited-until"
 """On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""
+AT_THAT_MOMENT: Final = "the moment of the decision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,13 @@ class PlanService(Protocol):
 
     def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """When it may approve itself. Right.ADMINISTER."""
+
+    def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
+        """Everything that an act of this service would write to the cluster, object by object and field by field.
+
+        act: calls an acting method of the service that it gets, such as `approve`; the API server only checks it, with
+        the person's rights. Raises what the act would raise. The moment of a decision is `AT_THAT_MOMENT`.
+        """
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
         """Windows from now on: of a schedule all that begin within these days, else the one there is."""

@@ -1,0 +1,293 @@
+"""What a dialog lists of a plan or a move is what is then written: object by object and field by field, on a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from dash.development.base_component import Component
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changes.plans.service import ClusterPlanService
+from cotenant.core.adapters.store import Store
+from cotenant.core.model.changes.object_lines import object_lines
+from cotenant.core.model.changes.people import Person, Role
+from cotenant.core.model.errors import CotenantError
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED
+from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Recurrence, Span
+from cotenant.core.model.reservations.plan_service import AT_THAT_MOMENT, PlanRef, PlanService, PlanTerms
+from dashboard.frame.view import DashboardContext, View
+from dashboard.rebalance import approval
+from dashboard.reservations import callbacks
+from dashboard.sources.source import StoreSource
+from tests.cluster.api import Api, Json
+from tests.support import dashboard as support
+from tests.support import moves, plans
+from tests.support.moves import APPROVER, GROUP, HOT, MoveScene
+from tests.support.plans import HOUR, NAMESPACE, PLANS, SIX, Scene, person
+
+server = pytest.mark.server
+PEAK, DAILY = PlanRef(NAMESPACE, "web-peak"), PlanRef(NAMESPACE, "daily")
+RULE: Final = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h", "skip": []}
+ADMIN: Final = person(Role.ADMIN)
+Line = tuple[str, str, str, str]
+"""Object, field, before, after."""
+
+
+# ---- what a server has, read by other means than the product's
+
+
+def stored(api: Api) -> dict[str, Json]:
+    """Every object that plans and moves may touch, by how people write it."""
+    found = {}
+    for kind, path in (("reservationplans", PLANS), ("podmigrationjobs", GROUP), ("nodes", "/api/v1"),
+                       ("pods", "/api/v1"), ("configmaps", "/api/v1")):  # fmt: skip
+        if kind in ("reservationplans", "podmigrationjobs") and not api.exists(f"{path}/{kind}"):
+            continue
+        for body in api.items(f"{path}/{kind}"):
+            where = body["metadata"].get("namespace")
+            found["/".join(part for part in (kind, where, body["metadata"]["name"]) if part)] = body
+    return found
+
+
+def flat(body: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(body, dict):
+        for key, inner in body.items():
+            yield from flat(inner, f"{at}/{key}")
+    elif isinstance(body, list):
+        for place, inner in enumerate(body):
+            yield from flat(inner, f"{at}/{place}")
+    else:
+        yield at.removeprefix("/"), body
+
+
+KEPT: Final = re.compile(
+    r"metadata/(uid|resourceVersion|generation|creationTimestamp|name|namespace|managedFields.*)|apiVersion|kind"
+)
+
+
+def as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def changed(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[Line]:
+    """What differs between two states of a server; the server's own fields left out."""
+    found = set()
+    for name in {*before, *after}:
+        old, new = dict(flat(before.get(name, {}))), dict(flat(after.get(name, {})))
+        for field in {*old, *new}:
+            if old.get(field) != new.get(field) and not KEPT.fullmatch(field):
+                texts = [as_text(one[field]) if field in one else "not set" for one in (old, new)]
+                found.add((name, field, texts[0], AT_THAT_MOMENT if field == "spec/approval/at" else texts[1]))
+    return found
+
+
+def words(made: Any) -> str:
+    """The words of a drawn part, without spaces between its pieces."""
+    if isinstance(made, str):
+        return made
+    if isinstance(made, list | tuple):
+        return "".join(words(one) for one in made)
+    return words(getattr(made, "children", None) or "")
+
+
+def listed(made: Component) -> set[Line]:
+    """The lines that a drawn dialog lists, read from what it draws."""
+    found: set[Line] = set()
+    parts = [made, *made._traverse()]
+    for part in parts:
+        if "written-lines" in str(getattr(part, "className", "")):
+            for target, fields in (item.children for item in part.children):
+                for one in fields.children:
+                    field, _, values = words(one).partition(": ")
+                    now, _, new = values.partition(" → ")
+                    found.add((target, field, now, new))
+    return found
+
+
+def view_of(folder: Path, seconds: Callable[[], float], **given: Any) -> View:
+    source = StoreSource(Store((folder / "none").as_uri(), "x"), support.QUICK)
+    return View(source, support.QUICK, seconds, DashboardContext(**given))
+
+
+# ---- plans
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with plans.embedded(tmp_path) as found:
+        found.plan()
+        found.plan("daily", source="Recurring", recurring={**RULE, "skip": [plans.moment(SIX + 48 * HOUR)]})
+        found.plan("deployment-web", source="Forecast")
+        yield found
+
+
+def pages(scene: Scene, what: str, ref: PlanRef) -> set[Line]:
+    view = view_of(scene.folder, scene.clock.now_seconds, people=lambda: ADMIN, plans=scene.service())
+    return listed(callbacks.opened(view, what, ref))
+
+
+Act = Callable[[PlanService, Person], object]
+TERMS: Final = PlanTerms(3, Span(SIX, SIX + HOUR), standby=1, lead_seconds=600)
+ACTS: Final[Mapping[str, Act]] = {
+    "approve once": lambda d, who: d.approve(who, PEAK, DecisionScope.ONCE),
+    "approve a series with a reason": lambda d, who: d.approve(who, DAILY, DecisionScope.SERIES, "sale: 50 %"),
+    "approve with standby": lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES, "", 2),
+    "reject": lambda d, who: d.reject(who, PEAK, "not now"),
+    "skip": lambda d, who: d.skip(who, DAILY, SIX),
+    "skip a forecast's": lambda d, who: d.skip(who, PlanRef(NAMESPACE, "deployment-web"), SIX),
+    "restore": lambda d, who: d.restore(who, DAILY, SIX + 48 * HOUR),
+    "edit": lambda d, who: d.edit(who, PEAK, TERMS, d.plan(who, PEAK).generation),
+    "edit a forecast's": lambda d, who: d.edit(
+        who, PlanRef(NAMESPACE, "deployment-web"), TERMS, d.plan(who, PlanRef(NAMESPACE, "deployment-web")).generation
+    ),
+    "policy": lambda d, who: d.set_policy(who, PEAK, ApprovalPolicy(True, 0.8, None, 12.5)),
+    "make by hand": lambda d, who: d.make(who, WorkloadRef(NAMESPACE, "Deployment", "web"), TERMS),
+    "make a schedule": lambda d, who: d.make(
+        who, WorkloadRef(NAMESPACE, "Deployment", "web"),
+        PlanTerms(2, recurring=Recurrence("0 6 * * 1", "Europe/Berlin", 1800.0)), "mondays",
+    ),
+}  # fmt: skip
+
+
+def service_lines(service: ClusterPlanService, act: Act) -> set[Line]:
+    lines = service.lines_of(lambda tried: act(tried, ADMIN))
+    assert len(lines) == len(set(lines))
+    return {(line.target, line.pointer, line.now, line.new) for line in lines}
+
+
+@server
+@pytest.mark.parametrize("name", ACTS)
+def test_the_lines_of_every_act_on_a_plan_are_what_it_then_writes(scene: Scene, name: str) -> None:
+    act, service, before = ACTS[name], scene.service(), stored(scene.api)
+    lines = service_lines(service, act)
+    # nothing was written for the list: neither to the cluster nor to the ledger
+    assert stored(scene.api) == before and scene.rows() == []
+    scene.clock.seconds += 90  # a person reads the list before the click
+    act(service, ADMIN)
+    assert lines == changed(before, stored(scene.api)) and lines
+
+
+@server
+@pytest.mark.parametrize(("first", "then"), [
+    ("approve a series with a reason", "reject"), ("approve with standby", "approve once"), ("reject", "approve once"),
+    ("reject", "approve with standby"),
+])  # fmt: skip
+def test_a_second_decision_lists_what_it_takes_back_of_the_first(scene: Scene, first: str, then: str) -> None:
+    service = scene.service()
+    ACTS[first](service, ADMIN)
+    scene.clock.seconds += 90
+    before = stored(scene.api)
+    lines = service_lines(service, ACTS[then])
+    ACTS[then](service, ADMIN)
+    assert lines == changed(before, stored(scene.api)) and lines
+
+
+@server
+@pytest.mark.parametrize(("what", "ref", "act"), [
+    ("approve", PEAK, lambda d: d.approve(ADMIN, PEAK, DecisionScope.ONCE)),
+    ("approve", DAILY, lambda d: d.approve(ADMIN, DAILY, DecisionScope.ONCE)),
+    ("skip", DAILY, lambda d: (d.skip(ADMIN, DAILY, SIX), d.restore(ADMIN, DAILY, SIX + 48 * HOUR))),
+    ("skip", PlanRef(NAMESPACE, "deployment-web"), lambda d: d.skip(ADMIN, PlanRef(NAMESPACE, "deployment-web"), SIX)),
+])  # fmt: skip
+def test_a_form_opens_with_the_lines_of_what_its_button_writes(
+    scene: Scene, what: str, ref: PlanRef, act: Callable[[ClusterPlanService], object]
+) -> None:
+    before, lines = stored(scene.api), pages(scene, what, ref)
+    act(scene.service())
+    written = changed(before, stored(scene.api))
+    if ref == DAILY and what == "skip":  # two forms, each with its own lines: one start out, the other back
+        first, second = plans.moment(SIX), plans.moment(SIX + 48 * HOUR)
+        target, skip = f"reservationplans/{DAILY}", "spec/recurring/skip"
+        assert lines == {
+            (target, f"{skip}/0", second, first), (target, f"{skip}/1", "not set", second),
+            (target, f"{skip}/0", second, "not set"),
+        }  # fmt: skip
+    else:
+        assert lines == written and lines
+
+
+@server
+def test_what_is_refused_is_not_listed_as_written(scene: Scene) -> None:
+    view = view_of(scene.folder, scene.clock.now_seconds, people=lambda: ADMIN, plans=scene.service())
+    scene.say("web-peak", {"phase": "Missed"})
+    (shown,) = callbacks._lines_of(view, lambda tried: tried.approve(ADMIN, PEAK, DecisionScope.ONCE))
+    assert "was missed" in words(shown) and not listed(shown)
+    with pytest.raises(CotenantError):
+        scene.service().lines_of(lambda tried: tried.approve(person(Role.VIEWER), PEAK, DecisionScope.ONCE))
+
+
+# ---- moves
+
+
+def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.ApprovalTexts) -> set[Line]:
+    view = view_of(folder, scene.clock.now_seconds, people=lambda: APPROVER, moves=scene.service())
+    return listed(approval.tried(view, chosen, texts))
+
+
+@server
+@pytest.mark.parametrize("every", [False, True], ids=["one move", "every move"])
+def test_the_lines_of_approved_moves_are_the_jobs_that_are_then_made(tmp_path: Path, every: bool) -> None:
+    with moves.embedded(tmp_path) as scene:
+        rows = scene.service().report(APPROVER).moves.rows()
+        planned = [row["pod"] for row in rows if row["decision"] == "move"][: None if every else 1]
+        before = stored(scene.api)
+        lines = approve_lines(scene, tmp_path, approval.EVERY if every else planned[0], approval.MOVES)
+        assert stored(scene.api) == before and scene.rows() == []
+        outcomes = scene.service().approve(APPROVER, planned)
+        assert lines == changed(before, stored(scene.api))
+        assert len({line[0] for line in lines}) == len(planned) == (2 if every else 1)
+        # who approves it is in the list, as it is on the job
+        assert ("metadata/annotations/cotenant.dev/approved-by", "ann") in {(line[1], line[3]) for line in lines}
+        # and what came of it is told with the same lines
+        assert {(m.target, m.pointer, m.now, m.new) for one in outcomes for m in one.lines} == lines
+
+
+@server
+@pytest.mark.parametrize("taints", [(), ({"key": "team", "value": "a", "effect": "NoSchedule"},)], ids=["none", "one"])
+def test_the_lines_of_a_node_to_be_emptied_are_the_mark_that_it_then_bears(
+    tmp_path: Path, taints: Sequence[Mapping[str, str]]
+) -> None:
+    with moves.embedded(tmp_path) as scene:
+        # the cold node is below both
+        low = {"lowThresholds": {"cpu": 35, "memory": 50}, "highThresholds": {"cpu": 100, "memory": 100}}
+        scene.configure({"name": "HighNodeLoad", "args": low})
+        rows = scene.service().emptying(APPROVER).emptying.rows()
+        node = next(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
+        if taints:
+            spec = {"op": "add", "path": "/spec", "value": {"taints": list(taints)}}
+            scene.api.patch(f"/api/v1/nodes/{node}", [spec], "json")
+        before = stored(scene.api)
+        lines = approve_lines(scene, tmp_path, node, approval.NODES)
+        assert stored(scene.api) == before and scene.rows() == []
+        scene.service().approve_nodes(APPROVER, [node], "night")
+        assert lines == changed(before, stored(scene.api))
+        assert {line[1] for line in lines} == {f"spec/taints/{len(taints)}/{key}" for key in ("key", "value", "effect")}
+        assert node != HOT
+
+
+# ---- the lines of any object
+
+
+SCALARS = st.one_of(st.booleans(), st.integers(), st.text(max_size=5))
+BODIES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.text(max_size=4), BODIES, max_size=4), st.dictionaries(st.text(max_size=4), BODIES, max_size=4)
+)
+def test_lines_are_each_value_that_differs_once_and_none_of_what_is_equal(before: Json, after: Json) -> None:
+    lines = object_lines("kind/name", before, after)
+    assert object_lines("kind/name", after, after) == ()
+    assert all(line.now != line.new for line in lines)
+    assert {(line.pointer, line.new, line.now) for line in lines} == {
+        (line.pointer, line.now, line.new) for line in object_lines("kind/name", after, before)
+    }
