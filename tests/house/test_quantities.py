@@ -253,3 +253,12 @@ def test_every_number_of_a_table_is_in_the_dictionary() -> None:
 def test_the_page_is_what_the_dictionary_says() -> None:
     """`make docs` renews it."""
     assert (ROOT / "docs" / "quantities.md").read_text(encoding="utf-8") == page()
+
+
+def test_what_thresholds_are_compared_with_and_the_peak_of_pages_are_named_apart() -> None:
+    peak = QUANTITIES["peak"]
+    assert "5 min" in peak.name and peak.aggregation.resolution == "5 minutes"
+    for key in ("highest_half_hour_ratio", "highest_half_hour_p95"):
+        one = QUANTITIES[key]
+        assert "half hour" in one.name and "peak" not in one.name and one.aggregation.resolution == "half hour"
+        assert "thresholds" in one.definition and "thresholds" not in peak.definition

@@ -26,6 +26,13 @@ def test_every_setting_has_a_doc_a_domain_and_a_default() -> None:
     assert [path for path, setting in settings.items() if setting.default is msgspec.NODEFAULT] == []
 
 
+@pytest.mark.parametrize("path", ["descheduler.mode", "extender.prediction.on"])
+def test_a_setting_about_thresholds_and_forecasts_says_which_peak_they_are_compared_with(path: str) -> None:
+    # the page of a node shows a peak of 5-minute values: no threshold is compared with that one
+    doc = catalogue(Settings)[path].doc
+    assert "half hour" in doc and "5-minute peak of a node's page is another quantity" in doc
+
+
 def test_a_unit_in_a_name_is_the_unit_declared() -> None:
     units = ("seconds", "minutes", "hours", "days", "bytes", "millicores")
     named = {

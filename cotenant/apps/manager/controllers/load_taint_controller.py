@@ -28,6 +28,7 @@ from cotenant.core.model.kubernetes.intent import Address, Outcome, Patch
 from cotenant.core.model.kubernetes.node_taints import AVOIDED, REFUSED, node_address
 from cotenant.core.model.kubernetes.protocol import LOAD_TAINT
 from cotenant.core.model.reservations.reservation import Taint, toleration
+from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_P95_NAME
 from cotenant.core.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from scheduler_ext.extender.metric import ExtenderNode
 from scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
@@ -256,7 +257,7 @@ def _why(change: LoadTaintChange) -> str:
     """Load in percent of the threshold that is nearest."""
     if math.isnan(change.now):
         return "nobody reports its load, or it takes no pods"
-    peak = "" if math.isnan(change.peak) else f", {change.peak:.0f} % at the forecast peak"
+    peak = "" if math.isnan(change.peak) else f", {change.peak:.0f} % in the {HIGHEST_HALF_HOUR_P95_NAME} ahead"
     return f"load {change.now:.0f} % of its threshold{peak}"
 
 

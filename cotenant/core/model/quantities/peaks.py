@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.core.model.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Surface, Unit
-from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_NAME, PEAK_MEDIAN_NAME, PEAK_NAME
+from cotenant.core.model.usage.peak import (
+    HIGHEST_HALF_HOUR_NAME,
+    HIGHEST_HALF_HOUR_P95_NAME,
+    PEAK_MEDIAN_NAME,
+    PEAK_NAME,
+)
 
 _EVERYWHERE: Final = (Surface.TILE, Surface.CAPTION, Surface.SENTENCE, Surface.NOTE, *IN_TABLES)
 
@@ -36,13 +41,25 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         key="highest_half_hour_ratio",
         name=HIGHEST_HALF_HOUR_NAME,
-        definition="The highest half hour's mean of a node's next 24 hours, of capacity, on the path that moves are "
-        "decided by: the sum of the medians of its pods, or its own p95 where workloads have no forecast.",
+        definition="The highest half hour's mean of a node's next 24 hours, of capacity, which the thresholds of a round "
+        "are compared with, on the path that moves are decided by: the sum of the medians of its pods, or its own p95 "
+        "where workloads have no forecast.",
         unit=Unit.RATIO,
         function="scheduler_ext.rebalance.plan.RebalancedNode.peak",
         aggregation=Aggregation(Level.NODE, "highest", "half hour"),
         time=Moment.NEXT_24_HOURS,
         surfaces=(Surface.CHART, Surface.CAPTION, Surface.TABLE, Surface.CLI, Surface.REST),
         columns=("rebalance_nodes.cpu_peak", "rebalance_nodes.memory_peak"),
+    ),
+    Quantity(
+        key="highest_half_hour_p95",
+        name=HIGHEST_HALF_HOUR_P95_NAME,
+        definition="The highest half hour of a node's forecast at the 0.95 quantile within the life of a pod or a "
+        "taint's horizon, which the thresholds of the extender and of load taints are compared with.",
+        unit=Unit.OF_RESOURCE,
+        function="scheduler_ext.extender.load.prediction.peaks",
+        aggregation=Aggregation(Level.NODE, "highest 0.95 quantile", "half hour"),
+        time=Moment.NEXT_24_HOURS,
+        surfaces=(Surface.SENTENCE,),
     ),
 )

@@ -16,7 +16,7 @@ SHARES: Final = (
     ("after", "after", "Usage after the moves."),
     ("peak", HIGHEST_HALF_HOUR_NAME, f"{HIGHEST_HALF_HOUR_MEANING} Empty without a forecast."),
     ("peak_after", f"{HIGHEST_HALF_HOUR_NAME} after", "The same after the moves."),
-    ("high", "high", "High threshold."),
+    ("high", "high", "High threshold, of capacity, which usage now and the highest half hour are compared with."),
 )
 NODES: Final = Schema(
     "rebalance_nodes",

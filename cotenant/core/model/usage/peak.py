@@ -27,6 +27,8 @@ HIGHEST_HALF_HOUR_MEANING: Final = (
     "Highest half hour's mean of the next 24 hours on the path that moves are decided by, which thresholds are "
     "compared with: the sum of the medians of the node's pods, or the node's p95 where workloads have no forecast."
 )
+HIGHEST_HALF_HOUR_P95_NAME: Final = "highest half hour (p95)"
+"""What the extender and load taints compare thresholds with: of the whole node, on the 0.95 path of its forecast."""
 HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is of shorter times and above it."
 
 

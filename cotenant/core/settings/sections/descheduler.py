@@ -42,7 +42,11 @@ class DeschedulerSettings(Section, frozen=True):
     ] = msgspec.field(default_factory=lambda: ["LowNodeLoad"])
     mode: Annotated[
         Literal["forecast", "observed"],
-        setting("forecast: also overloads of the next half hour, and the peaks of the next day; observed: now alone."),
+        setting(
+            "forecast: thresholds are compared with usage now and with half hours' means of the next 24 hours, in % of "
+            "capacity, the highest of which the page Rebalance shows; the 5-minute peak of a node's page is another "
+            "quantity, and above it. observed: with usage now alone."
+        ),
     ] = "forecast"
     interval_seconds: Annotated[
         float,

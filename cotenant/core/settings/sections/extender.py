@@ -90,9 +90,15 @@ class LoadAwareSettings(Section, frozen=True):
 
 
 class PredictionSettings(Section, frozen=True):
-    """Refusal by forecast: the peak within a pod's expected life, instead of the moment."""
+    """Refusal by forecast: the highest half hour within a pod's expected life, instead of the moment."""
 
-    on: Annotated[bool, setting("Also refuse nodes whose forecast peak would pass the threshold.")] = True
+    on: Annotated[
+        bool,
+        setting(
+            "Also refuse nodes whose highest half hour's mean (p95) by the forecast would pass the threshold; the "
+            "5-minute peak of a node's page is another quantity."
+        ),
+    ] = True
     horizon_hours: Annotated[
         float, setting("How far ahead a forecast is looked at, at most.", unit="hours", gt=0, le=24)
     ] = 6.0
@@ -102,7 +108,9 @@ class BalanceSettings(Section, frozen=True):
     """Ranking of nodes for batch pods: weights of four views, each from 0 to 100 points."""
 
     load: Annotated[int, setting("Weight of the load-aware points.", ge=0, le=100)] = 2
-    peak: Annotated[int, setting("Weight of the capacity left at the forecast peak.", ge=0, le=100)] = 2
+    peak: Annotated[
+        int, setting("Weight of the capacity left in the highest half hour (p95) of the forecast.", ge=0, le=100)
+    ] = 2
     suppression: Annotated[int, setting("Weight of how seldom the node suppressed best effort.", ge=0, le=100)] = 1
     spread: Annotated[int, setting("Weight of how little batch the node already holds.", ge=0, le=100)] = 1
 
