@@ -32,7 +32,7 @@ def window(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: 
 
 
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
-    """Highest p95 of each node in the window: (2, n), CPU in millicores and memory in bytes; NaN without a forecast.
+    """Highest p95 of each node in the window: (2, n), in the resource's unit, CPU first; NaN without a forecast.
 
     part: half hours of `window`; the maximum ignores single half hours that are missing.
     """

@@ -41,9 +41,9 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         key="highest_half_hour_ratio",
         name=HIGHEST_HALF_HOUR_NAME,
-        definition="The highest half hour's mean of a node's next 24 hours, of capacity, which the thresholds of a round "
-        "are compared with, on the path that moves are decided by: the sum of the medians of its pods, or its own p95 "
-        "where workloads have no forecast.",
+        definition="The highest half hour's mean of a node's next 24 hours, of capacity, which thresholds of a round "
+        "are compared with, on the path that moves are decided by: the sum of the medians of its pods, or its own "
+        "p95 where workloads have no forecast.",
         unit=Unit.RATIO,
         function="scheduler_ext.rebalance.plan.RebalancedNode.peak",
         aggregation=Aggregation(Level.NODE, "highest", "half hour"),
