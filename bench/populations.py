@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bench.traces import trace_matrix
 from cotenant.apps.backtest.reclaim import ReclaimTrial
@@ -119,3 +120,18 @@ def servers(folder: Path, table: str, column: str, limit: float | None, resource
     values, _ = trace_matrix(folder, table, column)
     limits = np.full(len(values), limit) if limit else np.nanmax(values, axis=1) * 1.25
     return Population(table, values, limits, len(values), (1, 1), resource=resource, alone=True)
+
+
+def machines(folder: Path) -> Population:
+    """Single machines whose CPU a cloud's monitoring measured in per cent, each a node from its first sample on."""
+    table = "service_telemetry"
+    meta = pq.read_table(folder / f"{table}_meta.parquet", columns=["series_id", "kind"])
+    kinds = dict(zip(meta["series_id"].to_pylist(), meta["kind"].to_pylist(), strict=True))
+    values, _ = trace_matrix(folder, table, "value")
+    measured = [values[row] for row, name in enumerate(sorted(kinds)) if kinds[name] == "cpu %"]
+    usage = np.full((len(measured), values.shape[1]), np.nan, dtype=np.float32)
+    for row, series in enumerate(measured):
+        first = int(np.isfinite(series).argmax())
+        usage[row, : len(series) - first] = series[first:]
+    usage = usage[:, : int(np.flatnonzero(np.isfinite(usage).any(axis=0))[-1]) + 1]
+    return Population("service_telemetry CPU of machines", usage, np.full(len(usage), 100.0), 1, (1, 1), alone=True)

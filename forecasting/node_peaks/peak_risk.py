@@ -7,10 +7,14 @@ limits, for what is not held back is lent.
 
 A few weeks say little about jumps that come once in a thousand decisions, and never more than the highest score they
 held. So the share of scores above a threshold t is a mixture: of the cluster's own scores with the weight d / (d +
-prior days), d the days of its decisions, and of the tail of public traces (`peak_tails`) with the rest. Tails are
-compared in units of the cluster's own scores, z = (t - median) / (p90 - median). Past decisions overlap and whole
-classes move together, so d days of them are worth less than their number: the risk is lowered by the same weight. Of
-fewer than ten nodes a day counts for a tenth a node.
+prior days), d the days of its decisions, and of the tail of public traces (`peak_tails`) with the rest. A calm
+fortnight is no promise: whole classes exceed together on single days, and most fortnights hold none of those. So the
+tail is one of scores as they are, nearly in shares of the limit, whatever the cluster's own calm. A restless cluster
+says more: where the tail in units of its own scores, z = (t - median) / (p90 - median), reaches higher, that counts.
+Beyond its last point a tail goes on as over its last two decades, so a smaller risk always costs more.
+
+Nodes of a class move together and past decisions overlap, so evidence is counted in days: a day counts once however
+many nodes it has, and of fewer than ten nodes for a tenth a node.
 
 A node that would have passed the class's peak far more often than allowed gets its own quantile when that is higher.
 What is published as the violation rate is measured forward: past decisions in six parts, each but the first counted
@@ -29,7 +33,7 @@ import numpy.typing as npt
 from cotenant.core.model.resource import Resource
 from cotenant.core.settings.sections.forecasts import NodePeakSettings
 from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records, shapes_of
-from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
+from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS, Tail
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -39,12 +43,18 @@ _FEWEST_OWN: Final = 12
 _FULL_CLASS: Final = 10
 """Nodes of which a day of decisions counts as a day of evidence."""
 _PARTS: Final = 6
-_LOG_EXCEEDANCES: Final = np.log(EXCEEDANCES)
-_GRID: Final = np.linspace(0, len(EXCEEDANCES) - 1, 20 * len(EXCEEDANCES))
+_TWO_DECADES_BEFORE_LAST: Final = 4
+"""Point of a tail that is exceeded a hundred times as often as its last one, which few events lie beyond."""
+_DECADES_BEYOND: Final = 3
+_LEAST_RISE: Final = 1e-3
+"""Of a tail in a decade beyond its last point, in spreads."""
+_RATES: Final = np.concatenate([EXCEEDANCES, EXCEEDANCES[-1] * 0.1 ** np.arange(1, _DECADES_BEYOND + 1)])
+_LOG_RATES: Final = np.log(_RATES)
+_GRID: Final = np.linspace(0, len(_RATES) - 1, 20 * len(_RATES))
 """Places between a tail's points at which thresholds are looked for."""
 
-Tails = Mapping[str, Sequence[float]]
-"""By name of a shape: the standardised scores z that are exceeded with the rates `EXCEEDANCES`."""
+Tails = Mapping[str, Tail]
+"""By name of a shape."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,27 +158,38 @@ def served(
 
 
 def thresholds(
-    ordered: Floats, tail: Sequence[float], risks: Sequence[float], days: float, settings: NodePeakSettings
+    ordered: Floats, tail: Tail, risks: Sequence[float], days: float, settings: NodePeakSettings
 ) -> list[float]:
     """For each risk the smallest score that the mixture of rising scores (m,) and a tail exceeds no more often.
 
-    days: that the scores are of, above 0. The risk is lowered by the scores' weight in the mixture.
+    days: that the scores are of, above 0.
     """
     weight = days / (days + settings.prior_days)
+    points = _tail_points(ordered, tail)
+    candidates = np.concatenate([ordered, np.interp(_GRID, np.arange(len(points)), points)])
+    candidates.sort()
+    of_scores = 1 - np.searchsorted(ordered, candidates, side="right") / len(ordered)
+    exceeded = weight * of_scores + (1 - weight) * _exceedance(points, candidates)
+    return [float(candidates[np.argmax(exceeded <= risk)]) for risk in risks]
+
+
+def _tail_points(ordered: Floats, tail: Tail) -> Floats:
+    """Rising scores that are exceeded with `_RATES`, in the unit of rising own scores (m,).
+
+    The higher of the tail as it is and of the one in units of the own scores; beyond it, half of its last two decades
+    a decade.
+    """
     middle = upper_quantile(ordered, 0.5)
     scale = upper_quantile(ordered, 0.1) - middle
-    if scale <= 0:
-        return [upper_quantile(ordered, weight * risk) for risk in risks]
-    z = np.concatenate([(ordered - middle) / scale, np.interp(_GRID, np.arange(len(tail)), tail)])
-    z.sort()
-    of_scores = 1 - np.searchsorted((ordered - middle) / scale, z, side="right") / len(ordered)
-    exceeded = weight * of_scores + (1 - weight) * _exceedance(tail, z)
-    return [middle + scale * float(z[np.argmax(exceeded <= weight * risk)]) for risk in risks]
+    points = np.maximum(tail.scores, middle + scale * np.array(tail.scaled))
+    rise = max((points[-1] - points[_TWO_DECADES_BEFORE_LAST]) / 2, _LEAST_RISE)
+    result: Floats = np.concatenate([points, points[-1] + rise * np.arange(1, _DECADES_BEYOND + 1)])
+    return result
 
 
-def _exceedance(tail: Sequence[float], z: Floats) -> Floats:
-    """Rate at which a tail exceeds rising z, linear in its logarithm between points; 0 from the highest point on."""
-    return np.where(z >= tail[-1], 0.0, np.exp(np.interp(z, tail, _LOG_EXCEEDANCES)))
+def _exceedance(points: Floats, scores: Floats) -> Floats:
+    """Rate at which a tail exceeds rising scores, linear in its logarithm between points; 0 from the last point on."""
+    return np.where(scores >= points[-1], 0.0, np.exp(np.interp(scores, points, _LOG_RATES)))
 
 
 def upper_quantile(ordered: Floats, risk: float) -> float:

@@ -29,21 +29,57 @@ def test_scores_of_many_days_decide_alone():
     assert of_cluster == pytest.approx([upper_quantile(scores, 0.05), upper_quantile(scores, 0.01)], abs=0.02)
 
 
-def test_a_small_risk_goes_beyond_the_highest_score_of_a_few_days_and_by_the_clusters_own_scale():
+def at(rate: float, points: tuple[float, ...]) -> float:
+    """Score that a tail exceeds with a rate, linear in its logarithm."""
+    return float(np.interp(-np.log(rate), -np.log(EXCEEDANCES), points))
+
+
+def test_a_calm_fortnight_gets_the_tail_of_public_traces_whatever_its_own_calm():
+    scores = np.linspace(-1, 1, 201) / 1000
+    calm, calmer = (thresholds(of, TAIL, (0.01, 0.001), 6, NodePeakSettings()) for of in (scores, scores / 10))
+    # 6 days beside 10 prior days: the tail weighs 0.625 and no own score is near: it may be exceeded in risk / 0.625.
+    # The search stands on twenty places between two points.
+    assert calm == pytest.approx([at(0.016, TAIL.scores), at(0.0016, TAIL.scores)], abs=0.005)
+    assert calmer == pytest.approx(calm, abs=1e-6)
+
+
+def test_a_restless_cluster_gets_the_tail_in_units_of_its_own_scores():
     scores = np.linspace(-1, 1, 201)
     one, ten = (thresholds(of, TAIL, (0.05, 0.001), 6, NodePeakSettings()) for of in (scores, 10 * scores))
-    assert 1 < one[0] < one[1]
-    # Median 0, q90 0.8: what the tail says in units of 0.8, never beyond its highest point.
-    assert one[1] <= 0.8 * TAIL[-1] + 1e-9
+    # Median 0, q90 0.8: z in units of 0.8 lies above the tail of scores at every point.
+    assert (0.8 * np.array(TAIL.scaled) >= TAIL.scores).all()
+    assert one[1] == pytest.approx(0.8 * at(0.0016, TAIL.scaled), abs=0.01)
     assert ten == pytest.approx([10 * value for value in one])
 
 
-def test_little_evidence_lowers_the_risk():
-    scores = np.linspace(-1, 1, 2001)
-    short, long = (thresholds(scores, TAIL, (0.1,), days, NodePeakSettings())[0] for days in (3, 300))
+@pytest.mark.parametrize("shape", [*SHAPES, *MEMORY_SHAPES], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0])
+def test_a_risk_below_a_tails_last_point_costs_more_at_every_step(shape, scale):
+    scores = np.linspace(-1, 1, 201) * scale
+    risks = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
+    found = thresholds(scores, TAILS[shape.name], risks, 6, NodePeakSettings())
+    assert (np.diff(found) > 0).all()
+    # The last point is exceeded in 0.05 %: of a mixture with 0.625 of the tail it is risk 0.03 %.
+    assert found[2] > max(TAILS[shape.name].scores[-1], 0.8 * scale * TAILS[shape.name].scaled[-1])
+
+
+def test_little_evidence_leaves_more_to_the_tail():
+    scores = np.linspace(-1, 1, 2001) / 1000
+    short, long = (thresholds(scores, TAIL, (0.01,), days, NodePeakSettings())[0] for days in (3, 300))
     assert short > long
-    # Of even scores there is nothing to standardise: they decide, at the lowered risk alone.
-    assert thresholds(np.full(50, 2.0), TAIL, (0.1,), 3, NodePeakSettings()) == [2.0]
+
+
+def test_evidence_is_counted_in_days_and_not_in_nodes():
+    # Nodes that do what others do, as on a day on which all exceed together, are no further evidence.
+    blocks = np.random.default_rng(8).uniform(80, 100, (20, 80))
+    some, many = (
+        calibrate(Prepared.of(records(np.tile(blocks, (n, 1)), 53), np.full(20 * n, 1000.0)), 0.01, NodePeakSettings())
+        for n in (1, 50)
+    )
+    assert some is not None
+    assert many is not None
+    assert many.peaks == pytest.approx(np.tile(some.peaks, 50), abs=1e-9)
+    assert many.days.tolist() == some.days.tolist() * 50
 
 
 @settings(max_examples=50, deadline=None)
@@ -55,8 +91,9 @@ def test_a_smaller_risk_never_gets_a_lower_threshold(values, days):
 
 def test_every_shape_has_a_rising_tail():
     for shape in (*SHAPES, *MEMORY_SHAPES):
-        assert len(TAILS[shape.name]) == len(EXCEEDANCES)
-        assert list(TAILS[shape.name]) == sorted(TAILS[shape.name])
+        for points in (TAILS[shape.name].scores, TAILS[shape.name].scaled):
+            assert len(points) == len(EXCEEDANCES)
+            assert list(points) == sorted(points)
 
 
 def test_few_nodes_risk_less_than_many_on_the_same_past():
@@ -80,12 +117,21 @@ def test_without_an_outcome_there_is_no_calibration():
     assert calibrate(Prepared.of(records(np.full((2, 28), 5.0), 5), np.full(2, 10.0)), 0.01, NodePeakSettings()) is None
 
 
-def test_a_constant_class_is_lent_down_to_its_level():
+def test_a_class_that_was_constant_for_a_fortnight_keeps_what_the_tail_says():
     found = calibrate(Prepared.of(records(np.full((5, 80), 5.0), 53), np.full(5, 10.0)), 0.01, NodePeakSettings())
     assert found is not None
-    # All days are 5 of 10: base and peak are 0.5 and nothing was ever passed.
-    assert found.peaks == pytest.approx(0.5)
+    # 49 decisions of five nodes have record and outcome: 6.125 days of ten nodes; the tail weighs 10 / 16.125 and may
+    # be exceeded in 1.61 %. All scores are 0. Cheapest are the shapes with base 0.5 and spread 1 or 0.5.
+    cheapest = (at(0.0161, TAILS["highest of 14 days"].scores), 0.5 * at(0.0161, TAILS["record"].scores))
+    assert found.peaks == pytest.approx(0.5 + np.mean(cheapest), abs=0.002)
     assert (found.violation == 0).all()
+
+
+def test_a_class_that_was_constant_for_months_is_lent_down_to_its_level():
+    found = calibrate(Prepared.of(records(np.full((40, 416), 5.0), 361), np.full(40, 10.0)), 0.01, NodePeakSettings())
+    assert found is not None
+    # 89 days and 10 prior days: the tail may be exceeded in a tenth, which it is at 0.001 of the limit.
+    assert found.peaks == pytest.approx(0.5, abs=0.003)
 
 
 def test_a_node_that_breaks_the_class_rule_decides_by_its_own_past():

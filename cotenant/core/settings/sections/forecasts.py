@@ -161,14 +161,22 @@ class NodePeakSettings(Section, frozen=True):
     risk_percent: Annotated[
         float,
         setting(
-            "Share of decisions whose forecast CPU peak may be passed within 24 hours, mean over nodes and time.",
+            "Share of decisions whose forecast CPU peak may be passed within 24 hours: mean over all nodes and months, "
+            "one decision a node every six hours. Nodes pass together: most of a month's share comes as one event, a "
+            "day on which a third to a half of the nodes pass theirs, and other weeks hold none.",
             unit="percent",
             gt=0,
             le=50,
         ),
     ] = 1.0
     memory_risk_percent: Annotated[
-        float, setting("The same for memory, where passing it means evictions.", unit="percent", gt=0, le=50)
+        float,
+        setting(
+            "The same for memory, where passing it means evictions, on all nodes of an event at once.",
+            unit="percent",
+            gt=0,
+            le=50,
+        ),
     ] = 0.5
     calibration_days: Annotated[
         int,
@@ -182,8 +190,8 @@ class NodePeakSettings(Section, frozen=True):
     prior_days: Annotated[
         float,
         setting(
-            "Days of a cluster's own past decisions that count as much as the shipped tail of public traces; "
-            "the risk is lowered by the share days / (days + this).",
+            "Days of a cluster's own past decisions that count as much as the shipped tail of public traces. A day "
+            "counts once, however many nodes it has: they pass their peaks together.",
             unit="days",
             ge=0,
         ),
