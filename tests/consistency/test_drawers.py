@@ -1,0 +1,138 @@
+"""Drawers and pages of one container, workload, node and plan, and MCP's tools, say the cells of the result tables."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from mcp.client import Client
+from mcp.server.lowlevel import Server
+
+from cotenant.apps.cli.analysis.mcp_server import server_of
+from cotenant.core.adapters.clock import FixedClock
+from cotenant.core.model.amount_text import amount
+from cotenant.core.model.identity import WorkloadRef
+from cotenant.core.model.resource import Resource
+from cotenant.core.model.table import Schema
+from cotenant.core.model.text import percent
+from cotenant.core.model.usage.peak import PEAK_NAME
+from cotenant.core.model.views import FINDINGS, NODES, PLANS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from dashboard.app import create_app
+from dashboard.frame.view import DashboardContext
+from dashboard.pages import nodes, portrait
+from dashboard.pages.recommendations import explained
+from dashboard.reservations import detail
+from dashboard.sources.source import StoreSource
+from tests.consistency.settings import Scene
+from tests.consistency.test_every_cell import differences, numbers, stored
+from tests.support import dashboard as support
+from tests.support.component_text import text_of
+
+pytestmark = [pytest.mark.slow]
+Row = Mapping[str, Any]
+MOST = 6
+"""Rows of a table whose drawers are opened: the first of it, and every surface of each."""
+TOOLS = (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS)
+
+
+def rows_of(shown: Scene, schema: Schema) -> list[Row]:
+    """The first rows that the setting's person may read."""
+    found = [row for row in stored(shown, schema) if "namespace" not in row or shown.shows(row)]
+    assert found, schema.name
+    return found[:MOST]
+
+
+def said(row: Row, column: str, resource: Resource) -> str:
+    return amount(row[column], resource)
+
+
+def test_the_page_of_a_node_says_the_row_of_the_node(shown: Scene) -> None:
+    view = shown.view
+    for row in rows_of(shown, NODES):
+        text = text_of(nodes.below(view, (row["node"],), ""))
+        for resource, name in ((Resource.CPU, "CPU"), (Resource.MEMORY, "Memory")):
+            used = said(row, f"{resource}_usage", resource)
+            assert f"{name} used now{used}" in text and f" of {said(row, f'{resource}_allocatable', resource)}" in text
+        for band in ("batch", "mid"):
+            lent = [said(row, f"{band}_{resource}", resource) for resource in Resource]
+            assert f"{band.capitalize()} reclaimable now{' · '.join(lent)}" in text
+        assert said(row, "cpu_peak", Resource.CPU) in text.partition(PEAK_NAME)[2][:40]
+
+
+def test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms(shown: Scene) -> None:
+    """The sum at the end of a panel is the table's amount; "=" stands before it and nowhere else with this title."""
+    view = shown.view
+    for row in rows_of(shown, RECLAIMABLE):
+        text = text_of(nodes.below(view, (row["node"],), ""))
+        resource = Resource(row["resource"])
+        title = f"{row['band'].capitalize()} {'CPU' if resource is Resource.CPU else 'memory'}"
+        assert f"={title}{said(row, 'amount', resource)}" in text
+
+
+@pytest.mark.parametrize("resource", list(Resource))
+def test_the_portrait_of_a_workload_says_its_row(shown: Scene, resource: Resource) -> None:
+    view = shown.view
+    for row in rows_of(shown, WORKLOADS):
+        ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+        text = text_of(portrait.contents(view, ref, f"?show={resource.value}"))
+        for tile, column in (("Requested", "request"), ("p95", "p95"), ("Highest", "max")):
+            assert f"{tile}{said(row, f'{resource}_{column}', resource)}" in text, (ref, tile)
+        if resource is Resource.CPU and row["peak_cpu"] is not None:
+            assert f"{PEAK_NAME}{said(row, 'peak_cpu', resource)}" in text, ref
+
+
+def test_the_drawer_of_a_recommendation_says_its_row(shown: Scene) -> None:
+    changes, view = 0, shown.view
+    for row in rows_of(shown, RECOMMENDATIONS):
+        name = (row["namespace"], row["kind"], row["workload"], row["container"])
+        text = text_of(explained(view, name, ""))
+        for resource, title in ((Resource.CPU, "CPU request"), (Resource.MEMORY, "Memory request")):
+            now, then = row[f"{resource}_request_now"], row[f"{resource}_request"]
+            present = "not set" if now is None else amount(now, resource)
+            assert title in text and present in text.partition(title)[2][:60], (name, title)
+            if then is not None and then != now:
+                assert f"{present}→{amount(then, resource)}" in text, (name, title)
+                changes += 1
+    assert changes
+
+
+def test_the_panel_of_a_plan_says_its_row(shown: Scene) -> None:
+    view = shown.view
+    rows = [row for row in stored(shown, PLANS) if shown.shows(row)]
+    for row in rows[:MOST]:
+        text = text_of(detail.hand(view, f"?open={row['namespace']}/{row['kind']}/{row['workload']}"))
+        covered, hits = row["coverage"], row["hit_ratio"]
+        assert f"Coverage{'not back-tested' if covered is None else f'{percent(covered)} of the needed'}" in text
+        assert f"Hit ratio{'not back-tested' if hits is None else f'{percent(hits)} of the reserved'}" in text
+
+
+def test_tools_of_a_language_model_answer_with_what_is_stored(shown: Scene) -> None:
+    """MCP reads the whole store: who starts it owns it, so that no setting of a reader narrows it."""
+    source = StoreSource(shown.store, support.QUICK)
+    api = create_app(source, support.QUICK, FixedClock(shown.end_seconds), DashboardContext())
+    with ThreadPoolExecutor(1) as other_thread:  # a test of browsers in this process leaves its event loop running
+        answers = other_thread.submit(asyncio.run, asked(server_of(api))).result()
+    for schema in TOOLS:
+        want = stored(shown, schema)
+        assert len(answers[schema.name]) == len(want)
+        assert list(differences(schema, want, answers[schema.name], numbers(schema))) == []
+
+
+async def asked(server: Server[dict[str, object]]) -> dict[str, list[Row]]:
+    """All rows of each table, page by page, since the length of an answer is bounded."""
+    found: dict[str, list[Row]] = {}
+    async with Client(server) as client:
+        for schema in TOOLS:
+            rows: list[Row] = []
+            while True:
+                answer = await client.call_tool(schema.name, {"limit": 40, "offset": len(rows)})
+                page = json.loads(answer.content[0].text)
+                rows += page["rows"]
+                if len(rows) >= page["total"] or not page["rows"]:
+                    break
+            found[schema.name] = rows
+    return found
