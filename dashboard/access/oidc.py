@@ -134,10 +134,20 @@ class Provider:
             registry.validate(dict(claims))
         except (JoseError, ValueError) as error:
             raise LoginRefused(f"the token is not valid: {error}", fix="Log in again.") from error
-        party = claims.get("azp")
-        if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and party not in (None, *audiences):
-            raise LoginRefused(f"the token was made for {party}", fix="Log in again.")
+        if why := self._not_for_us(claims, audiences):
+            fix = "Log in again; who runs this names audiences that are trusted in access.oidc.audiences."
+            raise LoginRefused(why, fix=fix)
         return claims
+
+    def _not_for_us(self, claims: Mapping[str, Any], audiences: Sequence[str]) -> str:
+        """Why a token is for somebody else beside us (OpenID Connect Core 1.0, 3.1.3.7, 3 to 5); "" when it is not."""
+        named = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+        trusted = (self._settings.client_id, *self._settings.audiences)
+        if foreign := [str(name) for name in named if name not in trusted]:
+            return f"the token is also for {', '.join(foreign)}"
+        if "azp" not in claims:
+            return "the token has several audiences and does not say which of them asked (azp)" if named[1:] else ""
+        return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
     def _decoded(self, token: str) -> Mapping[str, Any]:
         try:

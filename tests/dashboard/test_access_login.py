@@ -15,7 +15,7 @@ import requests
 
 from tests.support import access as support
 from tests.support.access import Browser
-from tests.support.oidc_provider import Provider, fresh_key, running
+from tests.support.oidc_provider import CLIENT, Provider, fresh_key, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 ADA = "ada@example.com"
@@ -172,6 +172,46 @@ def test_a_token_that_lies_lets_nobody_in(address: str, provider: Provider, lie:
     answer = browser.log_in(ADA)
     assert answer.status_code == 401 and words in answer.json()["message"]
     assert browser.get("/api/v1/me").status_code == 401
+
+
+# The rules of OpenID Connect Core 1.0, 3.1.3.7: every audience is trusted (3), several need azp (4), azp is ours (5).
+AUDIENCES = [
+    (CLIENT, None, True),
+    (CLIENT, CLIENT, True),
+    (CLIENT, "another-client", False),
+    (CLIENT, "", False),
+    (CLIENT, 7, False),
+    (CLIENT, [CLIENT], False),
+    ([CLIENT], None, True),
+    ([CLIENT], CLIENT, True),
+    ([CLIENT], "another-client", False),
+    ([CLIENT, "kubernetes"], None, False),
+    ([CLIENT, "kubernetes"], CLIENT, True),
+    (["kubernetes", CLIENT], "another-client", False),
+    ([CLIENT, CLIENT], None, False),
+    ([CLIENT, "another-client"], CLIENT, False),
+    (["another-client", "third"], CLIENT, False),
+    ([CLIENT, ""], CLIENT, False),
+    ([], CLIENT, False),
+    ("", CLIENT, False),
+]
+
+
+@pytest.mark.parametrize(("audience", "party", "good"), AUDIENCES)
+@pytest.mark.parametrize("way", ["login", "bearer"])
+def test_a_token_of_several_audiences_says_that_we_asked_for_it(
+    provider: Provider, tmp_path: Path, audience: Any, party: Any, good: bool, way: str
+) -> None:
+    said = {"aud": audience} | ({} if party is None else {"azp": party})
+    settings = support.by_login(provider, tmp_path, oidc={"audiences": ["kubernetes"]})
+    with support.dashboard(tmp_path, settings) as url:
+        provider.claims = lambda claims: {**claims, **said}
+        if way == "login":
+            assert Browser(url).log_in(ADA).status_code == (303 if good else 401)
+        else:
+            headers = {"Authorization": f"Bearer {provider.token(ADA)}"}
+            status = requests.get(f"{url}/api/v1/me", headers=headers, timeout=30).status_code
+            assert status == (200 if good else 401)
 
 
 def test_a_name_that_kubernetes_keeps_for_itself_is_nobodys(address: str, provider: Provider) -> None:
