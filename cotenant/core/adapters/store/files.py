@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -32,6 +33,38 @@ LOCK_TIMEOUT_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.05
 
 
+_PASSWORD = re.compile(r"://(?!\d+/)[^/@]*:(?!\d+/)[^@]*@")
+"""In an address: what stands between a colon and an @ before them, also with a slash in it."""
+
+
+def _resolved(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
+    """The file system of an address and the path in it; UsageError without any secret of the address."""
+    if _PASSWORD.search(url):
+        raise UsageError(
+            f"the store's address {_shown(url)} holds a password or token, which logs and process lists would show",
+            fix="Write the address without it; credentials come from the environment (docs/storage.md).",
+        )
+    try:
+        resolved: tuple[Any, str] = (
+            open_bucket(url, patience=patience) if is_bucket(url) else fsspec.core.url_to_fs(url)
+        )
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a file system says of an address: some even ask their server for it
+        why = str(error) if isinstance(error, ImportError | ValueError) and _shown(url) == url else type(error).__name__
+        raise UsageError(
+            f"store URL {_shown(url)!r}: {why}",
+            fix="Use file:///path or s3://bucket/folder, or install the named package.",
+        ) from error
+    return resolved
+
+
+def _shown(url: str) -> str:
+    """An address without what may be secret in it: the person, the password, the query."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}://..." if separator and scheme != "file" and ("@" in rest or "?" in rest) else url
+
+
 class Folder:
     """A folder behind an fsspec URL; names below it are relative, with "/" between the parts."""
 
@@ -42,12 +75,7 @@ class Folder:
         """
         self._fs: Any
         self._root: str
-        try:
-            self._fs, self._root = open_bucket(url, patience=patience) if is_bucket(url) else fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise UsageError(
-                f"store URL {url!r}: {error}", fix="Use file:///path, or install the named package."
-            ) from error
+        self._fs, self._root = _resolved(url, patience)
         self.url = url
         self._local = isinstance(self._fs, LocalFileSystem)
         self.shared = isinstance(self._fs, BucketFiles)
