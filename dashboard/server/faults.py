@@ -9,7 +9,7 @@ import json
 from typing import Any, Final
 
 import structlog
-from dash.exceptions import PreventUpdate
+from dash.exceptions import DependencyException, PreventUpdate
 from fastapi import Response
 
 from dashboard.access import answers, front
@@ -51,11 +51,20 @@ class Faults:
             await self._app(scope, receive, watched)
         except PreventUpdate:  # Dash answers it with 204
             raise
+        except DependencyException:  # no file of a component library, whatever module or path the address names
+            await unknown_file(front.headers_of(scope))(scope, receive, send)
         except Exception:
             _log.exception("request_failed", method=scope.get("method", ""), path=scope["path"])
             if started:
                 raise
             await answer(front.headers_of(scope))(scope, receive, send)
+
+
+def unknown_file(headers: front.Headers) -> Response:
+    """A 404 for a file that no component library has."""
+    return answers.answered(
+        answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}."), headers
+    )
 
 
 def answer(headers: front.Headers) -> Response:
