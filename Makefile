@@ -106,7 +106,7 @@ check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
 	@$(VENV)/bin/lint-imports
 
 audit: $(VENV)/.test  ## Known vulnerabilities in the locked dependencies
-	@$(PY) -m tools.audit locks/demo.txt
+	@$(PY) -m tools.audit $(sort $(wildcard locks/*.txt))
 
 bench: $(VENV)/.test system cluster-binaries  ## Every benchmark, then bench/README.md and the README's numbers
 	@$(PY) -m bench $(ARGS)

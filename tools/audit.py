@@ -63,17 +63,25 @@ def _short(reason: str) -> str:
 
 
 def main(locks: Sequence[str]) -> int:
-    """DependencyAudit requirement files with hashes; the exit code."""
+    """Audit requirement files with hashes, each by itself, as they pin what differs; the highest of the exit codes."""
+    if not locks:
+        print("audit failed: no lock is named")
+        return 2
+    return max([_audited(lock) for lock in locks])
+
+
+def _audited(lock: str) -> int:
+    """Audit one requirement file and print the result; its exit code."""
     command = [str(Path(sys.executable).parent / "pip-audit"), "--require-hashes", "--disable-pip", "-f", "json"]
-    command += ["--progress-spinner", "off", *(part for lock in locks for part in ("-r", lock))]
+    command += ["--progress-spinner", "off", "-r", lock]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         audit = judged(json.loads(done.stdout))
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        print(f"audit failed: the service could not be asked (pip-audit ended with {done.returncode}): {last}")
+        print(f"{lock}: audit failed: the service could not be asked (pip-audit ended with {done.returncode}): {last}")
         return 2
-    print("\n".join(audit.lines()))
+    print("\n".join(f"{lock}: {line}" for line in audit.lines()))
     return 0 if audit.passed else 1
 
 

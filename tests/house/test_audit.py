@@ -40,6 +40,15 @@ def test_only_a_whole_clean_answer_passes(packages: list[dict[str, Any]], passed
     assert audit.passed is passed and any(line in text for text in audit.lines())
 
 
+def test_every_lock_of_the_repository_is_audited() -> None:
+    done = subprocess.run(
+        ["make", "-n", "audit"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    (line,) = (line for line in done.stdout.splitlines() if "tools.audit" in line)
+    locks = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "locks").glob("*.txt"))
+    assert len(locks) >= 5 and [part for part in line.split() if part.startswith("locks/")] == locks
+
+
 def test_a_service_that_does_not_answer_fails_the_audit(tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text(f"idna==3.10 --hash=sha256:{'0' * 64}\n")
