@@ -1,12 +1,17 @@
-"""What pyproject.toml cannot say: a wheel carries `deploy/` as `cotenant/deploy`."""
+"""What pyproject.toml cannot say: rooms are packages of cotenant, and a wheel has `deploy/` as `cotenant/deploy`."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+
+ROOMS = (
+    *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
+    *("autopilot", "dashboard"),
+)
 
 
 class BuildWithManifests(build_py):
@@ -20,4 +25,15 @@ class BuildWithManifests(build_py):
             shutil.copytree("deploy", target, ignore=shutil.ignore_patterns("chart", "images"), dirs_exist_ok=True)
 
 
-setup(cmdclass={"build_py": BuildWithManifests})
+def packages() -> list[str]:
+    """Every package below its installed name; only `cotenant` is a top-level name of site-packages."""
+    roof = ["cotenant", *(f"cotenant.{name}" for name in find_packages("cotenant"))]
+    rooms = [f"cotenant.{room}{name}" for room in ROOMS for name in ("", *(f".{n}" for n in find_packages(room)))]
+    return sorted({*roof, *rooms})
+
+
+setup(
+    packages=packages(),
+    package_dir={f"cotenant.{room}": room for room in ROOMS},
+    cmdclass={"build_py": BuildWithManifests},
+)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cotenant.core.model.changes.annotated_resources import (
+from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     KINDS,
     RESOURCES_ANNOTATION,
@@ -18,7 +19,6 @@ from cotenant.core.model.changes.annotated_resources import (
     above_limits,
     same,
 )
-from cotenant.core.model.kubernetes.pod_qos import pod_qos
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]

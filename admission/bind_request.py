@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from admission.resources import SIDES, containers
-from cotenant.core.model.allocation.allocator import HardwareClaim
-from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
-from cotenant.core.model.allocation.device_allocator import DeviceAllocator
-from cotenant.core.model.allocation.device_request import shared_resources_of
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.pod_wire import requests_of
-from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
-from cotenant.core.model.reservations.reservation import PodIdentity
+from cotenant.admission.resources import SIDES, containers
+from cotenant.base.allocation.allocator import HardwareClaim
+from cotenant.base.allocation.cpu_allocator import CpuAllocator
+from cotenant.base.allocation.device_allocator import DeviceAllocator
+from cotenant.base.allocation.device_request import shared_resources_of
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.protocol import BIND_RESOURCE
+from cotenant.base.kubernetes.reservation import PodIdentity
 
 _ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from admission.problem import Problem
-from cotenant.core.model.colocation.slo_config import SloConfig, SloConfigFinding
-from cotenant.core.model.text import shown
+from cotenant.admission.problem import Problem
+from cotenant.base.text import shown
+from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 
 
 def problems_of_config(data: Mapping[str, str]) -> list[Problem]:

@@ -15,21 +15,14 @@ from typing import Any, Final
 
 import structlog
 
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient, Writer, send_all
-from cotenant.core.model.errors import ClusterConflict, CotenantError
-from cotenant.core.model.kubernetes.intent import Address, Create, Patch
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import (
-    GANG_GATE,
-    OWN_GROUP,
-    QUOTA_GATE,
-    RESERVATION_GATE,
-    SWAP_GUARD,
-    WEBHOOK,
-)
-from cotenant.core.model.queues.native_group import group_named, native_group
-from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, gates_of, without_gate
+from cotenant.base.errors import ClusterConflict, CotenantError
+from cotenant.base.kube import KubeClient, Writer, send_all
+from cotenant.base.kubernetes.intent import Address, Create, Patch
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, RESERVATION_GATE, SWAP_GUARD, WEBHOOK
+from cotenant.base.process.clock import Clock
+from cotenant.scheduler_ext.queues.model.native_group import group_named, native_group
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
 LOOK_AGAIN_SECONDS: Final = 300.0

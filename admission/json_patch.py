@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from cotenant.core.model.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escaped
 
 Operation: TypeAlias = dict[str, Any]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.pod_request import effective_request
-from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
-from cotenant.core.model.resource import Resource
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.pod_request import effective_request
+from cotenant.base.kubernetes.quantity import format_amount, parse_amount
+from cotenant.base.resource import Resource
 
 Json = dict[str, Any]
 

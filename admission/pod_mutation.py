@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from admission.annotated import with_annotated
-from admission.bind_request import with_bind_request
-from admission.namespace_limits.defaults import without_given
-from admission.profile import Profile, apply_to
-from admission.profile_record import (
+from cotenant.admission.annotated import with_annotated
+from cotenant.admission.bind_request import with_bind_request
+from cotenant.admission.namespace_limits.defaults import without_given
+from cotenant.admission.profile import Profile, apply_to
+from cotenant.admission.profile_record import (
     RECORD_ANNOTATION,
     RECORD_SECONDS,
     ProfileRecord,
@@ -24,13 +24,13 @@ from admission.profile_record import (
     read_record,
     record_text,
 )
-from admission.queue_gates import queued
-from admission.reservation_gate import gated
-from admission.resources import renamed, translated, with_extended_spec
-from admission.view import ClusterView
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
-from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
+from cotenant.admission.queue_gates import queued
+from cotenant.admission.reservation_gate import gated
+from cotenant.admission.resources import renamed, translated, with_extended_spec
+from cotenant.admission.view import ClusterView
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the mirrors of a kubelet's own static pods, which cannot be changed."""
@@ -123,7 +123,7 @@ def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: Admis
 
 
 def writable(pod: Mapping[str, Any]) -> Json:
-    """A copy of just what `admission.resources` writes on; everything else is shared with the pod given."""
+    """A copy of just what `cotenant.admission.resources` writes on; everything else is shared with the pod given."""
     spec = dict(pod["spec"])
     for group in ("containers", "initContainers"):
         if spec.get(group):

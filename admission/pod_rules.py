@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from admission.pod_mutation import FIXED_LABELS
-from admission.problem import Problem
-from admission.resources import BATCH_NAMES, amounts, containers
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.pod_wire import requests_of
-from cotenant.core.model.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaTree
-from cotenant.core.model.text import shown
+from cotenant.admission.pod_mutation import FIXED_LABELS
+from cotenant.admission.problem import Problem
+from cotenant.admission.resources import BATCH_NAMES, amounts, containers
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.base.text import shown
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaTree
 
 REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
     QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.text import shown
+from cotenant.base.text import shown
 
 MOST_PROBLEMS: Final = 20
 

@@ -12,16 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from admission.strategic_merge import merged
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import (
-    REQUEST_BIND_ANNOTATION,
-    SKIP_RESOURCES_ANNOTATION,
-    SUB_PRIORITY_LABEL,
-)
-from cotenant.core.model.kubernetes.qos import QOS_LABEL, QosClass
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.text import shown
+from cotenant.admission.strategic_merge import merged
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import REQUEST_BIND_ANNOTATION, SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.qos import QOS_LABEL, QosClass
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.text import shown
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _FIX: Final = "Correct the ClusterColocationProfile; until then it is not applied."
@@ -46,7 +42,7 @@ class Profile:
 
     percent: how many of a hundred matching pods it is applied to.
     skips_resources: its annotation `config.koordinator.sh/skip-update-resources` is set, whatever its value: pods that
-    it matches keep cpu and memory under their own names. requests_bind: see `admission.bind_request`.
+    it matches keep cpu and memory under their own names. requests_bind: see `cotenant.admission.bind_request`.
     """
 
     name: str

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.profile import Profile
-from admission.strategic_merge import merged
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
-from cotenant.core.model.kubernetes.qos import QOS_LABEL
+from cotenant.admission.profile import Profile
+from cotenant.admission.strategic_merge import merged
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.qos import QOS_LABEL
 
 RECORD_ANNOTATION: Final = "cotenant.dev/profiles"
 RECORD_SECONDS: Final = 60

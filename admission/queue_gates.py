@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from admission.reservation_gate import may_be_gated
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.admission.reservation_gate import may_be_gated
+from cotenant.base.kubernetes.protocol import (
     DEFAULT_QUOTA,
     GANG_GATE,
     QUEUED_ANNOTATION,
@@ -24,9 +24,9 @@ from cotenant.core.model.kubernetes.protocol import (
     ROOT_QUOTA,
     SYSTEM_QUOTA,
 )
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
-from cotenant.core.model.queues.gang import Gang, MatchPolicy, gang_key, gang_of_pod
-from cotenant.core.model.queues.native_group import NativeGroup, group_named, unsayable
+from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, unsayable
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 Json = Mapping[str, Any]
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.problem import Problem
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_request import added
-from cotenant.core.model.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import (
+from cotenant.admission.problem import Problem
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.scheduler_ext.queues.model.quota_tree import (
     INT64_MAX,
     IS_PARENT_LABEL,
     NAMESPACES_ANNOTATION,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_LABEL, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import Mode, PodIdentity, Reservation, toleration
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, RESERVATION_GATE
+from cotenant.base.kubernetes.reservation import Mode, PodIdentity, Reservation, toleration
 
 Json = Mapping[str, Any]
 

@@ -4,7 +4,7 @@
 millicores (rounded up, as the API server's MilliValue), memory as it was written. A container whose amounts cannot be
 read, or that already names the class resource beside the plain one, is left as it is with a warning.
 `with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they are
-given; `admission.pod_mutation` hands them a copy.
+given; `cotenant.admission.pod_mutation` hands them a copy.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.pod_level import shared_out
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.admission.pod_level import shared_out
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.protocol import (
     ANNOTATION_ALIASES,
     EXTENDED_RESOURCES,
     EXTENDED_SPEC_ANNOTATION,
     RESOURCE_ALIASES,
 )
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes
-from cotenant.core.model.resource import Resource
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes
+from cotenant.base.resource import Resource
 
 SIDES: Final = ("requests", "limits")
 BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}

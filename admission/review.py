@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from admission import pod_rules, quota_rules
-from admission.json_patch import difference
-from admission.namespace_limits.demands import quota_warnings, refusals
-from admission.pod_mutation import AdmissionCall, mutated
-from admission.problem import Problem, in_words
-from admission.values.misread import misread_on_pod, misread_on_quota
-from admission.view import ClusterView
-from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL
-from cotenant.core.model.text import shown
+from cotenant.admission import pod_rules, quota_rules
+from cotenant.admission.json_patch import difference
+from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
+from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.problem import Problem, in_words
+from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
+from cotenant.admission.view import ClusterView
+from cotenant.base.text import shown
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 
 API_VERSION: Final = "admission.k8s.io/v1"
 WARNING_CAP: Final = 120

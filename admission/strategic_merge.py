@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.text import shown
+from cotenant.base.errors import UsageError
+from cotenant.base.text import shown
 
 _CONTAINER: Final[dict[str, Any]] = {
     "env": "name",

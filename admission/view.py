@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.namespace_limits.demands import Demand
-from admission.profile import PriorityClassEntry, Profile
-from admission.queue_gates import NativeGangs
-from admission.reservation_gate import Offers
-from cotenant.core.model.changes.annotated_resources import AnnotatedResources
-from cotenant.core.model.kubernetes.quota_tree import QuotaTree
+from cotenant.admission.namespace_limits.demands import Demand
+from cotenant.admission.profile import PriorityClassEntry, Profile
+from cotenant.admission.queue_gates import NativeGangs
+from cotenant.admission.reservation_gate import Offers
+from cotenant.changes.model.annotated_resources import AnnotatedResources
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
 
 Labels = Mapping[str, str]
 

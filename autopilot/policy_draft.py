@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from autopilot.decide.policy import NamespacedPolicy, PolicySpec, parse_policy
-from autopilot.rounds.cluster_state import policy_address
-from changes.decide.patches import DNS_NAME
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Create, Patch
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP
+from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, parse_policy
+from cotenant.autopilot.rounds.cluster_state import policy_address
+from cotenant.base.errors import UsageError
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Create, Patch
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.changes.decide.patches import DNS_NAME
 
 Json = dict[str, Any]
 KIND: Final = "AutopilotPolicy"

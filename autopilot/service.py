@@ -12,28 +12,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
-from autopilot.decide.floors import FloorOutlook, lent_peaks
-from autopilot.decide.history import ActState, acts_of
-from autopilot.decide.policy import NamespacedPolicy, parse_policy
-from autopilot.decide.queue import QueueEntry, for_manifests
-from autopilot.decide.records import proposals_between, proposed_amounts
-from autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
-from autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
-from autopilot.rounds.floors import floor_forecasts
-from autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
-from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
-from autopilot.rounds.reading import EVERYWHERE, PolicyReading, Recommended, RoundReading, RoundScope, read_round
-from changes.audited_acts import AuditedActs
-from changes.live_context import who as person_of
-from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
-from changes.shared_reading import SharedReading
-from cotenant.core.adapters.bucket_ledger import LedgerPlace
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient, Writer, access_review
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.autopilot import (
+from cotenant.autopilot.decide.floors import FloorOutlook, lent_peaks
+from cotenant.autopilot.decide.history import ActState, acts_of
+from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
+from cotenant.autopilot.decide.queue import QueueEntry, for_manifests
+from cotenant.autopilot.decide.records import proposals_between, proposed_amounts
+from cotenant.autopilot.model import (
     EVERYTHING,
-    KEY_PREFIX,
     POLICIES,
     QUEUE,
     REPORT,
@@ -43,19 +28,40 @@ from cotenant.core.model.autopilot import (
     AutopilotRound,
     QueueVerdict,
     StoredPolicy,
-    accepted_by_autopilot,
 )
-from cotenant.core.model.changes.confidence_columns import confidence_cells
-from cotenant.core.model.changes.people import Person, Right
-from cotenant.core.model.changes.service import BundleForm, ChangeRequest
-from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.settings.root import Settings
+from cotenant.autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
+from cotenant.autopilot.rounds.floors import floor_forecasts
+from cotenant.autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
+from cotenant.autopilot.rounds.reading import (
+    EVERYWHERE,
+    PolicyReading,
+    Recommended,
+    RoundReading,
+    RoundScope,
+    read_round,
+)
+from cotenant.base.errors import ClusterForbidden, NoData, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Writer, access_review
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.base.ledger.bucket_ledger import LedgerPlace
+from cotenant.base.people import Person, Right
+from cotenant.base.process.clock import Clock
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.changes.audited_acts import AuditedActs
+from cotenant.changes.live_context import who as person_of
+from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, accepted_by_autopilot
+from cotenant.changes.model.service import BundleForm, ChangeRequest
+from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
+from cotenant.changes.shared_reading import SharedReading
+from cotenant.recommender.model.confidence_columns import confidence_cells
 
 PATIENCE_SECONDS: Final = 90.0
 """How long a person waits for an act that is under way to give the ledger back."""
@@ -162,7 +168,7 @@ class ClusterAutopilotService:
             anchor_namespace=self._anchor,
             recommender=self._settings.recommender,
         )
-        request = ChangeRequest(tuple(steps), key=f"{KEY_PREFIX}{secrets.token_hex(4)}")
+        request = ChangeRequest(tuple(steps), key=f"{AUTOPILOT_KEY_PREFIX}{secrets.token_hex(4)}")
         return ClusterChangeService(office).bundle(who, request, form)
 
     # --- acting -------------------------------------------------------------------------------------------------------

@@ -25,20 +25,20 @@ from statistics import median
 from typing import Any
 
 from bench.record import Row, below, record
-from changes.accept import AcceptanceTerms, Actions
-from changes.change_ledger import ChangeJournal
-from changes.live_context import ClusterUser
-from changes.soak.reconcile import settle, verify
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import connect
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.annotated_resources import RESOURCES_ANNOTATION
-from cotenant.core.model.changes.change import ChangeEvent, ChangeState
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from tests.actions.world import created, live, pods, ready, recommended, template
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import connect
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.live_context import ClusterUser
+from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
+from cotenant.changes.model.change import ChangeEvent, ChangeState
+from cotenant.changes.model.service import Method
+from cotenant.changes.soak.reconcile import settle, verify
+from tests.changes.world import created, live, pods, ready, recommended, template
 from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
@@ -51,7 +51,7 @@ SETTINGS = ActionSettings(soak_minutes=0.0, resize_seconds=20.0)
 QUIET_SECONDS = 2.5
 OLD, NEW = "1", "800m"
 TOTAL = "lost or done twice after kill -9 at random moments"
-PRELOADED = ["changes.soak.reconcile", "cotenant.core.adapters.kube.auth", "tests.actions.world"]
+PRELOADED = ["cotenant.changes.soak.reconcile", "cotenant.base.kube.auth", "tests.changes.world"]
 
 
 @dataclass(frozen=True)

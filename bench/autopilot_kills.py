@@ -20,9 +20,9 @@ from collections import Counter
 from pathlib import Path
 
 from bench.record import Row, above, below, record
-from tests.actions.world import own_node
 from tests.autopilot.manager_lives import ManagerLives, breaches, manager_lives
 from tests.autopilot.scene import AutopilotScene
+from tests.changes.world import own_node
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.webhook import running

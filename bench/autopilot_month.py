@@ -29,35 +29,35 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from msgspec import structs
 
-from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
-from autopilot.decide.halt import Halt, too_much_harm
-from autopilot.decide.history import Decisions, acts_of, busy
-from autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import QueueCandidate, RoundInputs, decide
-from autopilot.decide.writers import standings_by_workload
 from bench.record import Row, above, below, record
 from bench.replay_worlds import HISTORY_DAYS, SETTINGS, cut, evidence
-from changes.decide.patches import by_workload as of_workloads
-from changes.decide.patches import refusal
-from changes.decide.steps import first_step
-from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdict, Way
-from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus, cool_downs
-from cotenant.core.model.cluster import Container, Workload
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field, Recommendation, Restart, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from profiler.synthetic import SyntheticSpec, generate
-from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present
-from recommender.backtest import record as recorded
-from recommender.base import load_strategy, recommend
-from recommender.enrich import enrich
-from recommender.evidence import Evidence, assemble
+from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
+from cotenant.autopilot.decide.halt import Halt, too_much_harm
+from cotenant.autopilot.decide.history import Decisions, acts_of, busy
+from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.queue import QueueCandidate, RoundInputs, decide
+from cotenant.autopilot.decide.writers import standings_by_workload
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
+from cotenant.base.cluster import Container, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.autopilot import AutopilotSettings, CeilingSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.changes.decide.patches import by_workload as of_workloads
+from cotenant.changes.decide.patches import refusal
+from cotenant.changes.decide.steps import first_step
+from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeState, ChangeStatus, cool_downs
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present
+from cotenant.recommender.backtest import record as recorded
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.enrich import enrich
+from cotenant.recommender.evidence import Evidence, assemble
+from cotenant.recommender.model.recommendation import Field, Recommendation, Restart, Value
 
 COMMAND: Final = ".venv/bin/python -m bench.autopilot_month"
 SEEDS: Final = (7, 23)
@@ -236,7 +236,7 @@ class Month:
         self.restarts += 0 if in_place else max(r.replicas for r in step)
         ref, method = candidate.workload, "in-place" if in_place else "template"
         change = Change(
-            f"c{number}", f"{KEY_PREFIX}{number}", ref.namespace, ref.kind, ref.name, "m", (), method, "", ()
+            f"c{number}", f"{AUTOPILOT_KEY_PREFIX}{number}", ref.namespace, ref.kind, ref.name, "m", (), method, "", ()
         )
         status = ChangeStatus(change, ChangeState.APPLIED, now_seconds, now_seconds, "m", begun_seconds=now_seconds)
         self.standings.append(status)

@@ -27,16 +27,16 @@ from typing import Final
 
 import msgspec
 
-from autopilot.rounds.acts import ActConfig, LedClient
-from autopilot.rounds.rounds import Rounds
 from bench.record import Row, above, below, record
-from cotenant.core.adapters.clock import ShiftedClock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Person
-from tests.actions.world import created, ready
+from cotenant.autopilot.rounds.acts import ActConfig, LedClient
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.connection import ApiRequest, ApiResponse
+from cotenant.base.people import Person
+from cotenant.base.process.clock import ShiftedClock
+from cotenant.changes.model.change import ChangeState, ChangeStatus
 from tests.autopilot.scene import APPROVER, AutopilotScene
+from tests.changes.world import created, ready
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name

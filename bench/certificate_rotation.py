@@ -22,13 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from admission.webhook_server.certificates import CertificateController, FolderStore, Injector
 from bench.record import Row, above, below, record
-from cotenant.core.settings.sections.admission import AdmissionSettings
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve import server as extender_server
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.watch.feed import SnapshotFeed
+from cotenant.admission.webhook_server.certificates import CertificateController, FolderStore, Injector
+from cotenant.base.settings.sections.admission import AdmissionSettings
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve import server as extender_server
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from tests.admission.bodies import QUOTAS, pod, quota
 from tests.admission.serving import review_of
 from tests.admission.serving import serving as webhook_serving

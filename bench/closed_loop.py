@@ -32,8 +32,9 @@ import numpy as np
 
 from bench.record import RESULTS, Row, below, record, traces
 from bench.report import CURVES
-from cotenant.apps.experiment import families
-from cotenant.apps.experiment.comparison import (
+from cotenant.base.progress import Silent
+from cotenant.experiment import families
+from cotenant.experiment.comparison import (
     INSTALLED,
     KNOBS,
     VIOLATION,
@@ -44,10 +45,9 @@ from cotenant.apps.experiment.comparison import (
     of,
     swept,
 )
-from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.outcome import Sharing, SharingOutcome, SharingScenario
-from cotenant.apps.experiment.world import SYNTHETIC, World, synthetic_world, trace_world
-from cotenant.core.model.progress import Silent
+from cotenant.experiment.interference import Interference
+from cotenant.experiment.outcome import Sharing, SharingOutcome, SharingScenario
+from cotenant.experiment.world import SYNTHETIC, World, synthetic_world, trace_world
 
 NODES, PODS, DAYS = 40, 800, 7
 SEEDS = tuple(range(1, 11))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.apps.cli.report.backtest_drawings import Panel, figure
-from cotenant.apps.cli.report.simulation_report import CURVES
-from cotenant.apps.experiment.comparison import INSTALLED
-from cotenant.apps.experiment.outcome import Sharing
+from cotenant.cli.report.backtest_drawings import Panel, figure
+from cotenant.cli.report.simulation_report import CURVES
+from cotenant.experiment.comparison import INSTALLED
+from cotenant.experiment.outcome import Sharing
 
 MOST_VIOLATION_PERCENT: Final = 5.0
 """Nobody runs a cluster beyond it; what lies there would squeeze the rest."""

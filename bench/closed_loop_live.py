@@ -33,19 +33,19 @@ import numpy.typing as npt
 from bench.live_cluster import LiveWorld, live_cluster, live_world
 from bench.live_play import LivePlay, LoopRecord
 from bench.record import Row, below, record
-from cotenant.apps.experiment.accounts import STEP_HOURS, Accounts
-from cotenant.apps.experiment.batch_jobs import BatchJobs
-from cotenant.apps.experiment.install import FORECAST, USAGE, install_of
-from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.lenders import Lender, foreseen, lender
-from cotenant.apps.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
-from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
-from cotenant.apps.experiment.placement import BatchPlacement
-from cotenant.apps.experiment.world import SLOTS_PER_DAY, SYNTHETIC, World
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.base.progress import Silent
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.experiment.accounts import STEP_HOURS, Accounts
+from cotenant.experiment.batch_jobs import BatchJobs
+from cotenant.experiment.install import FORECAST, USAGE, install_of
+from cotenant.experiment.interference import Interference
+from cotenant.experiment.lenders import Lender, foreseen, lender
+from cotenant.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
+from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
+from cotenant.experiment.placement import BatchPlacement
+from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC, World
 from tests.cluster.api import Api
 
 Floats = npt.NDArray[np.float64]

@@ -45,7 +45,7 @@ from bench.closed_loop_rows import (
 )
 from bench.node_load import FILE_BYTES, MIB, calibrated, counted
 from bench.record import record
-from cotenant.apps.experiment import interference
+from cotenant.experiment import interference
 from tests.cluster import binaries
 from tests.cluster.control_plane import CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
 from tests.cluster.namespaces import create_namespace

@@ -24,14 +24,14 @@ from typing import Final
 import numpy as np
 
 from bench.record import Row, below
-from cotenant.apps.experiment.interference import Interference, batch_progress, latency_multiplier, latency_ratio
-from cotenant.core.model.colocation.node_policy import decode
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from enforcer.contract import NO_LIMIT
-from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
-from enforcer.strategies.suppression.suppress import quota_for
-from enforcer.strategies.suppression.suppress_cpuset import wanted_count
-from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, with_least
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.enforcer.contract import NO_LIMIT
+from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
+from cotenant.enforcer.model.node_policy import decode
+from cotenant.enforcer.strategies.suppression.suppress import quota_for
+from cotenant.enforcer.strategies.suppression.suppress_cpuset import wanted_count
+from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, with_least
+from cotenant.experiment.interference import Interference, batch_progress, latency_multiplier, latency_ratio
 
 ALONE: Final = "no colocation"
 DEFAULT: Final = "default policy"

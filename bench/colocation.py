@@ -10,14 +10,14 @@ from collections.abc import Callable
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from bench.record import Row, below, record
-from cotenant.core.model.cluster import Node, Pod
-from cotenant.core.model.colocation.nodemetric import NodeMetric, PodMetric
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import GIB, Resource
-from recommender.colocation.publish import publish
-from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.nodemetric import NodeMetric, PodMetric
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.colocation.publish import publish
+from cotenant.recommender.colocation.state import ColocationState
+from cotenant.recommender.colocation.strategy import ColocationConfig
 
 NODES, PODS_A_NODE, NOW = 5_000, 10, 1_700_000_000
 CHANGED = NODES // 100

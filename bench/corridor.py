@@ -23,12 +23,12 @@ def measured(folder: str) -> dict[str, float]:
     import resource
     import time
 
-    from cotenant.apps.pipeline import corridor
-    from cotenant.apps.simulation.demo import CLUSTER
-    from cotenant.core.adapters.clock import FixedClock
-    from cotenant.core.adapters.store import Store
-    from cotenant.core.model.usage.usage import Signal
-    from cotenant.core.settings.root import Settings
+    from cotenant.base.process.clock import FixedClock
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.base.usage.usage import Signal
+    from cotenant.pipeline import corridor
+    from cotenant.simulation.demo import CLUSTER
 
     class Stages:
         """A Progress that notes when each stage began."""
@@ -56,11 +56,11 @@ def measured(folder: str) -> dict[str, float]:
 
 
 def fill(folder: str) -> None:
-    from cotenant.apps.simulation.demo import CLUSTER
-    from cotenant.apps.simulation.demo import fill as fill_store
-    from cotenant.core.adapters.store import Store
-    from cotenant.core.model.progress import Silent
-    from profiler.synthetic import SyntheticSpec
+    from cotenant.base.progress import Silent
+    from cotenant.base.store import Store
+    from cotenant.profiler.synthetic import SyntheticSpec
+    from cotenant.simulation.demo import CLUSTER
+    from cotenant.simulation.demo import fill as fill_store
 
     fill_store(Store(folder, CLUSTER), SyntheticSpec(NODES, WORKLOADS, DAYS), Silent())
 

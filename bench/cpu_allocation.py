@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from bench.record import Row, above, below, record
-from cotenant.core.model.allocation.cpu_accumulator import (
+from cotenant.base.allocation.cpu_accumulator import (
     CpuBindPolicy,
     CpuExclusivePolicy,
     CpuOccupation,
@@ -21,7 +21,7 @@ from cotenant.core.model.allocation.cpu_accumulator import (
     NumaPolicy,
     allocate_cpus,
 )
-from cotenant.core.model.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.cpu_topology import regular_topology
 
 CALLS, COUNT = 400, 8
 SOCKETS, CORES, THREADS, NUMA_NODES = 2, 64, 2, 2

@@ -23,7 +23,7 @@ import grpc
 import numpy as np
 
 from bench.record import Row, above, below, record
-from enforcer.runtime.messages import cri
+from cotenant.enforcer.runtime.messages import cri
 from tests.node import pods
 from tests.node.containerd import Containerd, impossible
 from tests.node.cri import Cri, Pod

@@ -28,18 +28,18 @@ import numpy as np
 
 from bench.dashboard_users import users
 from bench.record import ROOT, Row, below, record
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.core.settings.root import Settings
-from dashboard.access.forgery import COOKIE, HEADER
-from dashboard.sources.source import FORECAST_LIST
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.table import Schema, Table
+from cotenant.dashboard.access.forgery import COOKIE, HEADER
+from cotenant.dashboard.sources.source import FORECAST_LIST
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.simulation.demo import CLUSTER, fill
 
 ROWS = 100_000
 MANY = 1_000_000
@@ -51,10 +51,10 @@ REPEATS = 5
 REQUESTS = 300
 SERVER = """
 import sys
-from cotenant.core.adapters.store import Store
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.app import create_app, serve
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.dashboard.app import create_app, serve
+from cotenant.dashboard.sources.source import StoreSource
 settings = DashboardSettings(port=int(sys.argv[2]))
 app = create_app(StoreSource(Store(sys.argv[1], sys.argv[3]), settings), settings)
 serve(app, settings.host, settings.port, lambda url: print(url, flush=True))

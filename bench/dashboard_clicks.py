@@ -19,11 +19,11 @@ import numpy as np
 
 from bench.dashboard import CHARTS_SHOWN, FLAGS, ROWS, Process, results
 from bench.record import Row, below, record
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import RECOMMENDATIONS
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 TIMES = 15
 GOAL_MS = 300

@@ -30,16 +30,16 @@ import numpy as np
 
 from bench.record import Row, below, record_on_traces
 from bench.traces import share_matrix, trace_matrix
-from cotenant.apps.backtest.sources import USAGE
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from forecasting.backtest import scores
-from forecasting.backtest.baselines import BASELINE, DEFAULT, STRONG, by_name
-from forecasting.backtest.contenders import Contender, PathContender
-from forecasting.backtest.engine import ENGINE, EngineContender
-from forecasting.backtest.plan import HALF_HOURS, BacktestPlan, origins
-from forecasting.backtest.run import BacktestScores, Shard, join, run
+from cotenant.backtesting.sources import USAGE
+from cotenant.base.resource import Resource
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.forecasting.backtest import scores
+from cotenant.forecasting.backtest.baselines import BASELINE, DEFAULT, STRONG, by_name
+from cotenant.forecasting.backtest.contenders import Contender, PathContender
+from cotenant.forecasting.backtest.engine import ENGINE, EngineContender
+from cotenant.forecasting.backtest.plan import HALF_HOURS, BacktestPlan, origins
+from cotenant.forecasting.backtest.run import BacktestScores, Shard, join, run
 
 ACTIVE = 1.0
 EACH, TOGETHER = 0.93, 0.90

@@ -32,7 +32,7 @@ import numpy as np
 
 from bench.record import Row, below, record_on_traces
 from bench.traces import trace_matrix
-from cotenant.apps.backtest.reclaim import (
+from cotenant.backtesting.reclaim import (
     RISKS,
     ReclaimTrial,
     Tally,
@@ -43,7 +43,7 @@ from cotenant.apps.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
 DAY, HOUR, START = 288, 12, 2

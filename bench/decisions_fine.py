@@ -24,18 +24,18 @@ import numpy as np
 
 from bench.decisions import B1, POPULATIONS, Population, within
 from bench.record import Row, above, below, record_on_traces
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from forecasting.backtest import scores
-from forecasting.backtest.baselines import by_name
-from forecasting.backtest.contenders import Contender, PathContender
-from forecasting.backtest.engine import ENGINE, EngineContender
-from forecasting.backtest.plan import FIVE_MINUTES, origins
-from forecasting.backtest.run import BacktestScores, run
-from forecasting.engine import STEP_SECONDS
-from forecasting.five_minutes import five_minutes
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.backtest import scores
+from cotenant.forecasting.backtest.baselines import by_name
+from cotenant.forecasting.backtest.contenders import Contender, PathContender
+from cotenant.forecasting.backtest.engine import ENGINE, EngineContender
+from cotenant.forecasting.backtest.plan import FIVE_MINUTES, origins
+from cotenant.forecasting.backtest.run import BacktestScores, run
+from cotenant.forecasting.engine import STEP_SECONDS
+from cotenant.forecasting.five_minutes import five_minutes
 
 Q95 = LEVELS.index(0.95)
 NAMED = ("B1", "B2", "B14")

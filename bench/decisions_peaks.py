@@ -34,18 +34,18 @@ import numpy.typing as npt
 
 from bench.decisions import POPULATIONS, Population
 from bench.record import Row, above, record_on_traces
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.usage import FloatMatrix, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.backtest.baselines import DEFAULT, by_name
-from forecasting.backtest.contenders import MEDIAN
-from forecasting.backtest.engine import no_portraits
-from forecasting.backtest.plan import BacktestPlan, BacktestTrial, origins, trial
-from forecasting.backtest.run import Shard
-from forecasting.backtest.windows import WINDOW_HOURS, amplitude, best_start
-from forecasting.engine import forecast
-from forecasting.windows import swing
+from cotenant.base.identity import NodeRef
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.usage import FloatMatrix, Usage
+from cotenant.forecasting.backtest.baselines import DEFAULT, by_name
+from cotenant.forecasting.backtest.contenders import MEDIAN
+from cotenant.forecasting.backtest.engine import no_portraits
+from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, origins, trial
+from cotenant.forecasting.backtest.run import Shard
+from cotenant.forecasting.backtest.windows import WINDOW_HOURS, amplitude, best_start
+from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.windows import swing
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

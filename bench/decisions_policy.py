@@ -24,13 +24,13 @@ import numpy as np
 
 from bench.populations import SEEDS, SLOTS, Population, azure, bitbrains
 from bench.record import Row, above, record_on_traces
-from cotenant.apps.backtest.policies import HIGHEST, NodesPast, decision_slots, scores
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.policy_trial import FORECAST, PolicyScore
-from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from cotenant.core.settings.sections.recommender import ReclaimableSettings
+from cotenant.backtesting.policies import HIGHEST, NodesPast, decision_slots, scores
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 
 RISKS_PERCENT = (0.5, 1.0, 10.0)
 TOLERATED = 0.01

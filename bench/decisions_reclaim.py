@@ -42,7 +42,7 @@ import numpy as np
 from bench.peak_prior import populations, tails
 from bench.populations import SEEDS, SLOTS, Population, azure, azure_small, bitbrains
 from bench.record import Row, above, below, record_on_traces
-from cotenant.apps.backtest.reclaim import (
+from cotenant.backtesting.reclaim import (
     RISKS,
     ReclaimTrial,
     Tally,
@@ -56,10 +56,10 @@ from cotenant.apps.backtest.reclaim import (
     swept,
     tally,
 )
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.backtest.peaks import PEAK_BASELINES
-from forecasting.node_peaks.peak_risk import Tails
-from forecasting.node_peaks.peak_tails import TAILS
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.backtest.peaks import PEAK_BASELINES
+from cotenant.forecasting.node_peaks.peak_risk import Tails
+from cotenant.forecasting.node_peaks.peak_tails import TAILS
 
 SETTINGS = NodePeakSettings()
 HISTORIES: dict[int, int | None] = {14: 14, 28: 28, 90: None}

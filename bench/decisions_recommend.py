@@ -49,11 +49,11 @@ from bench.recommendation_scores import (
 from bench.record import Row, below, record, traces
 from bench.replay_worlds import AZURE_MILLICORES, CPU, MEMORY, VM_SETTINGS, cut, evidence, last_known, vm_inventory
 from bench.traces import trace_matrix
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
-from recommender.backtest import proposed
-from recommender.base import load_strategy, recommend
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.recommender.backtest import proposed
+from cotenant.recommender.base import load_strategy, recommend
 
 COMMAND: Final = ".venv/bin/python -m bench.decisions_recommend"
 STRATEGIES: Final = ("cotenant", "krr-simple", "vpa")

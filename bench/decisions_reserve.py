@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from bench.plans_replay import DAY, DAYS, HISTORY_DAYS, forecasts, sets
 from bench.record import Row, below, record_on_traces
-from recommender.plans.size import level_path, newsvendor
+from cotenant.scheduler_ext.reservations.plans.size import level_path, newsvendor
 
 Floats = npt.NDArray[np.float64]
 WEEK = 7 * DAY

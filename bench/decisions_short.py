@@ -38,12 +38,12 @@ from bench.populations import SEEDS, Population, azure, azure_small, bitbrains, 
 from bench.record import Row, below, record_on_traces
 from bench.shortage_scores import Reaction, core_seconds_short
 from bench.traces import trace_matrix
-from cotenant.apps.backtest.reclaim import ReclaimTrial, calibrated, overshoot
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.backtest.peaks import node_total
-from forecasting.node_peaks.peak_risk import Tails
-from forecasting.node_peaks.peak_tails import TAILS
+from cotenant.backtesting.reclaim import ReclaimTrial, calibrated, overshoot
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.backtest.peaks import node_total
+from cotenant.forecasting.node_peaks.peak_risk import Tails
+from cotenant.forecasting.node_peaks.peak_tails import TAILS
 
 HISTORIES = {"14 days": 14, "all": None}
 SETTINGS = NodePeakSettings()

@@ -22,17 +22,17 @@ import pandas as pd
 
 from bench.record import Row, record_on_traces
 from bench.traces import trace_matrix
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from cotenant.core.model.usage.week import WEEK_HOURS
-from forecasting.backtest import scores
-from forecasting.backtest.baselines import by_name
-from forecasting.backtest.contenders import PathContender
-from forecasting.backtest.plan import HOURLY_WEEK, origins
-from forecasting.backtest.run import Shard, run
-from forecasting.base import Array, conform
-from forecasting.weeks.decomposition import DAY, SHORTEST, bridged, taken_apart
-from forecasting.weeks.week import WeekBlend
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.week import WEEK_HOURS
+from cotenant.forecasting.backtest import scores
+from cotenant.forecasting.backtest.baselines import by_name
+from cotenant.forecasting.backtest.contenders import PathContender
+from cotenant.forecasting.backtest.plan import HOURLY_WEEK, origins
+from cotenant.forecasting.backtest.run import Shard, run
+from cotenant.forecasting.base import Array, conform
+from cotenant.forecasting.weeks.decomposition import DAY, SHORTEST, bridged, taken_apart
+from cotenant.forecasting.weeks.week import WeekBlend
 
 SINGLE = (("google2019_cells", "cpu_sum_raw"), ("cluster_aggregates", "cpu"), ("web_request_rates", "requests_per_min"))
 POOLED = (("bitbrains_rnd", "cpu_usage_pct", 21), ("azure_v1_vms", "cpu_avg_pct", 22))

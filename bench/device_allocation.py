@@ -19,18 +19,12 @@ from typing import Any, Final
 import numpy as np
 
 from bench.record import Row, above, below, record
-from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.device_allocator import COLLECTION, DeviceAllocator
-from cotenant.core.model.allocation.device_request import GPU, JOINT_ANNOTATION
-from cotenant.core.model.allocation.devices import (
-    DEVICE_ALLOCATED_ANNOTATION,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    RDMA,
-)
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.model.resource import GIB
+from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.device_allocator import COLLECTION, DeviceAllocator
+from cotenant.base.allocation.device_request import GPU, JOINT_ANNOTATION
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.resource import GIB
 
 CALLS: Final = 4000
 SIZES: Final = (8, 16)

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cotenant.core.adapters.http_connection import Request, Response
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve import wire
-from scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.base.http.http_connection import Request, Response
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve import wire
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
 
 FIELD = b'"NodeNames":['
 
 
 class Idle:
-    """The application of `cotenant.core.adapters.http_connection`."""
+    """The application of `cotenant.base.http.http_connection`."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.record import Row, above, below, record
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.http_connection import Request, Response
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.base.http.http_connection import Request, Response
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
 from tests.scheduler_ext.extender.serving import args, client_tls
 from tests.scheduler_ext.extender.worlds import GIB, SOURCES, World, pod_json
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from bench.extender_throughput import emptied, scheduler
 from bench.record import Row, below, record
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from tests.cluster.api import Api
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
@@ -47,7 +47,7 @@ class Extender:
         files = [str(folder / "pki" / "scheduler" / name) for name in ("ca.crt", "tls.crt", "tls.key")]
         self.entries = extenders(Reach(url, *files), ExtenderSettings())
         self._command = [
-            *(sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"),
+            *(sys.executable, "-c", "from cotenant.cli.main import run; run()"),
             *("serve", "extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(self.port)),
             *("--cert-dir", str(folder / "pki" / "server"), "--set", f"telemetry.health_port={health}"),
         ]

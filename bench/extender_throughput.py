@@ -49,10 +49,10 @@ import yaml
 from msgspec.structs import replace
 
 from bench.record import Row, above, below, record
-from cotenant.apps.manager.features import NAMES
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.manager.features import NAMES
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, SCHEDULER, ControlPlane, Options
@@ -170,7 +170,7 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
     url, pki = f"https://127.0.0.1:{port}", folder / f"pki-{port}"
     issue(pki, url)
     command = [
-        *(sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"),
+        *(sys.executable, "-c", "from cotenant.cli.main import run; run()"),
         *("serve", "extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(port)),
         *("--cert-dir", str(pki / "server"), "--set", f"telemetry.health_port={health}"),
         # nobody renews the reports during the run
@@ -229,7 +229,7 @@ def tainting(plane: ControlPlane) -> Iterator[int]:
         # nobody renews the reports during the run
         "extender.load_aware.metric_expiration_seconds": 7200,
     }
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
     command += ["serve", "manager", "--write", "--kubeconfig", str(plane.admin_kubeconfig)]
     process = subprocess.Popen([*command, *(word for key in chosen for word in ("--set", f"{key}={chosen[key]}"))])
     probe = Api(f"http://127.0.0.1:{health}", None)

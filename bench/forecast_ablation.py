@@ -24,16 +24,16 @@ from msgspec import structs
 
 from bench.decisions import POPULATIONS
 from bench.record import Row, above, below, record_on_traces
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.backtest import scores
-from forecasting.backtest.contenders import ContenderForecast
-from forecasting.backtest.engine import ENGINE, EngineContender
-from forecasting.backtest.plan import Past, origins
-from forecasting.backtest.run import BacktestScores, run
-from forecasting.base import Array, Forecaster
-from forecasting.members import MEMBERS
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.backtest import scores
+from cotenant.forecasting.backtest.contenders import ContenderForecast
+from cotenant.forecasting.backtest.engine import ENGINE, EngineContender
+from cotenant.forecasting.backtest.plan import Past, origins
+from cotenant.forecasting.backtest.run import BacktestScores, run
+from cotenant.forecasting.base import Array, Forecaster
+from cotenant.forecasting.members import MEMBERS
 
 ORIGINS = 8
 AGES_HOURS = (1.0, 12.0, 24.0)

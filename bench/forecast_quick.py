@@ -28,19 +28,19 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts
-from cotenant.core.model.usage.usage import RefT, Signal, Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from forecasting.engine import forecast
-from forecasting.losses import coverage, pinball
-from forecasting.members import BASELINE, MEMBERS
-from forecasting.peaks import daily_maxima
-from profiler.pool import by_container, by_workload, demand, total
-from profiler.portrait import build
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.usage.forecast import LEVELS, Forecasts
+from cotenant.base.usage.usage import RefT, Signal, Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.losses import coverage, pinball
+from cotenant.forecasting.members import BASELINE, MEMBERS
+from cotenant.forecasting.peaks import daily_maxima
+from cotenant.profiler.pool import by_container, by_workload, demand, total
+from cotenant.profiler.portrait import build
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 Result = TypeVar("Result")
 PORTRAIT, FORECASTING = PortraitSettings(), ForecastingSettings()

@@ -26,11 +26,11 @@ from bench.closed_loop_live import NODES, PODS_A_NODE, SEED, WallPace
 from bench.live_cluster import live_cluster, live_world
 from bench.live_play import LivePlay, LoopRecord
 from bench.record import Row, above, below, record
-from cotenant.apps.experiment.install import USAGE
-from cotenant.apps.experiment.loop import HOUR_STEPS, jobs_of
-from cotenant.apps.experiment.outcome import STEP_SECONDS, SharingScenario
-from cotenant.apps.experiment.world import SLOTS_PER_DAY, SYNTHETIC
-from cotenant.core.adapters.shipped_manifests import deploy
+from cotenant.base.process.shipped_manifests import deploy
+from cotenant.experiment.install import USAGE
+from cotenant.experiment.loop import HOUR_STEPS, jobs_of
+from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
+from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
 from tests.cluster.api import Api
 
 MINUTES, SPEED = 60.0, 60.0

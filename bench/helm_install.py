@@ -29,7 +29,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from bench.record import Row, below, record
-from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from tests.cli.charts import EVERYTHING, chart, release, values_of
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
 from tests.cluster.namespaces import create_namespace

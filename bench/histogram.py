@@ -10,7 +10,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np
 
 from bench.record import Row, above, below, record
-from cotenant.core.model.usage.histogram import CPU_BUCKETS, CPU_SAMPLE_WEIGHT, HistogramBatch
+from cotenant.base.usage.histogram import CPU_BUCKETS, CPU_SAMPLE_WEIGHT, HistogramBatch
 
 SERIES, SLOTS, STEP = 1_100, 4_032, 300
 FRACTIONS = (0.5, 0.9, 0.95, 0.98)

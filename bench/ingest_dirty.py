@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.record import Row, below, record, traces
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import MIB
-from cotenant.core.model.usage.quality import Defect, QualityRecord
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.history import pull
-from profiler.prometheus import PrometheusSource
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.resource import MIB
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.profiler.history import pull
+from cotenant.profiler.prometheus import PrometheusSource
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
 FILE = "bitbrains_rnd_dirty.parquet"

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.record import Row, above, below, record
-from cotenant.core.adapters.kube import Mirror, connect, send_all
-from cotenant.core.adapters.kube.live import NODES, PODS
-from cotenant.core.adapters.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
-from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import MANAGER
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.kube import Mirror, connect, send_all
+from cotenant.base.kube.live import NODES, PODS
+from cotenant.base.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.base.kubernetes.protocol import MANAGER
+from cotenant.base.settings.sections.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, PodShape, create_nodes, create_pods
 from tests.cluster.namespaces import create_namespace

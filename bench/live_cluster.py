@@ -19,23 +19,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cotenant.apps.experiment.install import switched_on
-from cotenant.apps.experiment.outcome import SharingScenario
-from cotenant.apps.experiment.world import World, cell_cluster, synthetic_world
-from cotenant.apps.simulation.cluster_population import as_it_stands
-from cotenant.apps.simulation.demo import write
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.slo_forms import SloKey
-from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
-from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
-from cotenant.core.model.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.settings.sections.admission import AdmissionSettings
-from profiler.synthetic import SyntheticCluster
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.kubernetes.owners import TEMPLATE_HASH_LABEL
+from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.admission import AdmissionSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.experiment.install import switched_on
+from cotenant.experiment.outcome import SharingScenario
+from cotenant.experiment.world import World, cell_cluster, synthetic_world
+from cotenant.profiler.synthetic import SyntheticCluster
+from cotenant.recommender.colocation.model.slo_forms import SloKey
+from cotenant.simulation.cluster_population import as_it_stands
+from cotenant.simulation.demo import write
 from tests.cluster import second_scheduler as second
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError

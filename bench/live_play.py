@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.live_cluster import NAMESPACE, LiveWorld, batch_pod
-from cotenant.apps.experiment import agents
-from cotenant.apps.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs
-from cotenant.apps.experiment.loop import HOUR_STEPS, ROUNDING
-from cotenant.apps.simulation.node_agents import FIELD_MANAGER, METRICS
-from cotenant.apps.simulation.rebalance import metric_status
-from cotenant.core.model.colocation.node_policy import Thresholds, decode
-from cotenant.core.model.kubernetes.protocol import SLO_GROUP, SUPPRESSED_FRACTION_ANNOTATION
-from cotenant.core.model.kubernetes.quantity import parse_bytes
-from cotenant.core.model.resource import Resource
+from cotenant.base.kubernetes.protocol import SLO_GROUP, SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.base.kubernetes.quantity import parse_bytes
+from cotenant.base.resource import Resource
+from cotenant.enforcer.model.node_policy import Thresholds, decode
+from cotenant.experiment import agents
+from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs
+from cotenant.experiment.loop import HOUR_STEPS, ROUNDING
+from cotenant.simulation.node_agents import FIELD_MANAGER, METRICS
+from cotenant.simulation.rebalance import metric_status
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.waiting import wait_for
 

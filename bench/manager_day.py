@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.manager.decisions import forecasts, recommendations
-from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecastObject
-from cotenant.apps.manager.decisions.published import ExistingObject
-from cotenant.apps.manager.decisions.recommendations import RecommendationObject, RecommendationView
-from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import send_all
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.kubernetes.intent import Apply, Intent
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Usage
-from cotenant.core.settings.root import Settings
-from profiler.synthetic import SyntheticSpec, generate
+from cotenant.base.controllers.published import ExistingObject
+from cotenant.base.kube import send_all
+from cotenant.base.kubernetes.intent import Apply, Intent
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import HOUR_SECONDS, Usage
+from cotenant.manager.decisions import forecasts, recommendations
+from cotenant.manager.decisions.forecasts import ForecastView, UsageForecastObject
+from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
+from cotenant.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.simulation.demo import CLUSTER
 from tests.cluster.control_plane import ControlPlane
 
 NODES, WORKLOADS, DAYS, HOURS = 20, 200, 15, 24

@@ -30,16 +30,16 @@ import msgspec
 import numpy as np
 
 from bench.record import Row, above, below, record
-from cotenant.core.model.colocation.node_policy import NodePolicy, decode
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import PodSpec
-from enforcer.decide.container_resources import shares_of
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
-from enforcer.sources.wire import NodePodWire, pod_of
-from enforcer.strategies.burst import Burst
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.decide.container_resources import shares_of
+from cotenant.enforcer.model.node_policy import NodePolicy, decode
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.strategies.burst import Burst
 from tests.support.kubepods import Kubepods, Pod, missing
 
 WARM_UP: Final = 8

@@ -21,12 +21,11 @@ import msgspec
 import numpy as np
 
 from bench.record import Row, below, record
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.colocation.node_policy import NodePolicy, decode
-from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.contract import (
     ContainerReading,
     ContainerSpec,
     CpuUse,
@@ -41,9 +40,10 @@ from enforcer.contract import (
     PodSpec,
     Pressure,
 )
-from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.decide.loop import Ages, Memory, decide
-from enforcer.decide.registry import strategies
+from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.enforcer.decide.loop import Ages, Memory, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.model.node_policy import NodePolicy, decode
 
 MIB, GIB = 1 << 20, 1 << 30
 CPUS, CONTAINERS_PER_POD = 64, 2

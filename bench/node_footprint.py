@@ -28,7 +28,7 @@ import numpy as np
 from bench.node_load import FILE_BYTES, MIB, calibrated
 from bench.node_neighbours import AGENT_MILLICORES, LOAD, PERIOD_MS
 from bench.record import Row, below, record
-from enforcer.decide.container_resources import shares_of
+from cotenant.enforcer.decide.container_resources import shares_of
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, Running
 from tests.support.kubepods import Kubepods, Pod, missing

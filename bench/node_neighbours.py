@@ -33,7 +33,7 @@ import numpy as np
 from bench.neighbour_rows import AGAIN, ALONE, DEFAULT, STOCK, WHOLE, Cell, Turns, cell_rows, starved_rows, summary
 from bench.node_load import FILE_BYTES, MIB, calibrated, counted
 from bench.record import Row, record
-from enforcer.decide.container_resources import shares_of
+from cotenant.enforcer.decide.container_resources import shares_of
 from tests.cluster.waiting import wait_for
 from tests.support.kubepods import ROOT, Kubepods, Pod, missing
 
@@ -166,7 +166,7 @@ def agent(at: Scene, policy: str, **settings: object) -> Iterator[None]:
         **{f"enforcer.best_effort.{name}": value for name, value in settings.items()},
     }
     options = [word for key, value in every.items() for word in ("--set", f"{key}={value}")]
-    process = at.node.run(at.agent, [sys.executable, "-m", "enforcer", "--write", *options])
+    process = at.node.run(at.agent, [sys.executable, "-m", "cotenant.enforcer", "--write", *options])
     wait_for("the agent's first writes", lambda: at.node.read(at.batch.path, "cpu", "cpu.shares") != "2")
     time.sleep(1.1)  # one more tick with both at work
     try:

@@ -33,10 +33,10 @@ from msgspec import structs
 from bench.peak_prior import populations, tails
 from bench.populations import SEEDS, SLOTS, Population, azure, azure_small, azure_v2, bitbrains, servers
 from bench.record import Row, above, below, record_on_traces
-from cotenant.apps.backtest.reclaim import Tally, at_violation, calibrated, highest_after, tally
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.node_peaks.peak_risk import Tails
+from cotenant.backtesting.reclaim import Tally, at_violation, calibrated, highest_after, tally
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.node_peaks.peak_risk import Tails
 
 RISKS = (0.0001, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 HISTORY_DAYS = 14

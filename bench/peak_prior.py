@@ -2,9 +2,9 @@
 
     COTENANT_TRACES=... .venv/bin/python -m bench.peak_prior
 
-A score is (peak that came - base) / spread at a decision (forecasting.node_peaks.peak_risk). A tail is the rates at
-which a mixture of all populations exceeds a score, each population with the same weight: once of scores as they are,
-nearly in shares of the limit, and once of scores standardised by the median and the 90th percentile of their
+A score is (peak that came - base) / spread at a decision (`cotenant.forecasting.node_peaks.peak_risk`). A tail is the
+rates at which a mixture of all populations exceeds a score, each population with the same weight: once of scores as
+they are, nearly in shares of the limit, and once of scores standardised by the median and the 90th percentile of their
 population, z = (score - median) / (p90 - median).
 
 Traces (their files are described in the folder's README) and licences, which allow derived figures:
@@ -33,11 +33,11 @@ import numpy as np
 
 from bench.populations import SEEDS, Population, azure, azure_small, azure_v2, google_jobs, machines, servers
 from bench.record import traces
-from cotenant.apps.backtest.reclaim import prepared
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.node_peaks.peak_risk import upper_quantile
-from forecasting.node_peaks.peak_tails import EXCEEDANCES, Tail
+from cotenant.backtesting.reclaim import prepared
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.node_peaks.peak_risk import upper_quantile
+from cotenant.forecasting.node_peaks.peak_tails import EXCEEDANCES, Tail
 
 FILE = Path(__file__).resolve().parent.parent / "forecasting" / "node_peaks" / "peak_tails.py"
 DRAWS = 2

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.apps.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, Floats
-from cotenant.core.model.identity import WorkloadRef
-from recommender.plans.proposals import Size
+from cotenant.base.identity import WorkloadRef
+from cotenant.scheduler_ext.reservations.plans.proposals import Size
+from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, Floats
 
 CLUSTER: Final = ClusterShape(40, 16.0)
 POD_CORES: Final = 2.0

@@ -32,19 +32,19 @@ from msgspec.structs import replace
 
 from bench.record import Row, above, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.core.model.identity import NodeRef, WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from cotenant.core.settings.sections.reservations import PlanSettings
-from forecasting.engine import forecast
-from profiler.portrait import build
-from recommender.plans.backtest import account
-from recommender.plans.lead import lead
-from recommender.plans.proposals import Rehearsal, Size, Tested, a_week_before, kept, tested
-from recommender.plans.size import pods
+from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
+from cotenant.profiler.portrait import build
+from cotenant.scheduler_ext.reservations.plans.backtest import account
+from cotenant.scheduler_ext.reservations.plans.lead import lead
+from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size, Tested, a_week_before, kept, tested
+from cotenant.scheduler_ext.reservations.plans.size import pods
 
 DAY, STEP, HISTORY_DAYS, WISH_SECONDS = 288, 300, 14, 900.0
 POD, MEAN = 500.0, 10_000.0

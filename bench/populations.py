@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench.traces import trace_matrix
-from cotenant.apps.backtest.reclaim import ReclaimTrial
-from cotenant.core.model.resource import Resource
-from forecasting.backtest.peaks import node_total
+from cotenant.backtesting.reclaim import ReclaimTrial
+from cotenant.base.resource import Resource
+from cotenant.forecasting.backtest.peaks import node_total
 
 SEEDS = (11, 22, 33, 44, 55)
 SLOTS = 288

@@ -18,7 +18,7 @@ from typing import Final
 
 from bench import prometheus_outages
 from bench.record import ROOT, Row, below, record
-from cotenant.core.adapters.store.store import Store
+from cotenant.base.store.store import Store
 from tests.cluster import binaries
 from tests.support import victoria_metrics
 from tests.support.prometheus import MISSING, installed

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.record import Row
-from cotenant.core.adapters.store.store import Store
-from profiler.synthetic import generate
+from cotenant.base.store.store import Store
+from cotenant.profiler.synthetic import generate
 from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus import Server
 from tests.support.prometheus_matrix import SPEC, VARIANTS, Outcome, Scene, blocks

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.record import Row, below, record
-from cotenant.core.model.kubernetes.protocol import QUOTA_GATE, ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.quota_admission import quota_admission
-from scheduler_ext.queues.runtime_quota import layout_of, runtime_quota
-from scheduler_ext.queues.view import QueueNode, QueueView
+from cotenant.base.kubernetes.protocol import QUOTA_GATE, ROOT_QUOTA
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode
+from cotenant.scheduler_ext.queues.quota_admission import quota_admission
+from cotenant.scheduler_ext.queues.runtime_quota import layout_of, runtime_quota
+from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 
 DEPTHS, SEED, ROUNDS, CEILING_MS = (4, 20, 100, 300, 576), 1, 40, 20.0
 PODS = 4_000

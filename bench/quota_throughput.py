@@ -30,9 +30,9 @@ import msgspec
 
 from bench.kube_sync import cpu_seconds
 from bench.record import Row, above, record
-from cotenant.core.model.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
-from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL
-from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 from tests.cluster.control_plane import SCHEDULER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, each
 from tests.cluster.namespaces import create_namespace

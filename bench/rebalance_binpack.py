@@ -19,14 +19,14 @@ import numpy as np
 
 from bench.rebalance_world import World, WorldSpec
 from bench.record import Row, above, below, record
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.eligibility import Eligibility
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
-from scheduler_ext.rebalance.emptying.decide import decide_emptying
-from scheduler_ext.rebalance.plan import MarkChange
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
+from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
+from cotenant.scheduler_ext.rebalance.plan import MarkChange
 
 SPEC = WorldSpec(
     seed=12, nodes=30, workloads=250, days=1,

@@ -8,13 +8,13 @@ import time
 from dataclasses import replace
 
 from bench.record import Row, below, record
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.reservations.reservation import PodIdentity, Reference
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.reservation import PodIdentity, Reference
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 
 NODES, PODS_EACH, SEED, NOW = 5000, 10, 1, 1_800_000_000.0
 CPU, MEMORY = 32_000, 128 * 2**30

@@ -17,22 +17,22 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.identity import NodeRef, WorkloadRef
-from cotenant.core.model.kubernetes.owners import TEMPLATE_HASH_LABEL
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.reservations.reservation import PodIdentity, Reference
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.backtest.engine import no_portraits
-from forecasting.engine import STEP_SECONDS, forecast
-from profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
-from profiler.synthetic.cluster import system_level
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
+from cotenant.base.cluster import Pod
+from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.kubernetes.owners import TEMPLATE_HASH_LABEL
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.reservation import PodIdentity, Reference
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, Forecasts
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.forecasting.backtest.engine import no_portraits
+from cotenant.forecasting.engine import STEP_SECONDS, forecast
+from cotenant.profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
+from cotenant.profiler.synthetic.cluster import system_level
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 
 Floats = npt.NDArray[np.float64]
 SIGNALS = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from recommender.strategies.cotenant import day_risk
+from cotenant.recommender.strategies.cotenant import day_risk
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -46,9 +46,9 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.replay_worlds import CPU, MEMORY, STRATEGIES, Moment, World, azure, bitbrains, classes_free, synthetic
-from cotenant.core.model.resource import GIB, Resource
-from recommender.backtest import Amounts, Recorded, backtest
-from recommender.evidence import Floats
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.backtest import Amounts, Recorded, backtest
+from cotenant.recommender.evidence import Floats
 
 COMMAND: Final = ".venv/bin/python -m bench.replay"
 FREED_SHARES: Final = (0.2, 0.4, 0.6, 0.7, 0.8)

@@ -13,21 +13,21 @@ import numpy.typing as npt
 from msgspec import structs
 
 from bench.traces import trace_matrix
-from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Action, Field, Recommendation
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from profiler import portrait
-from profiler.pool import by_container, demand
-from profiler.synthetic import SyntheticSpec, generate
-from recommender.backtest import Amounts, Recorded, present, proposed
-from recommender.backtest import record as recorded
-from recommender.base import load_strategy, recommend
-from recommender.evidence import Evidence, Floats, assemble
-from recommender.strategies.cotenant.size import WHOLE_CORES, guaranteed
+from cotenant.base.cluster import Container, Inventory, Pod, Workload
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.profiler import portrait
+from cotenant.profiler.pool import by_container, demand
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.recommender.backtest import Amounts, Recorded, present, proposed
+from cotenant.recommender.backtest import record as recorded
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.evidence import Evidence, Floats, assemble
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.strategies.cotenant.size import WHOLE_CORES, guaranteed
 
 STRATEGIES: Final = ("cotenant", "krr-simple", "vpa")
 HISTORY_DAYS, FOLLOWING_DAYS = 14, 7

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import Row, above, below, record
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, PodShape, each
 from tests.cluster.namespaces import create_namespace

@@ -38,8 +38,8 @@ BYTES_A_MILLICORE = 2**20
 
 def templates() -> Any:
     """(patterns, slots) CPU usage of the synthetic cluster's containers, the hour after the days included."""
-    from cotenant.core.model.usage.usage import Signal
-    from profiler.synthetic import SyntheticSpec, generate
+    from cotenant.base.usage.usage import Signal
+    from cotenant.profiler.synthetic import SyntheticSpec, generate
 
     cluster = generate(SyntheticSpec(27, PATTERNS, DAYS + 1))
     values = cluster.usage[Signal.CPU_USAGE_MEAN].values[:, : DAYS * DAY // STEP + 12]
@@ -48,7 +48,7 @@ def templates() -> Any:
 
 def fill(url: str, count: int) -> None:
     """A day at a time: every container follows a synthetic one's pattern, scaled, with noise of its own."""
-    from cotenant.core.adapters.store import Store
+    from cotenant.base.store import Store
 
     store, base = Store(url, CLUSTER), templates()
     for day in range(DAYS):
@@ -57,7 +57,7 @@ def fill(url: str, count: int) -> None:
 
 
 def add_hour(url: str, count: int) -> None:
-    from cotenant.core.adapters.store import Store
+    from cotenant.base.store import Store
 
     store = Store(url, CLUSTER)
     append(store, templates(), count, DAYS * DAY // STEP, 12)
@@ -66,8 +66,8 @@ def add_hour(url: str, count: int) -> None:
 
 def append(store: Any, base: Any, count: int, first: int, slots: int) -> None:
     """Slots of all containers and nodes."""
-    from cotenant.core.model.identity import NodeRef
-    from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
+    from cotenant.base.identity import NodeRef
+    from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 
     rng = np.random.default_rng(SEED)
     which, scale = rng.integers(0, len(base), count), rng.lognormal(0, 0.5, count).astype(np.float32)
@@ -88,14 +88,14 @@ def append(store: Any, base: Any, count: int, first: int, slots: int) -> None:
 
 
 def workload(index: int) -> Any:
-    from cotenant.core.model.identity import WorkloadRef
+    from cotenant.base.identity import WorkloadRef
 
     number = index // REPLICAS
     return WorkloadRef(f"team-{number // 100:05d}", "Deployment", f"app-{number:06d}")
 
 
 def series(index: int) -> Any:
-    from cotenant.core.model.identity import PodContainerRef
+    from cotenant.base.identity import PodContainerRef
 
     owner = workload(index)
     return PodContainerRef(owner.namespace, f"{owner.name}-{index % REPLICAS}", "main")
@@ -107,9 +107,9 @@ def node(index: int) -> str:
 
 def inventory(count: int, seconds: int) -> Any:
     """Replicas of a workload are neighbours; their nodes are full one after another."""
-    from cotenant.core.model.cluster import Container, Inventory, Node, Pod, Workload
-    from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-    from cotenant.core.model.resource import Resource
+    from cotenant.base.cluster import Container, Inventory, Node, Pod, Workload
+    from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+    from cotenant.base.resource import Resource
 
     requests = {Resource.CPU: 500, Resource.MEMORY: 500 * BYTES_A_MILLICORE}
     room = {Resource.CPU: 64_000, Resource.MEMORY: 64_000 * BYTES_A_MILLICORE}
@@ -126,12 +126,12 @@ def inventory(count: int, seconds: int) -> Any:
 
 def run(url: str, scheduler: str, workers: int) -> None:
     """Analyse and publish; seconds of each stage on stdout."""
-    from cotenant.apps.pipeline import corridor
-    from cotenant.core.adapters.clock import FixedClock
-    from cotenant.core.adapters.store import Store
-    from cotenant.core.model.usage.usage import Signal
-    from cotenant.core.settings.root import Settings
-    from cotenant.core.settings.sections.pipeline import PipelineSettings
+    from cotenant.base.process.clock import FixedClock
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.sections.pipeline import PipelineSettings
+    from cotenant.base.store import Store
+    from cotenant.base.usage.usage import Signal
+    from cotenant.pipeline import corridor
 
     class Stages:
         """A Progress that notes when each stage began."""
@@ -235,7 +235,7 @@ def digest_of(url: str) -> str:
 
 def forget(url: str) -> None:
     """Remove all results, so that the next run begins as the first one did."""
-    from cotenant.core.adapters.store import Store
+    from cotenant.base.store import Store
 
     store = Store(url, CLUSTER)
     for name in store.folders(""):

@@ -26,9 +26,9 @@ import requests
 from bench import scan_data
 from bench.record import ROOT, Row, below, record
 from bench.scan_data import Target
-from cotenant.core.adapters import clock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.usage.quality import Defect, QualityRecord
+from cotenant.base.process import clock
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect, QualityRecord
 from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus import MISSING, Server, installed
 
@@ -59,7 +59,7 @@ def client(now_seconds: int, words: Sequence[str]) -> None:
         return float(now_seconds)
 
     clock.SystemClock.now_seconds = end_of_data  # type: ignore[method-assign]
-    from cotenant.apps.cli.main import run
+    from cotenant.cli.main import run
 
     sys.argv = ["cotenant", *words]
     run()
@@ -177,7 +177,6 @@ def rows(interval: int, workloads: int) -> Iterator[Row]:
     yield below(f"warm pull, queries, {at}", warm.pull.queries, "queries", 10)
     yield Row(f"cold pull, values received, {at}", cold.pull.samples, "values")
     yield Row(f"cold pull, bytes on the wire, {at}", spent["sent_mib"], "MiB", note="plain: the network is fast")
-    yield Row(f"cold pull, coverage, {at}", cold.pull.coverage, "ratio")
     yield Row(f"cold pull, server CPU, {at}", spent["cpu_seconds"], "s", note="from the server's start")
     yield Row(f"the same, answers compressed, {at}", packed["cpu_seconds"], "s", note="as on a slow network")
     yield Row(f"bytes on the wire, answers compressed, {at}", packed["sent_mib"], "MiB", note="gzip")

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.record import ROOT
-from cotenant.core.model.resource import GIB, MIB
-from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.base.resource import GIB, MIB
+from cotenant.base.usage.usage import DAY_SECONDS
 from tests.support.openmetrics.text import clock_digits, decimals
 from tests.support.prometheus import blocks_from
 

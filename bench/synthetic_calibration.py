@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.record import Row, below, record, traces
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 Matrix = npt.NDArray[np.float32]
 Column = npt.NDArray[np.float64]

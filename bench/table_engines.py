@@ -21,9 +21,9 @@ from typing import Any, Final
 import numpy as np
 
 from bench.record import ROOT, Row, record
-from cotenant.core.adapters.store import tables
-from cotenant.core.model.table import Kind, Table
-from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.base.store import tables
+from cotenant.base.table import Kind, Table
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 SIZES: Final = (100_000, 1_000_000)
 QUESTIONS: Final = 40
@@ -105,8 +105,8 @@ def spent(act: Callable[[], object]) -> float:
 
 
 def duckdb_engine(file: str) -> tuple[Ask, Count]:
-    from cotenant.core.adapters.store.relation import Relation
-    from dashboard.tables import filters, queries
+    from cotenant.base.store.relation import Relation
+    from cotenant.base.tables import filters, queries
 
     relation = Relation.stored(Path(file).read_bytes(), RECOMMENDATIONS)
 

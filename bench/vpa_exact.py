@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from bench.record import ROOT, below, record
-from cotenant.core.model.cluster import Container, Event, EventKind, Inventory, Pod, Workload
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes, parse_millicores
-from cotenant.core.model.recommendation import Field, Recommendation
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from recommender.evidence import assemble
-from recommender.strategies.vpa import Vpa
+from cotenant.base.cluster import Container, Event, EventKind, Inventory, Pod, Workload
+from cotenant.base.errors import QuantityError
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import LARGEST, parse_bytes, parse_millicores
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.recommender.evidence import assemble
+from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.strategies.vpa import Vpa
 
 SOURCE = ROOT / "tools" / "vpa_reference"
 STEP = 60  # VPA's own loop: one sample a minute, so that the confidence counts the same samples

@@ -22,11 +22,11 @@ from typing import Any
 
 import jsonpatch
 
-from admission.config_rules import problems_of_config
-from admission.review import ReviewContext, answer
-from admission.webhook_server.service import WebhookService
 from bench.record import Row, below, record
 from bench.webhook_reviews import pod, profile_spec, review, view
+from cotenant.admission.config_rules import problems_of_config
+from cotenant.admission.review import ReviewContext, answer
+from cotenant.admission.webhook_server.service import WebhookService
 from tests.admission.serving import Serving, serving
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane, Options

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bench.record import Row, below, record
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.base.settings.sections.admission import AdmissionSettings
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.namespaces import create_namespace
@@ -97,7 +97,7 @@ def webhook(plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[byte
     command = [
         sys.executable,
         "-c",
-        "from cotenant.apps.cli.main import run; run()",
+        "from cotenant.cli.main import run; run()",
         *(
             "serve",
             "webhook",

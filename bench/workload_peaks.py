@@ -29,15 +29,15 @@ from msgspec.structs import replace
 from bench.forecast_quick import totals_of
 from bench.record import Row, record_on_traces
 from bench.traces import trace_matrix
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, Signal, Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.backtest.engine import no_portraits
-from forecasting.engine import forecast
-from forecasting.peaks import daily_maxima
-from profiler.synthetic import SyntheticSpec, generate
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, Signal, Statistic, TimeGrid, Usage
+from cotenant.forecasting.backtest.engine import no_portraits
+from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.peaks import daily_maxima
+from cotenant.profiler.synthetic import SyntheticSpec, generate
 
 CLASSES, LOWEST, HIGHEST = 5, 0.03, 0.07
 DAY, HISTORY_DAYS, FEWEST_DAYS = 288, 14, 5

@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from changes.api_advice import told
-from changes.change_ledger import FIELD_MANAGER, ChangeJournal, anchor
-from changes.decide.field_changes import hpa_writes, inverse
-from changes.decide.guardrails import (
+from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.api_advice import told
+from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeJournal, anchor
+from cotenant.changes.decide.field_changes import hpa_writes, inverse
+from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
     Guardrail,
     GuardrailOutcome,
@@ -25,25 +30,20 @@ from changes.decide.guardrails import (
     judge,
     judge_batch,
 )
-from changes.decide.in_place import RESIZE, judged
-from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
-from changes.decide.patches import by_workload
-from changes.decide.regression_check import Compared
-from changes.decide.steps import first_step, later_steps, rebased
-from changes.event_reporter import EventReporter
-from changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
-from changes.resize import answers, born
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
-from cotenant.core.model.changes.judgement import UsageTrace
-from cotenant.core.model.changes.savings import Savings, savings_of
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.changes.steps import NextStep
-from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.changes.decide.in_place import RESIZE, judged
+from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
+from cotenant.changes.decide.patches import by_workload
+from cotenant.changes.decide.regression_check import Compared
+from cotenant.changes.decide.steps import first_step, later_steps, rebased
+from cotenant.changes.event_reporter import EventReporter
+from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
+from cotenant.changes.model.judgement import UsageTrace
+from cotenant.changes.model.service import Method
+from cotenant.changes.resize import answers, born
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.savings import Savings, savings_of
+from cotenant.recommender.model.steps import NextStep
 
 Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
 """Measures of a change's workload, from its beginning to now (Unix time); the text is its latency query, or ""."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.core.model.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, CotenantError
+from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, CotenantError
 
 MOVED: Final = "Somebody changed it since it was looked at: review it again."
 _QUOTA: Final = "Have the ResourceQuota raised, or ask for less."

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from changes.change_ledger import keep_head
-from changes.live_context import who as asked_who
-from changes.service import ClusterAccess
-from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.people import IdentitySource, Person
-from cotenant.core.model.errors import ClusterUnreachable, CotenantError, StoreBusy
-from cotenant.core.model.kubernetes.intent import Delete, Intent, Patch
+from cotenant.base.errors import ClusterUnreachable, CotenantError, StoreBusy
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Delete, Intent, Patch
+from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import IdentitySource, Person
+from cotenant.base.process.clock import Clock
+from cotenant.changes.change_ledger import keep_head
+from cotenant.changes.live_context import who as asked_who
+from cotenant.changes.service import ClusterAccess
 
 MOST_AT_ONCE: Final = 8
 """Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from changes.accept import Actions, Review
-from changes.decide.gitops.bundle import PULL_REQUEST, JudgedWorkload, bundle, summary
-from cotenant.core.model.changes.service import BundleForm
-from cotenant.core.model.errors import NoData
-from cotenant.core.settings.sections.recommender import RecommenderSettings
+from cotenant.base.errors import NoData
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.changes.accept import Actions, Review
+from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, JudgedWorkload, bundle, summary
+from cotenant.changes.model.service import BundleForm
 
 BUNDLED: Final = "bundled"
 """Event of the ledger; its subject is the bundle's key."""

@@ -10,14 +10,14 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from changes.ledger_cache import LedgerCache
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.ledger import Anchor, Ledger
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import ClusterConflict, ClusterError
-from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.base.errors import ClusterConflict, ClusterError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.ledger.ledger import Anchor, Ledger
+from cotenant.base.people import Person
+from cotenant.base.process.clock import Clock
+from cotenant.changes.ledger_cache import LedgerCache
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 
 ANCHOR: Final = "cotenant-ledger"
 FIELD_MANAGER: Final = "cotenant-actions"

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from changes.accept import Actions, Review
-from changes.api_advice import advice
-from changes.decide.admission_diff import added
-from changes.decide.field_changes import quiet
-from changes.decide.gitops.file_lines import file_lines
-from cotenant.core.model.changes.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
-from cotenant.core.model.changes.tables import write_lines
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.recommendation import Restart
+from cotenant.base.errors import CotenantError
+from cotenant.changes.accept import Actions, Review
+from cotenant.changes.api_advice import advice
+from cotenant.changes.decide.admission_diff import added
+from cotenant.changes.decide.field_changes import quiet
+from cotenant.changes.decide.gitops.file_lines import file_lines
+from cotenant.changes.model.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.changes.model.tables import write_lines
+from cotenant.recommender.model.recommendation import Restart
 
 
 def looked(review: Review) -> WorkloadReview:

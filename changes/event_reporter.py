@@ -11,17 +11,17 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from changes.change_ledger import FIELD_MANAGER, ChangeJournal
-from changes.decide.field_changes import RESOURCES
-from changes.decide.lifecycle import Regressed, regressed
-from cotenant.core.adapters.kube import EventRecorder, KubeClient, Regarding, Writer
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus
-from cotenant.core.model.changes.judgement import Judgement
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.protocol import ANALYSIS_GROUP
-from cotenant.core.model.recommendation import PLURAL, object_name
+from cotenant.base.errors import CotenantError
+from cotenant.base.kube import EventRecorder, KubeClient, Regarding, Writer
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
+from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeJournal
+from cotenant.changes.decide.field_changes import RESOURCES
+from cotenant.changes.decide.lifecycle import Regressed, regressed
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
+from cotenant.changes.model.judgement import Judgement
+from cotenant.recommender.model.recommendation import PLURAL, object_name
 
 REASONS: Final[Mapping[ChangeEvent, tuple[str, bool]]] = {
     ChangeEvent.APPLIED: ("ChangeApplied", False),

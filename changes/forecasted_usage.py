@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.views import FORECASTS
+from cotenant.base.errors import CotenantError
+from cotenant.base.store import Store
+from cotenant.recommender.model.views import FORECASTS
 
 STEP_SECONDS: Final = 1800
 

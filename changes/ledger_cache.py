@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.adapters.ledger import GENESIS, Ledger, LedgerRow
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, folded
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
+from cotenant.base.ledger.ledger import GENESIS, Ledger, LedgerRow
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, folded
 
 _NAMES: Final = frozenset(happened.value for happened in ChangeEvent)
 _CHANGE: Final = msgspec.json.Decoder(Change)

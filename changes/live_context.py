@@ -8,24 +8,24 @@ from typing import Any
 
 import msgspec
 
-from changes.decide import autoscaler_targets
-from changes.decide.field_changes import address_of
-from changes.decide.guardrails import GuardrailContext
-from changes.decide.in_place import RESIZABLE, owned
-from changes.decide.rule import ClusterLimits
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.core.model.changes.annotated_resources import WEBHOOK_CONFIGURATION
-from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NoData
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address, Create
-from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL
-from cotenant.core.model.kubernetes.qos import qos_of
-from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Create
+from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL
+from cotenant.base.kubernetes.qos import qos_of
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.guardrails import GuardrailContext
+from cotenant.changes.decide.in_place import RESIZABLE, owned
+from cotenant.changes.decide.rule import ClusterLimits
+from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
+from cotenant.recommender.model.recommendation import Recommendation
 
 Json = Mapping[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
-from changes.soak.watcher import News
-from cotenant.core.adapters.webhook import post
-from cotenant.core.model.chat import escaped, header, section
-from cotenant.core.model.errors import NotDelivered
-from cotenant.core.settings.sections.notify import NotifySettings
+from cotenant.base.chat import escaped, header, section
+from cotenant.base.errors import NotDelivered
+from cotenant.base.http.webhook import post
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.changes.soak.watcher import News
 
 log = structlog.get_logger(__name__)
 

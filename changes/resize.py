@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from changes.decide.field_changes import given_to_new_pods
-from changes.decide.in_place import RESIZE, Resized, ResizeOutcome, answer, born_writes
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.changes.change import Change, Write
-from cotenant.core.model.errors import ClusterForbidden
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient
+from cotenant.changes.decide.field_changes import given_to_new_pods
+from cotenant.changes.decide.in_place import RESIZE, Resized, ResizeOutcome, answer, born_writes
+from cotenant.changes.model.change import Change, Write
 
 PAUSE_SECONDS: Final = 0.25
 SETTLED: Final = (ResizeOutcome.DONE, ResizeOutcome.INFEASIBLE)

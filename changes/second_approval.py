@@ -1,7 +1,7 @@
 """EDGE: the approval of a change by a second person: confirms or cancels what waits for one.
 
 One answer is for all that was accepted together, so that a canary is confirmed with its rest. Whether somebody may is
-asked in each namespace; the rules themselves are `changes.decide.lifecycle`'s.
+asked in each namespace; the rules themselves are `cotenant.changes.decide.lifecycle`'s.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from changes.accept import Actions
-from changes.decide.change_windows import is_open
-from changes.decide.lifecycle import same_person, why_not_confirm
-from changes.soak.reconcile import pace_of
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import NotAllowed, Person, Right
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
+from cotenant.base.people import NotAllowed, Person, Right
+from cotenant.changes.accept import Actions
+from cotenant.changes.decide.change_windows import is_open
+from cotenant.changes.decide.lifecycle import same_person, why_not_confirm
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.soak.reconcile import pace_of
 
 FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 

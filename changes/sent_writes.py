@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.changes.object_lines import object_lines
-from cotenant.core.model.changes.service import FieldMove
-from cotenant.core.model.kubernetes.intent import Intent
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.changes.model.object_lines import object_lines
+from cotenant.changes.model.service import FieldMove
 
 
 @dataclass(frozen=True, slots=True)

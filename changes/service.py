@@ -16,8 +16,27 @@ from typing import Final
 
 import structlog
 
-from changes import second_approval
-from changes.accept import (
+from cotenant.base.errors import (
+    ClusterError,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    KeyTaken,
+    NoData,
+    StoreBusy,
+    UsageError,
+)
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.base.ledger.ledger import Anchor, Ledger, LedgerRow
+from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes import second_approval
+from cotenant.changes.accept import (
     AcceptanceTerms,
     Actions,
     Compare,
@@ -28,25 +47,16 @@ from changes.accept import (
     nothing_traced,
     unguarded,
 )
-from changes.access.permissions import head_permission, permissions
-from changes.background_refresh import BackgroundRefresh
-from changes.bundle_export import bundled
-from changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
-from changes.dry_run import looked, tried
-from changes.ledger_cache import LedgerCache
-from changes.live_context import ClusterUser
-from changes.live_context import who as asked_who
-from changes.snooze import postpone, postponed, recall
-from changes.soak.reconcile import settle, verify
-from changes.soak.watcher import News, Watcher
-from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.ledger import Anchor, Ledger, LedgerRow
-from cotenant.core.model.autopilot import KEY_PREFIX
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus, cool_downs
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person, Right
-from cotenant.core.model.changes.service import (
+from cotenant.changes.access.permissions import head_permission, permissions
+from cotenant.changes.background_refresh import BackgroundRefresh
+from cotenant.changes.bundle_export import bundled
+from cotenant.changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
+from cotenant.changes.dry_run import looked, tried
+from cotenant.changes.ledger_cache import LedgerCache
+from cotenant.changes.live_context import ClusterUser
+from cotenant.changes.live_context import who as asked_who
+from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, cool_downs
+from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,
     LedgerEntry,
@@ -57,21 +67,10 @@ from cotenant.core.model.changes.service import (
     WorkloadReview,
     required,
 )
-from cotenant.core.model.errors import (
-    ClusterError,
-    ClusterForbidden,
-    ClusterUnreachable,
-    CotenantError,
-    KeyTaken,
-    NoData,
-    StoreBusy,
-    UsageError,
-)
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.recommender import RecommenderSettings
+from cotenant.changes.snooze import postpone, postponed, recall
+from cotenant.changes.soak.reconcile import settle, verify
+from cotenant.changes.soak.watcher import News, Watcher
+from cotenant.recommender.model.recommendation import Recommendation
 
 ClusterAccess = Callable[[Person], AbstractContextManager[KubeClient]]
 """A client that acts for a person; for Person("") with the dashboard's own account, which looks and keeps the head."""
@@ -151,8 +150,8 @@ class ClusterChangeService:
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""
         required(Right.ACCEPT, who, request)
-        if request.key.startswith(KEY_PREFIX) and not self._office.for_autopilot:
-            message = f"the key {request.key!r} begins with {KEY_PREFIX!r}, which is the autopilot's"
+        if request.key.startswith(AUTOPILOT_KEY_PREFIX) and not self._office.for_autopilot:
+            message = f"the key {request.key!r} begins with {AUTOPILOT_KEY_PREFIX!r}, which is the autopilot's"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
         with self._acting(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
             if already := _same(actions.journal.standings(), request):

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.model.errors import CotenantError
+from cotenant.base.errors import CotenantError
+from cotenant.base.process.clock import Clock
 
 AnswerT = TypeVar("AnswerT")
 FRESH_SECONDS: Final = 2.0

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from changes.change_ledger import ChangeJournal
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.service import PostponedRecommendation
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.text import visible
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.text import visible
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.model.service import PostponedRecommendation
 
 POSTPONED: Final = "postponed"
 RECALLED: Final = "recalled"

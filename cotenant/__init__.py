@@ -2,21 +2,23 @@
 
 For analysts this module is the Python API (docs/python-api.md): `cotenant.open_store()` gives what a scan stored as
 pandas DataFrames, and `forecast`, `recommend` and `backtest` take usage of one's own. Whoever changes cotenant reads
-`docs/architecture.md`, then `cotenant.core.model` for the vocabulary that all packages share.
+`docs/architecture.md`, then `cotenant.base` for the vocabulary that all packages share.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+if not (Path(__file__).parent / "base").is_dir():
+    # In a checkout the rooms stand beside this package; in a wheel, or where `make check` has linked them, inside.
+    __path__.append(str(Path(__file__).resolve().parents[1]))
+
+from cotenant.base.version import __version__
+
 if TYPE_CHECKING:
-    from cotenant.apps.python_api.cluster_store import Clusters, ClusterStore, demo_store, open_clusters, open_store
-    from cotenant.apps.python_api.own_usage import backtest, forecast, recommend
-    from cotenant.apps.python_api.reclaim import reclaim_decisions, reclaim_frontier
-    from cotenant.apps.python_api.simulation import simulate, simulate_incident
-    from cotenant.apps.python_api.tables import forecast_paths
-    from cotenant.core.model.errors import (
+    from cotenant.base.errors import (
         CotenantError,
         FrameError,
         NoData,
@@ -25,14 +27,17 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-    from cotenant.core.model.usage.forecast import LEVELS
-    from forecasting.base import conform
-    from forecasting.forecaster_contract import faults
+    from cotenant.base.usage.forecast import LEVELS
+    from cotenant.forecasting.base import conform
+    from cotenant.forecasting.forecaster_contract import faults
+    from cotenant.python_api.cluster_store import Clusters, ClusterStore, demo_store, open_clusters, open_store
+    from cotenant.python_api.own_usage import backtest, forecast, recommend
+    from cotenant.python_api.reclaim import reclaim_decisions, reclaim_frontier
+    from cotenant.python_api.simulation import simulate, simulate_incident
+    from cotenant.python_api.tables import forecast_paths
 
-__version__ = "0.1.0"
-
-_API = "cotenant.apps.python_api."
-_ERRORS = "cotenant.core.model.errors"
+_API = "cotenant.python_api."
+_ERRORS = "cotenant.base.errors"
 _HOMES = {
     "ClusterStore": f"{_API}cluster_store",
     "Clusters": f"{_API}cluster_store",
@@ -47,9 +52,9 @@ _HOMES = {
     "simulate": f"{_API}simulation",
     "simulate_incident": f"{_API}simulation",
     "forecast_paths": f"{_API}tables",
-    "LEVELS": "cotenant.core.model.usage.forecast",
-    "conform": "forecasting.base",
-    "faults": "forecasting.forecaster_contract",
+    "LEVELS": "cotenant.base.usage.forecast",
+    "conform": "cotenant.forecasting.base",
+    "faults": "cotenant.forecasting.forecaster_contract",
     "CotenantError": _ERRORS,
     "FrameError": _ERRORS,
     "NoData": _ERRORS,

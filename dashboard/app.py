@@ -19,29 +19,29 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 
-from cotenant.core.adapters.clock import Clock, SystemClock
-from cotenant.core.adapters.memory import few_heaps
-from cotenant.core.adapters.store.parquet import arrow_alone
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.dashboard import AccessMode, DashboardSettings
-from dashboard import pages
-from dashboard.access import answers, grants, headers, login
-from dashboard.access.gate import Gate
-from dashboard.changes import callbacks
-from dashboard.frame import shell
-from dashboard.frame.view import DashboardContext, View
-from dashboard.rest import autopilot, plans, queues, rebalance, reference, results
-from dashboard.rest import changes as api_acts
-from dashboard.server.connections import BoundedHeads
-from dashboard.server.faults import Faults, request_id
-from dashboard.server.health import Health
-from dashboard.server.listener import bound
-from dashboard.server.packed import PackedAnswers
-from dashboard.server.request_limits import Incoming
-from dashboard.server.threaded_dash import ThreadedDash
-from dashboard.sources.namespace_filter import Narrowing
-from dashboard.sources.snoozed import Postponing
-from dashboard.sources.source import ResultSource
+from cotenant.base.errors import CotenantError
+from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.base.process.memory import few_heaps
+from cotenant.base.settings.sections.dashboard import AccessMode, DashboardSettings
+from cotenant.base.store.parquet import arrow_alone
+from cotenant.dashboard import pages
+from cotenant.dashboard.access import answers, grants, headers, login
+from cotenant.dashboard.access.gate import Gate
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.frame import shell
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.rest import autopilot, plans, queues, rebalance, reference, results
+from cotenant.dashboard.rest import changes as api_acts
+from cotenant.dashboard.server.connections import BoundedHeads
+from cotenant.dashboard.server.faults import Faults, request_id
+from cotenant.dashboard.server.health import Health
+from cotenant.dashboard.server.listener import bound
+from cotenant.dashboard.server.packed import PackedAnswers
+from cotenant.dashboard.server.request_limits import Incoming
+from cotenant.dashboard.server.threaded_dash import ThreadedDash
+from cotenant.dashboard.sources.namespace_filter import Narrowing
+from cotenant.dashboard.sources.snoozed import Postponing
+from cotenant.dashboard.sources.source import ResultSource
 
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"

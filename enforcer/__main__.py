@@ -1,4 +1,4 @@
-"""EDGE: `python -m enforcer`: the agent's own entry point, without the command line's packages, which weigh megabytes.
+"""EDGE: `python -m cotenant.enforcer`: the agent without the command line's packages, which weigh megabytes.
 
 Settings as everywhere: --config FILE, COTENANT_ENFORCER__..., --set enforcer.key=value; --write is the real thing.
 """
@@ -23,17 +23,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from cotenant.core.adapters.telemetry import configure_logging
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.settings.load import load
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from enforcer.apply.handover import AgentStop, node_turn
-from enforcer.apply.watchdog import LOG_FORMAT
-from enforcer.assembly import assembled
-from enforcer.device_driver import device_driver
-from enforcer.nri_hooks import hooked
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.settings.load import load
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.enforcer.apply.handover import AgentStop, node_turn
+from cotenant.enforcer.apply.watchdog import LOG_FORMAT
+from cotenant.enforcer.assembly import assembled
+from cotenant.enforcer.device_driver import device_driver
+from cotenant.enforcer.nri_hooks import hooked
 
 QUIET_SECONDS: Final = 0.1
 """Between two ticks at least."""
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def settings_of(arguments: Sequence[str] | None) -> Settings:
     """Settings in force for these command line arguments."""
-    parser = argparse.ArgumentParser("python -m enforcer", description="The agent of one node.")
+    parser = argparse.ArgumentParser("python -m cotenant.enforcer", description="The agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
     parser.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="override one setting")
     parser.add_argument("--write", action="store_true", help="write to cgroups and evict; without it nothing changes")
@@ -104,7 +104,12 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
         "--ttl-seconds": str(settings.watchdog_seconds),
         "--agent": str(os.getpid()),
     }
-    command = [sys.executable, "-m", "enforcer.apply.watchdog", *(word for pair in options.items() for word in pair)]
+    command = [
+        sys.executable,
+        "-m",
+        "cotenant.enforcer.apply.watchdog",
+        *(word for pair in options.items() for word in pair),
+    ]
     env = {**os.environ, LOG_FORMAT: telemetry.log_format}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env)  # noqa: S603 - our own
     try:

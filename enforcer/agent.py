@@ -18,30 +18,30 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.model.allocation.topology_document import NodeCpus
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import CotenantError, NodeUnreadable
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.atomic_write import replace_whole
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.apply.pod_evictions import PodEvictions
-from enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
-from enforcer.decide.changes import Done, Place, wants_of
-from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
-from enforcer.decide.quotas import ratio_of
-from enforcer.decide.unsupported import Unsupported, unsupported
-from enforcer.observe.cpusets import beside_static_kubelet
-from enforcer.report.action_log import ActionReporter, AgentMetrics
-from enforcer.report.acts import sample_of
-from enforcer.report.recorder import Recorder
-from enforcer.report.status import FILE, About, NodeStatus, status
-from enforcer.report.suppressed import SuppressionHistory, note
-from enforcer.report.topology_report import MachineCpus, node_cpus
-from enforcer.report.usage import UsageHistory, node_metric
-from enforcer.sources.sources import AgentInputs, Sources
+from cotenant.base.allocation.topology_document import NodeCpus
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.errors import CotenantError, NodeUnreadable
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.apply.atomic_write import replace_whole
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.pod_evictions import PodEvictions
+from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
+from cotenant.enforcer.decide.changes import Done, Place, wants_of
+from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
+from cotenant.enforcer.decide.quotas import ratio_of
+from cotenant.enforcer.decide.unsupported import Unsupported, unsupported
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.observe.cpusets import beside_static_kubelet
+from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
+from cotenant.enforcer.report.acts import sample_of
+from cotenant.enforcer.report.recorder import Recorder
+from cotenant.enforcer.report.status import FILE, About, NodeStatus, status
+from cotenant.enforcer.report.suppressed import SuppressionHistory, note
+from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
+from cotenant.enforcer.report.usage import UsageHistory, node_metric
+from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 STATUS_SECONDS: Final = 5.0
 OLDEST: Final = 1e9

@@ -19,48 +19,48 @@ from typing import Final, TypeAlias
 import msgspec
 import structlog
 
-from cotenant import __version__
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.health import Checks, HealthServer
-from cotenant.core.adapters.kube import EventRecorder, KubeClient
-from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import NodeUnreadable, UsageError
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.core.settings.sections.telemetry import ENFORCER_PORT
-from enforcer.agent import Agent, AgentComponents
-from enforcer.apply.apply import Applier
-from enforcer.apply.eviction_queue import EvictionQueue
-from enforcer.apply.eviction_requests import FIELD_MANAGER, Evictor
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.apply.kernel_switches import SwitchFiles
-from enforcer.apply.pod_evictions import PodEvictions
-from enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
-from enforcer.apply.sysctl import SysctlKeeper
-from enforcer.apply.traffic import TrafficKeeper, read_uplink
-from enforcer.contract import Observation, ResctrlReading, Uplink
-from enforcer.decide.changes import Place
-from enforcer.decide.registry import strategies
-from enforcer.observe.cgroupfs import Hierarchy, raise_file_limit
-from enforcer.observe.cpusets import beside_static_kubelet
-from enforcer.observe.cycles import CycleReader
-from enforcer.observe.layout import Driver, Layout, checked_path, host_application_path
-from enforcer.observe.nvml import Nvml
-from enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
-from enforcer.report.action_log import ActionReporter, AgentMetrics
-from enforcer.report.device_writer import DeviceMetrics, DevicePublisher
-from enforcer.report.node_metric_writer import OwnPublisher, Reporter, Whose
-from enforcer.report.recorder import Recorder
-from enforcer.report.topology_writer import TopologyPublisher
-from enforcer.runtime import INSTALL
-from enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
-from enforcer.sources.kubelet_client import WithKubelet
-from enforcer.sources.last_known import LastInputsFile, Recalling
-from enforcer.sources.sources import AgentInputs, ApiSources, FileSources, Sources
+from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.base.errors import NodeUnreadable, UsageError
+from cotenant.base.http.health import Checks, HealthServer
+from cotenant.base.kube import EventRecorder, KubeClient
+from cotenant.base.kube.incluster import AccountFiles, service_account
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.settings.sections.telemetry import ENFORCER_PORT
+from cotenant.base.version import __version__
+from cotenant.enforcer.agent import Agent, AgentComponents
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.eviction_queue import EvictionQueue
+from cotenant.enforcer.apply.eviction_requests import FIELD_MANAGER, Evictor
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.kernel_switches import SwitchFiles
+from cotenant.enforcer.apply.pod_evictions import PodEvictions
+from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.apply.traffic import TrafficKeeper, read_uplink
+from cotenant.enforcer.contract import Observation, ResctrlReading, Uplink
+from cotenant.enforcer.decide.changes import Place
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, raise_file_limit
+from cotenant.enforcer.observe.cpusets import beside_static_kubelet
+from cotenant.enforcer.observe.cycles import CycleReader
+from cotenant.enforcer.observe.layout import Driver, Layout, checked_path, host_application_path
+from cotenant.enforcer.observe.nvml import Nvml
+from cotenant.enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
+from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
+from cotenant.enforcer.report.device_writer import DeviceMetrics, DevicePublisher
+from cotenant.enforcer.report.node_metric_writer import OwnPublisher, Reporter, Whose
+from cotenant.enforcer.report.recorder import Recorder
+from cotenant.enforcer.report.topology_writer import TopologyPublisher
+from cotenant.enforcer.runtime import INSTALL
+from cotenant.enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
+from cotenant.enforcer.sources.kubelet_client import WithKubelet
+from cotenant.enforcer.sources.last_known import LastInputsFile, Recalling
+from cotenant.enforcer.sources.sources import AgentInputs, ApiSources, FileSources, Sources
 
 BOOT_ID: Final = "sys/kernel/random/boot_id"
 FLUSH_SECONDS: Final = 1.0
@@ -247,7 +247,7 @@ def _stopper(settings: Settings) -> EvictionQueue[str] | None:
     if not settings.enforcer.stop_containers or settings.enforcer.dry_run:
         return None
     try:
-        from enforcer.runtime.container_stopper import ContainerStopper
+        from cotenant.enforcer.runtime.container_stopper import ContainerStopper
     except ModuleNotFoundError as missing:
         raise UsageError(f"enforcer.stop_containers needs {missing.name}, which is missing", fix=INSTALL) from missing
     return ContainerStopper(settings.runtime.cri_upstream)

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.pod_request import effective_requests
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, ResizeState
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, with_default
-from cotenant.core.model.resource import Amounts
-from enforcer.knob_table import NO_LIMIT, Knob, Value
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.kubernetes.pod_request import effective_requests
+from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, ResizeState
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
+from cotenant.base.resource import Amounts
+from cotenant.enforcer.knob_table import NO_LIMIT, Knob, Value
+from cotenant.enforcer.model.node_policy import NodePolicy
 
 __all__ = ["NO_LIMIT", "Knob", "Value"]
 """Of `knob_table`, offered here as well: the strategies read one module."""
@@ -64,7 +64,7 @@ class ContainerSpec:
     limits: Mapping[str, int] = field(default_factory=dict)
     running: bool = False
     claims: tuple[str, ...] = ()
-    """Requests of ResourceClaims that it has (`enforcer.dra.claim.request_key`); only a runtime shows them."""
+    """Requests of ResourceClaims that it has (`cotenant.enforcer.dra.claim.request_key`); only a runtime shows them."""
     kind: ContainerKind = ContainerKind.MAIN
     actual_requests: Mapping[str, int] | None = None
     actual_limits: Mapping[str, int] | None = None
@@ -398,11 +398,11 @@ class Surface(StrEnum):
     """What pods share outside their cgroups. Each is kept by one EDGE, which also gives it back."""
 
     RESCTRL = "resctrl"
-    """key: name of the group; value: see `enforcer.apply.resctrlfs`."""
+    """key: name of the group; value: see `cotenant.enforcer.apply.resctrlfs`."""
     SYSCTL = "sysctl"
-    """key: a setting of the kernel, see `enforcer.apply.kernel_switches`; value: its text."""
+    """key: a setting of the kernel, see `cotenant.enforcer.apply.kernel_switches`; value: its text."""
     TRAFFIC = "traffic"
-    """key: network device; value: see `enforcer.apply.traffic`."""
+    """key: network device; value: see `cotenant.enforcer.apply.traffic`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,17 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.root import Settings
-from enforcer.assembly import Assembled
-from enforcer.dra.claim import ClaimWire
-from enforcer.dra.claims import Claims
-from enforcer.dra.offer import API_VERSION, OfferedDevice, offered_cores
-from enforcer.dra.publisher import SlicePublisher
-from enforcer.observe.cpu_sysfs import read_topology
-from enforcer.runtime import INSTALL
+from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.base.errors import UsageError
+from cotenant.base.kube import KubeClient
+from cotenant.base.settings.root import Settings
+from cotenant.enforcer.assembly import Assembled
+from cotenant.enforcer.dra.claim import ClaimWire
+from cotenant.enforcer.dra.claims import Claims
+from cotenant.enforcer.dra.offer import API_VERSION, OfferedDevice, offered_cores
+from cotenant.enforcer.dra.publisher import SlicePublisher
+from cotenant.enforcer.observe.cpu_sysfs import read_topology
+from cotenant.enforcer.runtime import INSTALL
 
 HEAL_SECONDS: Final = 5.0
 ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
@@ -49,7 +49,7 @@ def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCp
     if own.cpus and not settings.runtime.nri:
         raise UsageError("enforcer.dra.cpus needs runtime.nri", fix="Set runtime.nri, or offer no CPUs.")
     try:
-        from enforcer.runtime.dra_service import DraService
+        from cotenant.enforcer.runtime.dra_service import DraService
     except ModuleNotFoundError as missing:
         raise UsageError(f"enforcer.dra.on needs {missing.name}, which is missing", fix=INSTALL) from missing
     node = assembly.node

@@ -2,7 +2,7 @@
 
     SPECS[Knob.CPU_QUOTA].file(Version.V2) -> KnobFile("cpu", "cpu.max")
 
-A knob is added here alone; `enforcer.decide.knobs` has the few whose text differs from their value.
+A knob is added here alone; `cotenant.enforcer.decide.knobs` has the few whose text differs from their value.
 Sources: kernel documentation of cgroup v1 and v2; OCI runtimes for the names of their vendors' kernels.
 """
 
@@ -68,7 +68,7 @@ class Version(Enum):
 
 
 class Ordering(Enum):
-    """What a write must wait for; `enforcer.decide.write_order` knows how."""
+    """What a write must wait for; `cotenant.enforcer.decide.write_order` knows how."""
 
     FREE = "free"
     NESTED_QUOTA = "nested-quota"

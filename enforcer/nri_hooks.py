@@ -16,17 +16,17 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus
-from cotenant.core.settings.root import Settings
-from enforcer.agent import Agent
-from enforcer.contract import ContainerSpec, PodSpec
-from enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
-from enforcer.device_driver import ClaimedCpus, no_cpus
-from enforcer.runtime import INSTALL
-from enforcer.runtime.parents import Parents
+from cotenant.base.allocation.cpu_lists import format_cpus
+from cotenant.base.settings.root import Settings
+from cotenant.enforcer.agent import Agent
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
+from cotenant.enforcer.device_driver import ClaimedCpus, no_cpus
+from cotenant.enforcer.runtime import INSTALL
+from cotenant.enforcer.runtime.parents import Parents
 
 if TYPE_CHECKING:
-    from enforcer.runtime.nri.plugin import Counters
+    from cotenant.enforcer.runtime.nri.plugin import Counters
 
 
 class Waker(Protocol):
@@ -47,7 +47,7 @@ def hooked(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: Claimed
         yield
         return
     try:
-        from enforcer.runtime.nri.plugin import NriEvent, NriPlugin
+        from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriPlugin
     except ModuleNotFoundError as missing:
         structlog.get_logger(__name__).error("no NRI plugin", reason=f"{missing.name} is missing", fix=INSTALL)
         yield

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import Array, in_order
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix
+from cotenant.forecasting.base import Array, in_order
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -14,21 +14,21 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, RefT, Window
-from cotenant.core.model.usage.portrait import Portraits
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting import plugins
-from forecasting.base import Array, Forecaster, conform
-from forecasting.five_minutes import five_minutes
-from forecasting.learned import Learned
-from forecasting.local_time.calendars import Calendar
-from forecasting.local_time.wall_clock import WallClock
-from forecasting.peak_time import peak_timing
-from forecasting.peaks import daily_maxima, peak_quantiles
-from forecasting.shard import ShardForecast, forecast_shard
-from forecasting.windows import peak_expected, windows
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, RefT, Window
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.forecasting import plugins
+from cotenant.forecasting.base import Array, Forecaster, conform
+from cotenant.forecasting.five_minutes import five_minutes
+from cotenant.forecasting.learned import Learned
+from cotenant.forecasting.local_time.calendars import Calendar
+from cotenant.forecasting.local_time.wall_clock import WallClock
+from cotenant.forecasting.peak_time import peak_timing
+from cotenant.forecasting.peaks import daily_maxima, peak_quantiles
+from cotenant.forecasting.shard import ShardForecast, forecast_shard
+from cotenant.forecasting.windows import peak_expected, windows
 
 Floats = npt.NDArray[np.float64]
 

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.threads import side_by_side
-from cotenant.core.model.usage.forecast import FinePath
-from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Statistic, Usage
-from forecasting.base import LEVEL_ARRAY, Array, in_order
-from forecasting.empirical import row_quantiles
+from cotenant.base.threads import side_by_side
+from cotenant.base.usage.forecast import FinePath
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Statistic, Usage
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
+from cotenant.forecasting.empirical import row_quantiles
 
 _BANDS: Final = 12
 """Levels of a half hour that have a distribution of their own."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from forecasting.shard import MixtureFit
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.forecasting.shard import MixtureFit
 
 MOST_UNKNOWN = 0.1
 """Share of series that may be new: they are forecast by what held for the others on average."""

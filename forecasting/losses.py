@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forecasting.base import LEVEL_ARRAY
+from cotenant.forecasting.base import LEVEL_ARRAY
 
 Floats = npt.NDArray[np.floating[Any]]
 

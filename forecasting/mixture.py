@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from forecasting.base import LEVEL_ARRAY, Array
-from forecasting.empirical import smooth_quantiles
+from cotenant.forecasting.base import LEVEL_ARRAY, Array
+from cotenant.forecasting.empirical import smooth_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
-from forecasting.base import Array
-from forecasting.empirical import row_quantiles
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array
+from cotenant.forecasting.empirical import row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import FloatMatrix
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import LEVEL_ARRAY, Array
-from forecasting.empirical import row_quantiles, weighted_quantiles
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.usage import FloatMatrix
+from cotenant.forecasting.base import LEVEL_ARRAY, Array
+from cotenant.forecasting.empirical import row_quantiles, weighted_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

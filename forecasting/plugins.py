@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 import structlog
 
-from cotenant.core.model.errors import CotenantError, SettingsError
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import Array, Forecaster, conform
-from forecasting.members import MEMBERS
+from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array, Forecaster, conform
+from cotenant.forecasting.members import MEMBERS
 
 GROUP: Final = "cotenant.forecasters"
 
@@ -65,9 +65,13 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
     added: list[Forecaster] = []
     for name in names:
         if name in taken:
-            raise SettingsError(f"forecasting.plugins: {name!r} is there already", fix="Give each model a name once.")
+            raise SettingsError(
+                f"cotenant.forecasting.plugins: {name!r} is there already", fix="Give each model a name once."
+            )
         if name not in installed:
-            raise SettingsError(f"forecasting.plugins: no forecaster is named {name!r}", fix=_hint(name, installed))
+            raise SettingsError(
+                f"cotenant.forecasting.plugins: no forecaster is named {name!r}", fix=_hint(name, installed)
+            )
         taken.add(name)
         added.append(Guarded(_loaded(installed[name]), name))
     return (*MEMBERS, *added)

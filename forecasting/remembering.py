@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import Array, Forecaster
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array, Forecaster
 
 
 class Remembering:

@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.threads import side_by_side
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import Array, Forecaster
-from forecasting.losses import pinball
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.threads import side_by_side
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array, Forecaster
+from cotenant.forecasting.losses import pinball
 
 Floats = npt.NDArray[np.float64]
 

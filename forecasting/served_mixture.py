@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS, MeasuredError
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import Array
-from forecasting.losses import coverage, pinball
-from forecasting.mixture import mixture
-from forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damped, level_of, scores
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, MeasuredError
+from cotenant.forecasting.base import Array
+from cotenant.forecasting.losses import coverage, pinball
+from cotenant.forecasting.mixture import mixture
+from cotenant.forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damped, level_of, scores
 
 Floats = npt.NDArray[np.float64]
 

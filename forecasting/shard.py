@@ -15,15 +15,23 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS, MeasuredError, ModelCard
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from cotenant.core.settings.base import digest
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import Array, Forecaster
-from forecasting.boosting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
-from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
-from forecasting.mixture import mixture
-from forecasting.selection import (
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, MeasuredError, ModelCard
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array, Forecaster
+from cotenant.forecasting.boosting.booster import (
+    SEED,
+    TRAINED_LEVELS,
+    Booster,
+    BoosterInput,
+    feature_names,
+    scale_of,
+    train,
+)
+from cotenant.forecasting.calibration import Rehearsed, daily_classes, lift, lifted
+from cotenant.forecasting.mixture import mixture
+from cotenant.forecasting.selection import (
     BackTests,
     NearTest,
     back_test,
@@ -36,7 +44,7 @@ from forecasting.selection import (
     near_test,
     standing,
 )
-from forecasting.served_mixture import booster_score, booster_share, measure, rehearse
+from cotenant.forecasting.served_mixture import booster_score, booster_share, measure, rehearse
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import Window, WindowKind
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import Array
-from forecasting.empirical import row_quantiles
-from forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import Window, WindowKind
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array
+from cotenant.forecasting.empirical import row_quantiles
+from cotenant.forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -1,7 +1,7 @@
 """Samples present of CPU usage: the share of those due that are there, by workload, namespace and UTC day. Pure.
 
 Beside the flow: the pipeline stores the rows, pages show them. Samples are due of the slots in which pods lived
-(`cotenant.core.model.usage.samples`): what is switched off at night misses none.
+(`cotenant.base.usage.samples`): what is switched off at night misses none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.usage.lives import Lives
-from cotenant.core.model.usage.samples import ContainerLife, Members
-from cotenant.core.model.usage.sparse_usage import AnyUsage
-from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.usage.lives import Lives
+from cotenant.base.usage.samples import ContainerLife, Members
+from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ class Coverage:
         return reduce(SampleCount.joined, counts, NO_SAMPLES)
 
     def namespace_rows(self) -> list[dict[str, Any]]:
-        """Rows of `cotenant.core.model.views.COVERAGE`, sorted by namespace."""
+        """Rows of `cotenant.recommender.model.views.COVERAGE`, sorted by namespace."""
         return [
             {
                 "namespace": name,

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.store.store import Hole, Store
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.errors import SourceError, SourceUnfit, SourceUnreachable
-from cotenant.core.model.inventory.one_off import left_out_notes
-from cotenant.core.model.progress import Progress
-from cotenant.core.model.usage.plausible import plausible_of_pods
-from cotenant.core.model.usage.quality import Defect, QualityRecord, ScrapeSpan
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import ProfilerSettings
-from profiler.pool import by_node, total
-from profiler.sightings import (
+from cotenant.base.cluster import Inventory
+from cotenant.base.errors import SourceError, SourceUnfit, SourceUnreachable
+from cotenant.base.inventory.one_off import left_out_notes
+from cotenant.base.process.clock import Clock
+from cotenant.base.progress import Progress
+from cotenant.base.settings.sections.profiler import ProfilerSettings
+from cotenant.base.store.store import Hole, Store
+from cotenant.base.usage.plausible import plausible_of_pods
+from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.pool import by_node, total
+from cotenant.profiler.sightings import (
     NODE_SUMS,
     Sightings,
     by_usage,

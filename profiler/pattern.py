@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
-from cotenant.core.settings.sections.profiler import PortraitSettings
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 
 Flags = npt.NDArray[np.bool_]
 

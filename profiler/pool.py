@@ -20,13 +20,13 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Inventory, Pod
-from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.resource import MeasuredResource
-from cotenant.core.model.usage.sparse_usage import AnyUsage, SparseUsage
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid, Usage
-from profiler.group_reduce import Rows, reduce_rows
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid, Usage
+from cotenant.profiler.group_reduce import Rows, reduce_rows
 
 RefT = TypeVar("RefT", bound=SeriesRef)
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import (
+from cotenant.base.cluster import (
     Container,
     ContainerRole,
     Event,
@@ -24,12 +24,12 @@ from cotenant.core.model.cluster import (
     UnnamedPod,
     Workload,
 )
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.inventory.partial_inventory import unnamed_pods, with_parts_marked
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal, Usage
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.inventory.partial_inventory import unnamed_pods, with_parts_marked
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal, Usage
 
 NODE_SUMS: Final = {
     Signal.NODE_CPU_USAGE_MEAN: Signal.CPU_USAGE_MEAN,

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.histogram import HistogramBatch
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.histogram import HistogramBatch
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 
 
 def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:

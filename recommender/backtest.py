@@ -31,10 +31,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
-from recommender.evidence import Evidence, Floats, Integers, counted_requests
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.recommender.evidence import Evidence, Floats, Integers, counted_requests
+from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}

@@ -16,23 +16,23 @@ from typing import Any, Final, Protocol
 import numpy as np
 import structlog
 
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.errors import CotenantError, SettingsError
-from cotenant.core.model.kubernetes.quantity import LARGEST
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.base import digest
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from recommender.evidence import Evidence
-from recommender.severity import danger_alone
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.kubernetes.quantity import LARGEST
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.severity import danger_alone
 
 GROUP: Final = "cotenant.strategies"
 BUILT_IN: Final[Mapping[str, str]] = {
-    "krr-simple": "recommender.strategies.krr:KrrSimple",
-    "krr-simple-limit": "recommender.strategies.krr:KrrSimpleLimit",
-    "vpa": "recommender.strategies.vpa:Vpa",
-    "cotenant": "recommender.strategies.cotenant:Cotenant",
+    "krr-simple": "cotenant.recommender.strategies.krr:KrrSimple",
+    "krr-simple-limit": "cotenant.recommender.strategies.krr:KrrSimpleLimit",
+    "vpa": "cotenant.recommender.strategies.vpa:Vpa",
+    "cotenant": "cotenant.recommender.strategies.cotenant:Cotenant",
 }
 
 

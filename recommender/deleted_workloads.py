@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.cluster import Inventory, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from recommender.base import withheld
-from recommender.trust import EPISODIC
+from cotenant.base.cluster import Inventory, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.recommender.base import withheld
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.trust import EPISODIC
 
 SILENT_SECONDS: Final = 3 * DAY_SECONDS
 """Without a list of its kind a workload counts as gone after so long without a pod: longer than a weekend at zero."""

@@ -13,17 +13,18 @@ from dataclasses import replace
 import numpy as np
 import structlog
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation, Waste
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from recommender.backtest import backtest, present, record
-from recommender.evidence import Evidence, Floats
-from recommender.money import monthly_savings, prices
-from recommender.restart import restart
-from recommender.severity import waste
-from recommender.trust import EPISODIC, Grounds, proposed_resources, trust
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.severity import Waste
+from cotenant.recommender.backtest import backtest, present, record
+from cotenant.recommender.evidence import Evidence, Floats
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.money import monthly_savings, prices
+from cotenant.recommender.restart import restart
+from cotenant.recommender.severity import waste
+from cotenant.recommender.trust import EPISODIC, Grounds, proposed_resources, trust
 
 
 def enrich(

@@ -14,15 +14,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Event, EventKind, Inventory, Workload
-from cotenant.core.model.identity import ContainerRef, PodContainerRef
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.lives import Lives, SourceSilence
-from cotenant.core.model.usage.portrait import Portraits
-from cotenant.core.model.usage.samples import time_measured
-from cotenant.core.model.usage.server_quantiles import ServerQuantiles
-from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.base.cluster import Event, EventKind, Inventory, Workload
+from cotenant.base.identity import ContainerRef, PodContainerRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.lives import Lives, SourceSilence
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.samples import time_measured
+from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.recommender.model.recommendation import Field
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

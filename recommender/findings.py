@@ -15,20 +15,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.core.model.kubernetes.protocol import CONTROL_PLANE_KEYS
-from cotenant.core.model.kubernetes.qos import PriorityClass, with_default
-from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings
-from recommender.evidence import Evidence, row_maximum, row_percentile
-from recommender.severity import absolute_severity
-from recommender.strategies.cotenant.heap import largest_heap
-from recommender.strategies.cotenant.trend import leak
+from cotenant.base.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
+from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS
+from cotenant.base.kubernetes.qos import PriorityClass, with_default
+from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings, FindingSettings
+from cotenant.base.severity import Severity
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.recommender.evidence import Evidence, row_maximum, row_percentile
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.severity import absolute_severity
+from cotenant.recommender.strategies.cotenant.heap import largest_heap
+from cotenant.recommender.strategies.cotenant.trend import leak
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 DAEMONS: Final = frozenset({"DaemonSet", "Node"})

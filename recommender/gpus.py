@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cotenant.core.model.allocation.devices import WHOLE
-from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.identity import ContainerRef
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.settings.sections.recommender import FindingSettings, GpuSettings
-from recommender.money import HOURS_PER_MONTH
+from cotenant.base.allocation.devices import WHOLE
+from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.base.identity import ContainerRef
+from cotenant.base.settings.sections.recommender import FindingSettings, GpuSettings
+from cotenant.base.severity import Severity
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.money import HOURS_PER_MONTH
 
 _ROUNDING_PERCENT = 1e-6
 """What float arithmetic may add to an amount that is a whole step."""

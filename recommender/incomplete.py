@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.colocation.reclaim_policies import TERMS
-from cotenant.core.model.colocation.reclaimable import Reclaimable
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.runtimes.heap import HeapProposal
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
-from recommender.base import withheld
+from cotenant.base.colocation.reclaim_policies import TERMS
+from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal
+from cotenant.recommender.base import withheld
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.model.recommendation import Action, Recommendation, Value
 
 RESTS_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN}),

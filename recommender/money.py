@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotenant.core.model.cluster import Inventory, Node, Workload
-from cotenant.core.model.finding import ClusterFinding
-from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.core.settings.sections.recommender import PriceSettings
-from recommender.evidence import Floats
+from cotenant.base.cluster import Inventory, Node, Workload
+from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.recommender.evidence import Floats
+from cotenant.recommender.model.finding import ClusterFinding
 
 HOURS_PER_MONTH: Final = 730
 """8,760 hours of a year / 12."""

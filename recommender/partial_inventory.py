@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.cluster import Inventory, Workload
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from recommender.base import withheld
-from recommender.incomplete import REST_ON_LITTLE_USE
+from cotenant.base.cluster import Inventory, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.base import withheld
+from cotenant.recommender.incomplete import REST_ON_LITTLE_USE
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.model.recommendation import Action, Recommendation, Value
 
 _DECREASES_ALONE: Final = Reason.KILLS_UNKNOWN
 """Does not touch raises, nor CPU: only that a smaller amount of memory killed nothing is not known."""

@@ -19,12 +19,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Autoscaler, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.settings.sections.recommender import ReplicaSettings
+from cotenant.base.cluster import Autoscaler, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import ReplicaSettings
+from cotenant.base.usage.forecast import Forecasts
 
 Counts = npt.NDArray[np.int64]
 

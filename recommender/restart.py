@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from cotenant.core.model.cluster import Container, ContainerRole, Workload
-from cotenant.core.model.kubernetes.pod_qos import PodQos, qos_class_of
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Restart, Value
-from cotenant.core.model.resource import Amounts, Resource
+from cotenant.base.cluster import Container, ContainerRole, Workload
+from cotenant.base.kubernetes.pod_qos import PodQos, qos_class_of
+from cotenant.base.resource import Amounts, Resource
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Restart, Value
 
 IN_PLACE_FROM: Final = (1, 33)
 LOWER_MEMORY_LIMIT_FROM: Final = (1, 34)
@@ -57,7 +57,7 @@ def parsed_version(text: str) -> tuple[int, int]:
 
 
 def pod_qos(containers: Iterable[Container]) -> PodQos:
-    """Kubernetes' QoS class of a pod of these containers (`cotenant.core.model.kubernetes.pod_qos`)."""
+    """Kubernetes' QoS class of a pod of these containers (`cotenant.base.kubernetes.pod_qos`)."""
     return qos_class_of((one.requests, one.limits) for one in containers)
 
 

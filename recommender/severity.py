@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.recommendation import Action, Severity, Value, Waste
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import SeveritySettings
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import SeveritySettings
+from cotenant.base.severity import Severity, Waste
+from cotenant.recommender.model.recommendation import Action, Value
 
 KRR_STEPS: Final = {
     Resource.CPU: ((500, Severity.CRITICAL), (250, Severity.WARNING), (100, Severity.OK)),

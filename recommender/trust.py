@@ -24,12 +24,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cotenant.core.model.recommendation import Action, Backtest, Recommendation, Trust
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal
-from cotenant.core.settings.sections.recommender import BacktestSettings
-from recommender.evidence import Evidence, Floats, Integers
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import BacktestSettings
+from cotenant.base.text import percent
+from cotenant.base.usage.usage import DAY_SECONDS, Signal
+from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.recommender.model.recommendation import Action, Backtest, Recommendation, Trust
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 EPISODIC: Final = frozenset({"Job", "CronJob"})

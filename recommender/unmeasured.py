@@ -17,15 +17,15 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.finding import ClusterFinding
-from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal
-from recommender.base import withheld
-from recommender.evidence import Evidence
-from recommender.incomplete import REST_ON_LITTLE_USE
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.base import withheld
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.incomplete import REST_ON_LITTLE_USE
+from cotenant.recommender.model.finding import ClusterFinding
+from cotenant.recommender.model.recommendation import Action, Recommendation, Value
 
 LEAST_SAMPLES: Final = 3
 """A container may show 0 in its first scrape, before its process has a page; three slots of 5 minutes are no start."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.model.text import shown
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.base.text import shown
 
 Json = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.core.model.kubernetes.protocol import MANAGER, UNINSTALL, WEBHOOK
+from cotenant.base.kubernetes.protocol import MANAGER, UNINSTALL, WEBHOOK
 
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets")
 AMOUNTS: Final = tuple(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cotenant.core.model.kubernetes.protocol import EXTENDER, MANAGER, NODE_AGENT, UNINSTALL, WEBHOOK
+from cotenant.base.kubernetes.protocol import EXTENDER, MANAGER, NODE_AGENT, UNINSTALL, WEBHOOK
 
 _FALSE_NOTES: Final = "Write false Events, which people read and nothing acts on."
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.core.settings.root import Settings
+from cotenant.base.settings.root import Settings
 
 TARGET = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "values.schema.json"
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import typer
 
-from cotenant import __version__
-from cotenant.apps.cli.groups import load_command
-from cotenant.apps.cli.main import root
-from cotenant.apps.cli.registry import COMMANDS
+from cotenant.base.version import __version__
+from cotenant.cli.groups import load_command
+from cotenant.cli.main import root
+from cotenant.cli.registry import COMMANDS
 from tools.write_reference import ROOT, WIDTH, plain
 
 FOLDER: Final = ROOT / "release" / "man"

@@ -8,21 +8,21 @@ from typing import Any, Final, cast
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from admission.webhook_server.app import WebhookMetrics
-from cotenant.apps.manager.audit import Audit
-from cotenant.apps.manager.metrics.autopilot import AutopilotMetrics
-from cotenant.apps.manager.metrics.load_taints import LoadTaintMetrics
-from cotenant.apps.manager.metrics.migration import DeschedulerMetrics, MigrationMetrics
-from cotenant.apps.manager.metrics.queues import QueueMetrics
-from cotenant.apps.manager.metrics.reservations import ReservationMetrics
-from cotenant.core.adapters.telemetry import Metrics
-from dashboard.server.health import Health
-from enforcer.device_driver import DraMetrics
-from enforcer.nri_hooks import NriMetrics
-from enforcer.report.action_log import AgentMetrics
-from enforcer.report.device_writer import DeviceMetrics, DiscoveryState
-from enforcer.runtime.nri.plugin import Counters
-from scheduler_ext.extender.serve.counts import Counts
+from cotenant.admission.webhook_server.app import WebhookMetrics
+from cotenant.autopilot.metrics import AutopilotMetrics
+from cotenant.base.controllers.audit import Audit
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.dashboard.server.health import Health
+from cotenant.enforcer.device_driver import DraMetrics
+from cotenant.enforcer.nri_hooks import NriMetrics
+from cotenant.enforcer.report.action_log import AgentMetrics
+from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
+from cotenant.enforcer.runtime.nri.plugin import Counters
+from cotenant.scheduler_ext.extender.serve.counts import Counts
+from cotenant.scheduler_ext.load_taints.metrics import LoadTaintMetrics
+from cotenant.scheduler_ext.queues.metrics import QueueMetrics
+from cotenant.scheduler_ext.rebalance.controllers.metrics import DeschedulerMetrics, MigrationMetrics
+from cotenant.scheduler_ext.reservations.metrics import ReservationMetrics
 
 HEAD: Final = """# Metrics
 

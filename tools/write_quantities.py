@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotenant.core.model.quantities.quantity import Quantity
-from cotenant.core.model.quantities.registry import by_chapter
+from cotenant.quantities.quantity import Quantity
+from cotenant.quantities.registry import by_chapter
 
 HEAD = """\
 # Quantities

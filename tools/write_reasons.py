@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotenant.core.model.reasons import SENTENCES
-from cotenant.core.model.usage.quality import DEFECT_SENTENCES
+from cotenant.base.reasons import SENTENCES
+from cotenant.base.usage.quality import DEFECT_SENTENCES
 
 
 def page() -> str:

@@ -19,9 +19,23 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "strings.md"
-FOLDERS: Final = ("dashboard", "cotenant/apps/cli", "changes", "cotenant/core/model")
-LISTED: Final = ROOT / "cotenant" / "core" / "model" / "quantities"
-"""Definitions, which docs/quantities.md lists already."""
+FOLDERS: Final = (
+    *(
+        "dashboard",
+        "cotenant/cli",
+        "changes",
+        "base",
+        "enforcer/model",
+        "recommender/model",
+        "recommender/colocation/model",
+    ),
+    *("scheduler_ext/queues/model", "scheduler_ext/rebalance/model", "scheduler_ext/rebalance/moves"),
+    *("scheduler_ext/reservations/model", "scheduler_ext/reservations/service"),
+)
+PLATFORM: Final = tuple(
+    ROOT / "base" / name for name in ("kube", "store", "ledger", "http", "logs", "process", "settings")
+)
+"""Its sentences are for whoever runs it; docs/settings.md has those of settings."""
 MARKUP: Final = frozenset({"className", "style", "id", "href", "metavar", "d", "viewBox", "path", "pattern", "style_"})
 """Keyword arguments that no one reads."""
 WORDED: Final = re.compile(r"[A-Za-z]{2,}[,.:;]? +(?:[A-Za-z(]|\{…\})|(?:\{…\}) +[a-z]{2,}")
@@ -116,7 +130,7 @@ def files() -> list[Path]:
     """Files with sentences, in their order."""
     every = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")))
     scripts = (path for path in every if path.suffix in (".py", ".js") and ".min." not in path.name)
-    return [path for path in scripts if LISTED not in path.parents]
+    return [path for path in scripts if not any(folder in path.parents for folder in PLATFORM)]
 
 
 @cache

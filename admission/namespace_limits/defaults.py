@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from admission.resources import SIDES, amounts, containers, decimal_si
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.resource import Resource
+from cotenant.admission.resources import SIDES, amounts, containers, decimal_si
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import Resource
 
 LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
 LIMIT_RANGER_PREFIX: Final = "LimitRanger plugin set: "

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from admission.namespace_limits.defaults import GROUP_WORDS, band_of_names
-from admission.problem import Problem
-from admission.resources import SIDES, amounts, containers
-from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS
-from cotenant.core.model.kubernetes.pod_qos import PodQos, pod_qos
-from cotenant.core.model.resource import Resource
+from cotenant.admission.namespace_limits.defaults import GROUP_WORDS, band_of_names
+from cotenant.admission.problem import Problem
+from cotenant.admission.resources import SIDES, amounts, containers
+from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS
+from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos
+from cotenant.base.resource import Resource
 
 BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
     "min": ("requests",),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.json_pointer import escaped
-from cotenant.core.model.kubernetes.selector import LabelSelector, Operator, Requirement
+from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.selector import LabelSelector, Operator, Requirement
 
 LARGEST_NUMBER: Final = 2**53
 """Numbers of a JSON patch pass through a 64-bit float in the API server; whole numbers below this stay exact."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from admission.pod_mutation import MIRROR_ANNOTATION
-from admission.policies import limit_range_cel, resources_cel
-from admission.policies.cel import add, joined, literal, pointer, selector_body, text, when
-from admission.policies.label_texts import key_texts, patched_texts
-from admission.policies.overlap import (
+from cotenant.admission.pod_mutation import MIRROR_ANNOTATION
+from cotenant.admission.policies import limit_range_cel, resources_cel
+from cotenant.admission.policies.cel import add, joined, literal, pointer, selector_body, text, when
+from cotenant.admission.policies.label_texts import key_texts, patched_texts
+from cotenant.admission.policies.overlap import (
     CLASS_FIELD,
     CLASS_NAME,
     Overlaps,
@@ -27,10 +27,10 @@ from admission.policies.overlap import (
     unstable,
     wakes,
 )
-from admission.policies.patch_fields import operations, refusal
-from admission.profile import Profile
-from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE, PLACEHOLDER_NAMESPACE, REQUEST_BIND_ANNOTATION
-from cotenant.core.model.kubernetes.selector import Operator, Requirement
+from cotenant.admission.policies.patch_fields import operations, refusal
+from cotenant.admission.profile import Profile
+from cotenant.base.kubernetes.protocol import BIND_RESOURCE, PLACEHOLDER_NAMESPACE, REQUEST_BIND_ANNOTATION
+from cotenant.base.kubernetes.selector import Operator, Requirement
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 PREFIX: Final = "cotenant-profile-"

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from admission.policies.cel import add, pointer, remove, text, when
-from admission.profile import Profile
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL
-from cotenant.core.model.kubernetes.qos import QOS_LABEL
-from cotenant.core.model.kubernetes.selector import LabelSelector
+from cotenant.admission.policies.cel import add, pointer, remove, text, when
+from cotenant.admission.profile import Profile
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.qos import QOS_LABEL
+from cotenant.base.kubernetes.selector import LabelSelector
 
 _VALUE: Final = text("^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 _LONGEST_VALUE: Final = 63

@@ -1,4 +1,4 @@
-"""`admission.namespace_limits.defaults` in CEL: cpu and memory that a LimitRange put back are taken out. Pure.
+"""`cotenant.admission.namespace_limits.defaults` in CEL: cpu and memory that a LimitRange put back are taken out. Pure.
 
 The API server runs its LimitRanger again when policies have changed a pod, and then those policies whose
 reinvocationPolicy is IfNeeded. This is the only one: a profile's key mappings and suffixes must not run twice.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from admission.namespace_limits.defaults import (
+from cotenant.admission.namespace_limits.defaults import (
     BANDS_IN_ORDER,
     GROUP_WORDS,
     LIMIT_RANGER_ANNOTATION,
     LIMIT_RANGER_PREFIX,
     SIDE_WORDS,
 )
-from admission.policies.cel import text, when
-from admission.policies.resources_cel import MILLICORES, any_of, asks_for, variable
-from admission.resources import SIDES
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.core.model.resource import Resource
+from cotenant.admission.policies.cel import text, when
+from cotenant.admission.policies.resources_cel import MILLICORES, any_of, asks_for, variable
+from cotenant.admission.resources import SIDES
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.resource import Resource
 
 _ANNOTATION: Final = text(LIMIT_RANGER_ANNOTATION)
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from admission.policies.cel import LABELS, NAMESPACE_LABELS, selected
-from admission.policies.label_texts import key_texts
-from admission.policies.patch_fields import leaves, refusal
-from admission.profile import Profile
-from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL
-from cotenant.core.model.kubernetes.selector import LabelSelector, Operator, Requirement
+from cotenant.admission.policies.cel import LABELS, NAMESPACE_LABELS, selected
+from cotenant.admission.policies.label_texts import key_texts
+from cotenant.admission.policies.patch_fields import leaves, refusal
+from cotenant.admission.profile import Profile
+from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL
+from cotenant.base.kubernetes.selector import LabelSelector, Operator, Requirement
 
 CLASS_NAME: Final = "priorityClassName"
 CLASS_FIELD: Final = f"spec.{CLASS_NAME}"

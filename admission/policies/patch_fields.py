@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from admission.policies.cel import LARGEST_NUMBER, add, literal, pointer, remove, text, when
-from cotenant.core.model.text import shown
+from cotenant.admission.policies.cel import LARGEST_NUMBER, add, literal, pointer, remove, text, when
+from cotenant.base.text import shown
 
 _MAP: Final = "*"
 """Stands for every key of a map."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from admission.policies.cel import add, pointer, text, when
-from admission.resources import BATCH_NAMES, SIDES
-from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
-from cotenant.core.model.kubernetes.qos import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
+from cotenant.admission.policies.cel import add, pointer, text, when
+from cotenant.admission.resources import BATCH_NAMES, SIDES
+from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.base.kubernetes.qos import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 
 _GROUPS: Final = ("containers", "initContainers")
 _CLASS: Final = text(PRIORITY_CLASS_LABEL)

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.resources import CLASS_NAMES, SIDES, amounts, containers
-from cotenant.core.model.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
+from cotenant.base.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.protocol import (
     BLKIO_QOS_ANNOTATION,
     CPU_BURST_ANNOTATION,
     CPU_QOS_ANNOTATION,
@@ -32,9 +32,11 @@ from cotenant.core.model.kubernetes.protocol import (
     SKIP_HOOKS_LABEL,
     SUB_PRIORITY_LABEL,
 )
-from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
-from cotenant.core.model.kubernetes.quantity import parse_millicores
-from cotenant.core.model.kubernetes.quota_tree import (
+from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
+from cotenant.base.kubernetes.quantity import parse_millicores
+from cotenant.base.text import shown
+from cotenant.scheduler_ext.queues.model.gang import MINIMUM_ANNOTATION, gang_of_pod
+from cotenant.scheduler_ext.queues.model.quota_tree import (
     FORCE_LABEL,
     IGNORE_DEFAULT_TREE_LABEL,
     IS_PARENT_LABEL,
@@ -42,8 +44,6 @@ from cotenant.core.model.kubernetes.quota_tree import (
     LENT_LABEL,
     PREEMPTIBLE_LABEL,
 )
-from cotenant.core.model.queues.gang import MINIMUM_ANNOTATION, gang_of_pod
-from cotenant.core.model.text import shown
 
 Json = Mapping[str, Any]
 Check = tuple[str, Callable[[str], bool]]

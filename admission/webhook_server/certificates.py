@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.protocol import WEBHOOK
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
+from cotenant.base.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.protocol import WEBHOOK
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.admission import AdmissionSettings
 
 FIELD_MANAGER: Final = WEBHOOK
 TRIES: Final = 5

@@ -9,24 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.namespace_limits.demands import Demand, demands_of_quota, demands_of_range
-from admission.profile import PriorityClassEntry, Profile
-from admission.queue_gates import NativeGangs
-from admission.reservation_gate import Offers
-from admission.view import ClusterView
-from cotenant.core.adapters.kube import KubeClient, Mirror
-from cotenant.core.model.changes.annotated_resources import (
-    CHANGE_ANNOTATION,
-    KINDS,
-    LABEL_VALUE,
-    RESOURCES_ANNOTATION,
-    RESOURCES_LABEL,
-    AnnotatedResources,
-    decoded,
-)
-from cotenant.core.model.errors import ClusterAbsent, UsageError
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.admission.namespace_limits.demands import Demand, demands_of_quota, demands_of_range
+from cotenant.admission.profile import PriorityClassEntry, Profile
+from cotenant.admission.queue_gates import NativeGangs
+from cotenant.admission.reservation_gate import Offers
+from cotenant.admission.view import ClusterView
+from cotenant.base.errors import ClusterAbsent, UsageError
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.protocol import (
     CONFIG_GROUP,
     NATIVE_GANG_GROUP,
     OPERATING_MODE_LABEL,
@@ -35,10 +26,19 @@ from cotenant.core.model.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SWAP_GUARD,
 )
-from cotenant.core.model.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
-from cotenant.core.model.queues.gang import gang_of_pod_group
-from cotenant.core.model.queues.native_group import NativeGroup
-from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.changes.model.annotated_resources import (
+    CHANGE_ANNOTATION,
+    KINDS,
+    LABEL_VALUE,
+    RESOURCES_ANNOTATION,
+    RESOURCES_LABEL,
+    AnnotatedResources,
+    decoded,
+)
+from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
 
 STOP_SECONDS: Final = 1.0
 _PATHS: Final = {

@@ -1,4 +1,4 @@
-"""EDGE: the webhook server: its certificate, around `cotenant.core.adapters.http_server`.
+"""EDGE: the webhook server: its certificate, around `cotenant.base.http.http_server`.
 
 The certificate can be replaced while serving: new connections get the new one.
 """
@@ -9,12 +9,12 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from admission.webhook_server.app import WebhookApp
-from admission.webhook_server.authority import Pair
-from cotenant.core.adapters.http_connection import Connection, Limits
-from cotenant.core.adapters.http_server import Listener, ServerTls, bound
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.webhook_server.app import WebhookApp
+from cotenant.admission.webhook_server.authority import Pair
+from cotenant.base.errors import UsageError
+from cotenant.base.http.http_connection import Connection, Limits
+from cotenant.base.http.http_server import Listener, ServerTls, bound
+from cotenant.base.settings.sections.admission import AdmissionSettings
 
 
 class WebhookServer:

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import structlog
 from cryptography import x509
 
-from admission.guard_watchdog import GuardWatchdog
-from admission.profile_record import signing_key
-from admission.webhook_server.app import WebhookApp
-from admission.webhook_server.authority import Pair
-from admission.webhook_server.certificates import (
+from cotenant.admission.guard_watchdog import GuardWatchdog
+from cotenant.admission.profile_record import signing_key
+from cotenant.admission.webhook_server.app import WebhookApp
+from cotenant.admission.webhook_server.authority import Pair
+from cotenant.admission.webhook_server.certificates import (
     CertificateController,
     CertificateFileReloader,
     FolderStore,
@@ -25,13 +25,13 @@ from admission.webhook_server.certificates import (
     SecretStore,
     policy_of,
 )
-from admission.webhook_server.cluster_state import ClusterState
-from admission.webhook_server.server import WebhookServer
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.server import WebhookServer
+from cotenant.base.errors import CotenantError
+from cotenant.base.kube import KubeClient
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.admission import AdmissionSettings
 
 _log = structlog.get_logger(__name__)
 

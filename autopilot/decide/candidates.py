@@ -14,29 +14,29 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.decide.history import Decisions
-from autopilot.decide.kills import OomKills, raised_after_kills
-from autopilot.decide.policy import NamespacedPolicy, PolicyLimits
-from autopilot.decide.queue import QueueCandidate
-from autopilot.decide.starts import StartAim, highest_starts
-from autopilot.decide.writers import gitops_writer, reverted, vpa_of
-from changes.decide.field_changes import template_containers
-from changes.decide.guardrails import gitops_owner, leaves_manifests
-from changes.decide.heap_flags import is_set, without_heap
-from changes.decide.patches import by_workload
-from changes.decide.readiness import readiness
-from changes.decide.steps import is_out_of_reach, largest_cut, rebased
-from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
-from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.savings import total_change
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.pod_request import effective_request
-from cotenant.core.model.kubernetes.qos import QosClass, qos_of
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field, Recommendation, Trust, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
-from cotenant.core.settings.sections.recommender import CotenantSettings
+from cotenant.autopilot.decide.history import Decisions
+from cotenant.autopilot.decide.kills import OomKills, raised_after_kills
+from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
+from cotenant.autopilot.decide.queue import QueueCandidate
+from cotenant.autopilot.decide.starts import StartAim, highest_starts
+from cotenant.autopilot.decide.writers import gitops_writer, reverted, vpa_of
+from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.pod_request import effective_request
+from cotenant.base.kubernetes.qos import QosClass, qos_of
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.actions import ActionSettings, GuardrailSettings
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.changes.decide.field_changes import template_containers
+from cotenant.changes.decide.guardrails import gitops_owner, leaves_manifests
+from cotenant.changes.decide.heap_flags import is_set, without_heap
+from cotenant.changes.decide.patches import by_workload
+from cotenant.changes.decide.readiness import readiness
+from cotenant.changes.decide.steps import is_out_of_reach, largest_cut, rebased
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.recommender.model.recommendation import Field, Recommendation, Trust, Value
+from cotenant.recommender.model.savings import total_change
 
 Json = Mapping[str, Any]
 DAY_HOURS: Final = 24.0

@@ -16,17 +16,17 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.decide.history import LedgerNote
-from autopilot.decide.queue import QueueCandidate, QueueEntry
-from autopilot.decide.writers import GITOPS_MANAGERS
-from changes.decide.guardrails import gitops_owner
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.reservations.plan import LENT_FLOOR_ANNOTATION
-from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from recommender.plans.realise import Floor, floor_of, marked, restore
+from cotenant.autopilot.decide.history import LedgerNote
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.autopilot.decide.writers import GITOPS_MANAGERS
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.usage.usage import HALF_HOUR_SECONDS
+from cotenant.changes.decide.guardrails import gitops_owner
+from cotenant.scheduler_ext.reservations.model.plan import LENT_FLOOR_ANNOTATION
+from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_of, marked, restore
 
 Json = Mapping[str, Any]
 AUTOPILOT: Final = "autopilot"

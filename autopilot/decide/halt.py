@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autopilot.decide.history import ActState, Decisions, PastAct
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.text import percent
-from cotenant.core.settings.sections.autopilot import AutopilotSettings
+from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.autopilot import AutopilotSettings
+from cotenant.base.text import percent
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, accepted_by_autopilot
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.autopilot.model import EVERYTHING, AutopilotEvent
+from cotenant.base.identity import WorkloadRef
+from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
+from cotenant.changes.model.service import Method
 
 WEEK_SECONDS: Final = 7 * 86_400.0
 LAPSED: Final = "lapsed"

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from recommender.base import rounded_up
-from recommender.strategies.cotenant.annotations import parse
-from recommender.strategies.cotenant.demand import after_kill
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.recommender.base import rounded_up
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.cotenant.annotations import parse
+from cotenant.recommender.strategies.cotenant.demand import after_kill
 
 OomKills = Mapping[tuple[WorkloadRef, str], float]
 """When (Unix time) a container of a workload was killed for lack of memory last, by the workload and its name."""

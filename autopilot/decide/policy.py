@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from changes.decide.change_windows import parsed
-from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.json_documents.struct_validation import deviations, without_nulls
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.autopilot import CeilingSettings
+from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
+from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.struct_validation import deviations, without_nulls
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.changes.decide.change_windows import parsed
 
 Choice = TypeVar("Choice", Resource, Direction, Way)
 LISTS: Final = ("resources", "directions", "ways")

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from autopilot.decide.halt import Halt
-from autopilot.decide.history import ActState, PastAct, failed_acts, restarts
-from autopilot.decide.policy import PolicyLimits
-from autopilot.decide.refusals import AcceptRefusal
-from autopilot.decide.starts import StartAim
-from changes.decide.change_windows import is_open, when
-from cotenant.core.model.autopilot import RISING_AT_ONCE, AutopilotMode, QueueVerdict, Way
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.savings import Savings, savings_of
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Confidence, Recommendation, Trust
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.autopilot.decide.halt import Halt
+from cotenant.autopilot.decide.history import ActState, PastAct, failed_acts, restarts
+from cotenant.autopilot.decide.policy import PolicyLimits
+from cotenant.autopilot.decide.refusals import AcceptRefusal
+from cotenant.autopilot.decide.starts import StartAim
+from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict, Way
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.decide.change_windows import is_open, when
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.recommender.model.recommendation import Confidence, Recommendation, Trust
+from cotenant.recommender.model.savings import Savings, savings_of
 
 GIVEN_UP_AFTER: Final = 3
 BACK_OFF_FACTOR: Final = 4.0

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
-from autopilot.decide.policy import NamespacedPolicy
-from autopilot.decide.queue import QueueCandidate, QueueEntry
-from cotenant.core.model.autopilot import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field, Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
+from cotenant.autopilot.decide.policy import NamespacedPolicy
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.autopilot.model import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.recommender.model.recommendation import Field, Recommendation
 
 Row = tuple[AutopilotEvent, str, dict[str, Any]]
 SWITCHING_SECONDS: Final = 120.0

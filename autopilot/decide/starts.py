@@ -14,19 +14,19 @@ from typing import Any, Final
 
 import msgspec
 
-from changes.decide import in_place
-from changes.decide.capacity_checks import containers
-from changes.decide.field_changes import holds_values, inverse
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.change import Write
-from cotenant.core.model.cluster import Container, ContainerRole
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.base.cluster import Container, ContainerRole
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.changes.decide import in_place
+from cotenant.changes.decide.capacity_checks import containers
+from cotenant.changes.decide.field_changes import holds_values, inverse
+from cotenant.changes.model.change import Write
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 QUIET_SECONDS: Final = 60.0
 """How long a pod has to be ready before its start is over."""

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from autopilot.decide.history import is_taken_back
-from changes.decide.field_changes import RESOURCES, holds_values
-from cotenant.core.model.autopilot import accepted_by_autopilot
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.autopilot.decide.history import is_taken_back
+from cotenant.base.identity import WorkloadRef
+from cotenant.changes.decide.field_changes import RESOURCES, holds_values
+from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
 
 Json = Mapping[str, Any]
 OWN: Final = "cotenant-"

@@ -13,33 +13,33 @@ from typing import Final, Self
 
 import msgspec
 
-from autopilot.decide.candidates import PolicyInForce
-from autopilot.decide.policy import read_policy
-from autopilot.decide.queue import QueueCandidate, QueueEntry, ended_rests, withheld
-from autopilot.rounds.cluster_state import policy_address, read_switch
-from autopilot.rounds.reading import RoundReading
-from changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
-from changes.api_advice import told
-from changes.change_ledger import ChangeJournal
-from changes.decide.change_windows import is_open
-from changes.decide.lifecycle import due
-from changes.live_context import ClusterUser
-from changes.live_context import who as person_of
-from changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
-from changes.soak.reconcile import pace_of
-from changes.soak.watcher import Watcher, WatchScope
-from cotenant.core.adapters.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
-from cotenant.core.model.autopilot import KEY_PREFIX, Way, accepted_by_autopilot
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
-from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.autopilot.decide.candidates import PolicyInForce
+from cotenant.autopilot.decide.policy import read_policy
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, ended_rests, withheld
+from cotenant.autopilot.model import Way
+from cotenant.autopilot.rounds.cluster_state import policy_address, read_switch
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.connection import ApiRequest, ApiResponse
+from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
+from cotenant.changes.api_advice import told
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.decide.change_windows import is_open
+from cotenant.changes.decide.lifecycle import due
+from cotenant.changes.live_context import ClusterUser
+from cotenant.changes.live_context import who as person_of
+from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, accepted_by_autopilot
+from cotenant.changes.model.service import ChangeRequest, WorkloadReview
+from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
+from cotenant.changes.soak.reconcile import pace_of
+from cotenant.changes.soak.watcher import Watcher, WatchScope
 
 PATIENCE_SECONDS: Final = 20.0
 """How long what is due waits for somebody else's turn at the ledger."""
@@ -229,8 +229,8 @@ class Acts:
         """The key names the workload's how manieth act it is, so that the same act is never done twice."""
         workload, share = entry.candidate.workload, under.limits.canary_share
         batches = {s.change.batch for s in reading.history.standings.values() if s.change.workload == str(workload)}
-        text = f"{workload}#{sum(batch.startswith(KEY_PREFIX) for batch in batches)}"
-        key = f"{KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        text = f"{workload}#{sum(batch.startswith(AUTOPILOT_KEY_PREFIX) for batch in batches)}"
+        key = f"{AUTOPILOT_KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         is_canary = way is Way.IN_PLACE and share < 1 and entry.candidate.urgent is None
         canary = share if is_canary else 0.0  # what rises at once rises in all pods: each of them can be killed next
         return ChangeRequest((workload,), way.method, canary=canary, key=key)

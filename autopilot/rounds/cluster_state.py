@@ -8,20 +8,20 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.decide.candidates import LiveNamespace
-from autopilot.decide.halt import ClusterHealth
-from autopilot.decide.kills import OomKills
-from autopilot.decide.policy import NamespacedPolicy, read_policy
-from changes.decide.field_changes import RESOURCES
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.kube.observed import NOT_ENDED, KilledPodWire, pod_of
-from cotenant.core.model.autopilot import PAUSED_KEY, POLICIES, SWITCH_CONFIG_MAP
-from cotenant.core.model.errors import ClusterAbsent, CotenantError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.owners import deployment_of
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP
-from cotenant.core.model.kubernetes.qos import QosClass, qos_of
+from cotenant.autopilot.decide.candidates import LiveNamespace
+from cotenant.autopilot.decide.halt import ClusterHealth
+from cotenant.autopilot.decide.kills import OomKills
+from cotenant.autopilot.decide.policy import NamespacedPolicy, read_policy
+from cotenant.autopilot.model import PAUSED_KEY, POLICIES, SWITCH_CONFIG_MAP
+from cotenant.base.errors import ClusterAbsent, CotenantError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube.observed import NOT_ENDED, KilledPodWire, pod_of
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.owners import deployment_of
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.base.kubernetes.qos import QosClass, qos_of
+from cotenant.changes.decide.field_changes import RESOURCES
 
 KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
 VPAS: Final = "verticalpodautoscalers"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from autopilot.decide.floors import (
+from cotenant.autopilot.decide.floors import (
     FloorForecast,
     FloorForecasts,
     FloorStep,
@@ -18,22 +18,22 @@ from autopilot.decide.floors import (
     kept_by,
     target_of,
 )
-from autopilot.decide.refusals import WriteRefusals
-from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
-from autopilot.rounds.cluster_state import FIELD_MANAGER
-from autopilot.rounds.ledger_history import LedgerHistory, append
-from autopilot.rounds.reading import RoundReading
-from autopilot.rounds.starts import unpaused
-from changes.audited_acts import AuditedActs
-from changes.live_context import who as person_of
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NoData, NotLeader
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.views import REPLICAS
+from cotenant.autopilot.decide.refusals import WriteRefusals
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory, append
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.rounds.starts import unpaused
+from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Person
+from cotenant.base.store import Store
+from cotenant.changes.audited_acts import AuditedActs
+from cotenant.changes.live_context import who as person_of
+from cotenant.recommender.model.views import REPLICAS
 
 
 class Floors:

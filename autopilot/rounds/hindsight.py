@@ -12,17 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from autopilot.decide.records import ProposedWorkload
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from cotenant.core.settings.sections.recommender import PriceSettings
-from recommender.backtest import Amounts, BacktestColumns, backtest, present, record
-from recommender.evidence import Evidence, assemble
-from recommender.money import monthly_savings, prices
+from cotenant.autopilot.decide.records import ProposedWorkload
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.recommender.backtest import Amounts, BacktestColumns, backtest, present, record
+from cotenant.recommender.evidence import Evidence, assemble
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.money import monthly_savings, prices
 
 WEEK_DAYS: Final = 7
 SIGNALS: Final = (

@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from autopilot.decide.floors import LentFloor, lent_of
-from autopilot.decide.history import Decisions, LedgerNote, folded_notes
-from autopilot.decide.starts import PodBoost, boost_of
-from changes.ledger_cache import LedgerCache
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.ledger import GENESIS, Ledger
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.change import ChangeStatus
+from cotenant.autopilot.decide.floors import LentFloor, lent_of
+from cotenant.autopilot.decide.history import Decisions, LedgerNote, folded_notes
+from cotenant.autopilot.decide.starts import PodBoost, boost_of
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.base.ledger.ledger import GENESIS, Ledger
+from cotenant.base.process.clock import Clock
+from cotenant.changes.ledger_cache import LedgerCache
+from cotenant.changes.model.change import ChangeStatus
 
 _EVENTS = frozenset(event.value for event in AutopilotEvent)
 

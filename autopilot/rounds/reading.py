@@ -8,29 +8,29 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
-from autopilot.decide.floors import FloorForecasts, FloorOutlook, floor_outlooks
-from autopilot.decide.halt import Halt, halt_of, too_much_harm
-from autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
-from autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, narrowed
-from autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, decide
-from autopilot.decide.records import lapsed
-from autopilot.decide.refusals import AcceptRefusal, gap_of
-from autopilot.decide.writers import standings_by_workload
-from autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
-from autopilot.rounds.ledger_history import LedgerHistory
-from autopilot.rounds.trouble import asked_trouble
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
-from cotenant.core.model.changes.change import cool_downs
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.recommender import CotenantSettings
+from cotenant.autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candidates_of, hardly_cut, settings_under
+from cotenant.autopilot.decide.floors import FloorForecasts, FloorOutlook, floor_outlooks
+from cotenant.autopilot.decide.halt import Halt, halt_of, too_much_harm
+from cotenant.autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
+from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, narrowed
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, decide
+from cotenant.autopilot.decide.records import lapsed
+from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
+from cotenant.autopilot.decide.writers import standings_by_workload
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory
+from cotenant.autopilot.rounds.trouble import asked_trouble
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.model.change import cool_downs
+from cotenant.recommender.model.recommendation import Recommendation
 
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.decide.floors import FloorForecasts, FloorStep
-from autopilot.decide.records import rows_of
-from autopilot.decide.refusals import AcceptRefusal
-from autopilot.decide.starts import BoostStep
-from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
-from autopilot.rounds.floors import Floors
-from autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
-from autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
-from autopilot.rounds.starts import Starts
-from changes.audited_acts import AuditedActs
-from changes.live_context import who as person_of
-from cotenant.core.model.autopilot import QueueVerdict
-from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.autopilot.decide.floors import FloorForecasts, FloorStep
+from cotenant.autopilot.decide.records import rows_of
+from cotenant.autopilot.decide.refusals import AcceptRefusal
+from cotenant.autopilot.decide.starts import BoostStep
+from cotenant.autopilot.model import QueueVerdict
+from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig, ActOutcome, Acts
+from cotenant.autopilot.rounds.floors import Floors
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
+from cotenant.autopilot.rounds.reading import Recommended, RoundReading, RoundScope, read_round
+from cotenant.autopilot.rounds.starts import Starts
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Person
+from cotenant.changes.audited_acts import AuditedActs
+from cotenant.changes.live_context import who as person_of
+from cotenant.changes.model.change import ChangeStatus
 
 
 class Rounds:

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from autopilot.decide.floors import FloorStep
-from autopilot.decide.queue import helped_starts
-from autopilot.decide.refusals import WriteRefusals
-from autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
-from autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
-from autopilot.rounds.cluster_state import FIELD_MANAGER
-from autopilot.rounds.ledger_history import LedgerHistory, append
-from autopilot.rounds.reading import RoundReading
-from changes.audited_acts import AuditedActs
-from changes.live_context import who as person_of
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.kube.observed import NOT_ENDED
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import ClusterUnreachable, CotenantError, NotLeader
+from cotenant.autopilot.decide.floors import FloorStep
+from cotenant.autopilot.decide.queue import helped_starts
+from cotenant.autopilot.decide.refusals import WriteRefusals
+from cotenant.autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory, append
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.base.errors import ClusterUnreachable, CotenantError, NotLeader
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube.observed import NOT_ENDED
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Person
+from cotenant.changes.audited_acts import AuditedActs
+from cotenant.changes.live_context import who as person_of
 
 Step = TypeVar("Step", BoostStep, FloorStep)
 MOST_HELPED: Final = 50

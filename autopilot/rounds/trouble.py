@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.root import Settings
-from profiler.prometheus.client import Client
-from profiler.prometheus.decode import latest
+from cotenant.base.errors import CotenantError
+from cotenant.base.settings.root import Settings
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.decode import latest
 
 LONGEST_WAIT_SECONDS: Final = 10.0
 """For one answer: rollbacks, and CPU that starting pods give back, wait for it."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, TimeGrid
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, TimeGrid
 
 
 def trace_matrix(folder: Path, table: str, column: str) -> tuple[npt.NDArray[np.float32], TimeGrid]:

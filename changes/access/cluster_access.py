@@ -19,19 +19,18 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from changes.service import ClusterAccess
-from cotenant.core.adapters.kube import Access, KubeClient, review
-from cotenant.core.adapters.kube.access import SELF_REVIEWS
-from cotenant.core.adapters.kube.auth import load_access
-from cotenant.core.adapters.kube.client import Pause
-from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse, Stream
-from cotenant.core.adapters.kube.writes import APPLY_TYPE
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP
-from cotenant.core.model.reservations.plan import PLURAL as PLANS
-from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, ProxySettings
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import Access, KubeClient, review
+from cotenant.base.kube.access import SELF_REVIEWS
+from cotenant.base.kube.auth import load_access
+from cotenant.base.kube.client import Pause
+from cotenant.base.kube.connection import ApiRequest, ApiResponse, Stream
+from cotenant.base.kube.writes import APPLY_TYPE
+from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
+from cotenant.base.people import IdentitySource, NotAllowed, Person
+from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings, ProxySettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.service import ClusterAccess
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 AUTHENTICATED: Final = "system:authenticated"
@@ -43,7 +42,7 @@ APPROVE: Final = "approve"
 _DECISIONS: Final = ("approval", "policy")
 """Fields of a plan's spec that take it."""
 _ROLES: Final[Mapping[str, str]] = {
-    PLANS: "cotenant-planner",
+    RESERVATION_PLANS: "cotenant-planner",
     "podmigrationjobs": "cotenant-mover",
     "nodes": "cotenant-emptier",
     "autopilotpolicies": "cotenant-autopilot-approver",
@@ -236,7 +235,7 @@ def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) ->
     """
     if resource is None or request.method not in _VERBS:
         return False
-    if (resource.get("group"), resource["resource"]) != (OWN_GROUP.partition("/")[0], PLANS) or (
+    if (resource.get("group"), resource["resource"]) != (OWN_GROUP.partition("/")[0], RESERVATION_PLANS) or (
         "subresource" in resource
     ):
         return False

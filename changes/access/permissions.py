@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.adapters.kube import KubeClient, access_review
-from cotenant.core.model.changes.service import Permission
-from cotenant.core.model.errors import ClusterError, ClusterUnreachable
+from cotenant.base.errors import ClusterError, ClusterUnreachable
+from cotenant.base.kube import KubeClient, access_review
+from cotenant.changes.model.service import Permission
 
 MOST_NAMESPACES: Final = 50
 """More are not asked for one by one."""

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from changes.decide.field_changes import CHANGE_ANNOTATION
-from cotenant.core.model.changes.annotated_resources import same
-from cotenant.core.model.changes.change import Write
-from cotenant.core.model.changes.service import FieldMove
-from cotenant.core.model.kubernetes.json_pointer import escaped, pointed
+from cotenant.base.kubernetes.json_pointer import escaped, pointed
+from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
+from cotenant.changes.model.annotated_resources import same
+from cotenant.changes.model.change import Write
+from cotenant.changes.model.service import FieldMove
 
 Json = Mapping[str, Any]
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from changes.decide.rule import STEP_RULES
-from cotenant.core.model.changes.savings import request_now, request_then
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.resource import Resource
+from cotenant.changes.decide.rule import STEP_RULES
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.savings import request_now, request_then
 
 KIND: Final = "HorizontalPodAutoscaler"
 RESOURCE: Final = "horizontalpodautoscalers"

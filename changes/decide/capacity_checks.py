@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from changes.decide import autoscaler_targets
-from changes.decide.patches import TEMPLATE_PATHS
-from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.cluster import Container, ContainerRole, pod_amount
-from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.pod_request import readable_amounts
-from cotenant.core.model.kubernetes.quantity import format_amount, parse_amount
-from cotenant.core.model.recommendation import Field, Recommendation
-from cotenant.core.model.resource import Resource
-from recommender.restart import applied, pod_qos
+from cotenant.base.cluster import Container, ContainerRole, pod_amount
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.pod_request import readable_amounts
+from cotenant.base.kubernetes.quantity import format_amount, parse_amount
+from cotenant.base.resource import Resource
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.patches import TEMPLATE_PATHS
+from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.restart import applied, pod_qos
 
 
 def room(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Iterator[Guardrail]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES: Final = 24 * 60

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from changes.decide import autoscaler_targets
-from changes.decide.heap_flags import flag_texts
-from changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, refusal, resources
-from cotenant.core.model.changes.annotated_resources import (
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address
+from cotenant.base.kubernetes.json_pointer import escaped, pointed
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.heap_flags import flag_texts
+from cotenant.changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, refusal, resources
+from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     LABEL_VALUE,
     RESOURCES_ANNOTATION,
@@ -23,13 +28,8 @@ from cotenant.core.model.changes.annotated_resources import (
     encoded,
     same,
 )
-from cotenant.core.model.changes.change import Write
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.kubernetes.json_pointer import escaped, pointed
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.changes.model.change import Write
+from cotenant.recommender.model.recommendation import Recommendation
 
 __all__ = [
     "CHANGE_ANNOTATION",

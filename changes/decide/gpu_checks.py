@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from changes.decide.field_changes import template_containers
-from changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, made
-from cotenant.core.model.allocation.device_request import NVIDIA_GPU, demand_of
-from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceKind, inventory_of
-from cotenant.core.model.allocation.gpu_share import GPU_RESOURCES, GpuShare, GpuShareProposal
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_wire import requests_of
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.base.allocation.device_request import NVIDIA_GPU, demand_of
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceKind, inventory_of
+from cotenant.base.allocation.gpu_share import GPU_RESOURCES, GpuShare, GpuShareProposal
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.changes.decide.field_changes import template_containers
+from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, made
+from cotenant.recommender.model.recommendation import Recommendation
 
 _NO_ISOLATION = (
     "a share reserves, and stops no process from using more of the device's time or memory: "

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from changes.decide import autoscaler_targets
-from changes.decide.capacity_checks import room
-from changes.decide.change_windows import is_open, when
-from changes.decide.field_changes import quiet, template_containers
-from changes.decide.gpu_checks import gpu_rules
-from changes.decide.heap_flags import template_heap_bytes
-from changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
-from changes.decide.steps import largest_cut, least_amount
-from cotenant.core.model.changes.savings import request_change, request_now
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.recommendation import Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.text import percent
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.capacity_checks import room
+from cotenant.changes.decide.change_windows import is_open, when
+from cotenant.changes.decide.field_changes import quiet, template_containers
+from cotenant.changes.decide.gpu_checks import gpu_rules
+from cotenant.changes.decide.heap_flags import template_heap_bytes
+from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from cotenant.changes.decide.steps import largest_cut, least_amount
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Field, Recommendation, Value
+from cotenant.recommender.model.savings import request_change, request_now
 
 __all__ = [
     "Guardrail",

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.runtimes.heap import HeapProposal, runtime_named, runtimes
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.runtimes.heap import HeapProposal, runtime_named, runtimes
+from cotenant.recommender.model.recommendation import Recommendation
 
 Json = Mapping[str, Any]
 _LISTS: Final = ("command", "args")

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from changes.decide.field_changes import moved
-from changes.decide.patches import LISTS, resources
-from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
-from cotenant.core.model.changes.change import Write
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address
-from cotenant.core.model.kubernetes.pod_qos import pod_qos
-from cotenant.core.model.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from cotenant.core.model.recommendation import Action, Recommendation
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address
+from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING
+from cotenant.changes.decide.field_changes import moved
+from cotenant.changes.decide.patches import LISTS, resources
+from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
+from cotenant.changes.model.change import Write
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Action, Recommendation
 
 Json = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
+from cotenant.changes.model.change import ChangeState, ChangeStatus
 
 
 class Due(StrEnum):

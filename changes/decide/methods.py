@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from changes.decide.field_changes import annotated, planned, quiet
-from changes.decide.in_place import NEW_PODS, RESIZE, pod_writes, refusal
-from cotenant.core.model.changes.annotated_resources import KINDS
-from cotenant.core.model.changes.change import Write
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.changes.decide.field_changes import annotated, planned, quiet
+from cotenant.changes.decide.in_place import NEW_PODS, RESIZE, pod_writes, refusal
+from cotenant.changes.model.annotated_resources import KINDS
+from cotenant.changes.model.change import Write
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Recommendation
 
 Json = Mapping[str, Any]
 

@@ -15,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from changes.decide import autoscaler_targets
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.recommendation import Field, Recommendation
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.recommender.model.recommendation import Field, Recommendation
 
 TEMPLATE_PATHS: Final = {
     "Deployment": ("spec", "template", "spec"),

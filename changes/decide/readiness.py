@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
-from changes.decide.patches import refusal
-from changes.decide.steps import first_step
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.cluster import Workload
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.cluster import Workload
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
+from cotenant.changes.decide.patches import refusal
+from cotenant.changes.decide.steps import first_step
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.steps import Ready
 
 
 @dataclass(frozen=True, slots=True)

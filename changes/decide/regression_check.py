@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.core.model.changes.judgement import RuleResult, RuleUnit, RuleVerdict
-from cotenant.core.model.text import percent
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.text import percent
+from cotenant.changes.model.judgement import RuleResult, RuleUnit, RuleVerdict
 
 
 class Measure(StrEnum):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.recommendation import Recommendation, Value
-from cotenant.core.model.resource import Resource
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import Resource
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Recommendation, Value
 
 Json = Mapping[str, Any]
 STEP_RULES: Final = {resource: f"{resource}-step" for resource in Resource}

@@ -11,17 +11,17 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
-from changes.decide.capacity_checks import containers
-from changes.decide.field_changes import on_new_pods, template_containers
-from changes.decide.heap_flags import rebased_heap
-from changes.decide.rule import STEP_RULES
-from cotenant.core.model.changes.savings import request_change, request_now
-from cotenant.core.model.changes.steps import NextStep
-from cotenant.core.model.recommendation import Action, Clamp, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.runtimes.heap import HeapProposal
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.decide.capacity_checks import containers
+from cotenant.changes.decide.field_changes import on_new_pods, template_containers
+from cotenant.changes.decide.heap_flags import rebased_heap
+from cotenant.changes.decide.rule import STEP_RULES
+from cotenant.recommender.model.recommendation import Action, Clamp, Field, Recommendation, Value
+from cotenant.recommender.model.savings import request_change, request_now
+from cotenant.recommender.model.steps import NextStep
 
 COARSE_BYTES: Final = 64 * MIB
 """From this size on steps of memory are whole MiB."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
 
 NAMESPACE_LABELS: Final = (
     "namespace",

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from changes.accept import Actions, undo_note
-from changes.decide.field_changes import carries
-from changes.decide.in_place import RESIZE, judged
-from changes.decide.lifecycle import Pace
-from changes.soak.verification import judged_now
-from cotenant.core.model.changes.change import ChangeEvent, ChangeState, ChangeStatus, Write
-from cotenant.core.model.errors import CotenantError, NoData
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.accept import Actions, undo_note
+from cotenant.changes.decide.field_changes import carries
+from cotenant.changes.decide.in_place import RESIZE, judged
+from cotenant.changes.decide.lifecycle import Pace
+from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
+from cotenant.changes.soak.verification import judged_now
 
 FOUND: Final = "found so in the cluster"
 QUIET_SECONDS: Final = 2.0

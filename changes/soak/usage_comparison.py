@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any, Final
 
-from changes.decide.regression_check import Compared, Measure
-from cotenant.core.model.changes.change import Change
-from cotenant.core.model.changes.judgement import UsageTrace
-from cotenant.core.model.errors import SourceError
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.prometheus.client import Client
-from profiler.prometheus.decode import one_series
-from profiler.prometheus.promql import literal, quote
+from cotenant.base.errors import SourceError
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.model.change import Change
+from cotenant.changes.model.judgement import UsageTrace
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.decode import one_series
+from cotenant.profiler.prometheus.promql import literal, quote
 
 DAY_SECONDS: Final = 86_400
 LEAST_SECONDS: Final = 120

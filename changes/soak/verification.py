@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from changes.accept import Actions
-from changes.decide.field_changes import address_of
-from changes.decide.in_place import RESIZE, answer, judged
-from changes.decide.regression_check import Compared, Measure, ruled, said, unanswered
-from changes.live_context import pod_labels
-from changes.soak.own_series import check_own
-from changes.soak.usage_comparison import LEAST_SECONDS, filled
-from cotenant.core.model.changes.annotated_resources import LATENCY_ANNOTATION
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeStatus, Write
-from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleVerdict
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
+from cotenant.changes.accept import Actions
+from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.in_place import RESIZE, answer, judged
+from cotenant.changes.decide.regression_check import Compared, Measure, ruled, said, unanswered
+from cotenant.changes.live_context import pod_labels
+from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
+from cotenant.changes.model.judgement import Judgement, RuleResult, RuleVerdict
+from cotenant.changes.soak.own_series import check_own
+from cotenant.changes.soak.usage_comparison import LEAST_SECONDS, filled
 
 Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"

@@ -15,14 +15,13 @@ from typing import Final
 
 import structlog
 
-from changes.accept import Actions
-from changes.decide.change_windows import is_open
-from changes.decide.lifecycle import Due, DueStep, due
-from changes.soak.reconcile import pace_of, settle_one, verify
-from cotenant.core.adapters.kube import access_review
-from cotenant.core.model.autopilot import accepted_by_autopilot
-from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
-from cotenant.core.model.errors import ClusterForbidden, CotenantError, StoreBusy
+from cotenant.base.errors import ClusterForbidden, CotenantError, StoreBusy
+from cotenant.base.kube import access_review
+from cotenant.changes.accept import Actions
+from cotenant.changes.decide.change_windows import is_open
+from cotenant.changes.decide.lifecycle import Due, DueStep, due
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, accepted_by_autopilot
+from cotenant.changes.soak.reconcile import pace_of, settle_one, verify
 
 ROUNDS: Final = 8
 """Steps that one look may lead to: settled, judged, resumed, taken back."""

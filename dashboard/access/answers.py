@@ -12,7 +12,7 @@ from typing import Final
 
 from fastapi import Response
 
-from dashboard.access.headers import policy
+from cotenant.dashboard.access.headers import policy
 
 AGAIN: Final = "X-Cotenant-Again"
 """Header of a refusal that sets a new token: the same request may be sent once more with it."""

@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
-from dashboard.access.front import Front
+from cotenant.dashboard.access.front import Front
 
 COOKIE: Final = "_csrf_token"
 """From which Dash's renderer takes the token by itself."""

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from cotenant.core.settings.sections.dashboard import LOOPBACK_NAMES
+from cotenant.base.settings.sections.dashboard import LOOPBACK_NAMES
 
 Network = IPv4Network | IPv6Network
 Headers = Mapping[str, str]

@@ -19,20 +19,20 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import Response
 
-from cotenant.core.adapters.clock import Clock, SystemClock
-from cotenant.core.adapters.store.buckets import QUICK
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.changes.people import IdentitySource, NotAllowed, Person, Right
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
-from dashboard.access import answers, forgery, front, grants, headers
-from dashboard.access.answers import Refused
-from dashboard.access.front import Front
-from dashboard.access.launch import BELOW, Launch, Proof, port_of, without_token
-from dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
-from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
-from dashboard.access.shared_sessions import SessionKeys, SharedSessions
-from dashboard.server import faults
+from cotenant.base.errors import CotenantError
+from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
+from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings
+from cotenant.base.store.buckets import QUICK
+from cotenant.base.store.files import Folder
+from cotenant.dashboard.access import answers, forgery, front, grants, headers
+from cotenant.dashboard.access.answers import Refused
+from cotenant.dashboard.access.front import Front
+from cotenant.dashboard.access.launch import BELOW, Launch, Proof, port_of, without_token
+from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
+from cotenant.dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
+from cotenant.dashboard.access.shared_sessions import SessionKeys, SharedSessions
+from cotenant.dashboard.server import faults
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]

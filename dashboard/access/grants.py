@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Person, Role
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings, RoleRule, Unlisted
+from cotenant.base.errors import SettingsError
+from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
+from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings, RoleRule, Unlisted
 
 RESERVED: Final = "system:"
 """Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""

@@ -19,9 +19,9 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from cotenant.core.settings.sections.dashboard import LOOPBACK_NAMES, AccessMode, AccessSettings
-from dashboard.access.front import Front
-from dashboard.access.sessions import Seals
+from cotenant.base.settings.sections.dashboard import LOOPBACK_NAMES, AccessMode, AccessSettings
+from cotenant.dashboard.access.front import Front
+from cotenant.dashboard.access.sessions import Seals
 
 PARAMETER: Final = "token"
 """Of the printed address."""

@@ -13,13 +13,13 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from cotenant.core.model.changes.people import RIGHTS, Person
-from cotenant.core.model.errors import CotenantError
-from dashboard.access import answers
-from dashboard.access.gate import VISIT, Gate, Visit, hold
-from dashboard.access.launch import Proof
-from dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, ProviderSilent
-from dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
+from cotenant.base.errors import CotenantError
+from cotenant.base.people import RIGHTS, Person
+from cotenant.dashboard.access import answers
+from cotenant.dashboard.access.gate import VISIT, Gate, Visit, hold
+from cotenant.dashboard.access.launch import Proof
+from cotenant.dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, ProviderSilent
+from cotenant.dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
 
 
 def router(gate: Gate, people: Callable[[], Person], base: str) -> APIRouter:

@@ -9,9 +9,9 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Grant, IdentitySource, Person, Role
-from cotenant.core.model.text import visible
-from cotenant.core.settings.sections.dashboard import AccessMode, AccessSettings
+from cotenant.base.people import Grant, IdentitySource, Person, Role
+from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings
+from cotenant.base.text import visible
 
 SHOWN_NAMESPACES: Final = 5
 

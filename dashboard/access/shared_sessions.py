@@ -25,9 +25,9 @@ import msgspec
 import structlog
 from cryptography.fernet import Fernet, InvalidToken
 
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import SettingsError, StoreConflict, StoreError
-from dashboard.access.sessions import Session, Sessions, fresh_id
+from cotenant.base.errors import SettingsError, StoreConflict, StoreError
+from cotenant.base.store.files import Folder
+from cotenant.dashboard.access.sessions import Session, Sessions, fresh_id
 
 REREAD_SECONDS: Final = 2.0
 """So long after a logout on one replica another one may still let the person in."""

@@ -33,7 +33,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const size = Math.abs(value), places = size >= 100 ? 0 : size >= 10 ? 1 : 2;
     return value.toLocaleString("en-US", { maximumFractionDigits: places });
   }
-  // Characters that are invisible or turn the reading order are written out, as cotenant/core/model/text.py does.
+  // Characters that are invisible or turn the reading order are written out, as base/text.py does.
   function visible(text) {
     return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu, (c) => {
       const code = c.codePointAt(0).toString(16);

@@ -13,15 +13,15 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import AutopilotMode
-from cotenant.core.model.changes.people import NotAllowed, Right
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.text import visible
-from dashboard.changes import callbacks
-from dashboard.changes.callbacks import acts, tell
-from dashboard.frame import panels
-from dashboard.frame.view import View, in_cluster
+from cotenant.autopilot.model import AutopilotMode
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import NotAllowed, Right
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View, in_cluster
 
 WORK: Final = "autopilot-work"
 ACTED: Final = "autopilot-acted"

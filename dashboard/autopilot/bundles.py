@@ -8,14 +8,14 @@ from typing import Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.changes.service import BundleForm
-from cotenant.core.model.errors import CotenantError
-from dashboard.changes import callbacks, review_end
-from dashboard.changes.callbacks import acts, tell
-from dashboard.frame import panels
-from dashboard.frame.view import View, in_cluster
-from dashboard.tables import display
+from cotenant.base.errors import CotenantError
+from cotenant.base.people import Right
+from cotenant.changes.model.service import BundleForm
+from cotenant.dashboard.changes import callbacks, review_end
+from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.tables import display
 
 ASKED: Final = "autopilot-bundle-asked"
 FILES: Final = "autopilot-bundle-files"

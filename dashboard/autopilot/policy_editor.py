@@ -9,21 +9,21 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import QUEUE, AutopilotRound, QueueVerdict
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.changes.savings_text import FREES, RAISES
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Schema
-from cotenant.core.model.text import visible
-from cotenant.core.settings.document import one_document
-from dashboard.autopilot.acting import ACTED
-from dashboard.changes import callbacks
-from dashboard.changes.callbacks import acts, tell
-from dashboard.frame import panels
-from dashboard.frame.table_cells import Drawn, cells, filled, reason_chips, subject, titles
-from dashboard.frame.view import View, in_cluster
-from dashboard.tables import display
+from cotenant.autopilot.model import QUEUE, AutopilotRound, QueueVerdict
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.people import Right
+from cotenant.base.resource import Resource
+from cotenant.base.settings.document import one_document
+from cotenant.base.table import Schema
+from cotenant.base.text import visible
+from cotenant.dashboard.autopilot.acting import ACTED
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.table_cells import Drawn, cells, filled, reason_chips, subject, titles
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.savings_text import FREES, RAISES
 
 NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""

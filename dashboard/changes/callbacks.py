@@ -9,11 +9,11 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, ctx, dcc, no_update, set_props
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import RIGHTS, Right, Role
-from cotenant.core.model.errors import CotenantError
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.tables import display
+from cotenant.base.errors import CotenantError
+from cotenant.base.people import RIGHTS, Right, Role
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.tables import display
 
 SAID: Final = "said"
 """Id of the frame's live region, in which every action says how it went."""

@@ -10,15 +10,15 @@ import msgspec
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
-from cotenant.core.model.changes.savings_text import NOTHING, saving_text
-from cotenant.core.model.changes.service import LedgerEntry
-from cotenant.core.model.changes.tables import moves
-from cotenant.core.model.text import visible
-from dashboard.changes import review_steps
-from dashboard.frame import panels
-from dashboard.sources import change_tables
-from dashboard.tables import display
+from cotenant.base.text import visible
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
+from cotenant.changes.model.service import LedgerEntry
+from cotenant.changes.model.tables import moves
+from cotenant.dashboard.changes import review_steps
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.sources import change_tables
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.savings_text import NOTHING, saving_text
 
 EVENTS: Final[Mapping[str, str]] = {
     "accepted": "Accepted, before the cluster was touched",

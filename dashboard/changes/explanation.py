@@ -9,16 +9,17 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.reasons import SENTENCES
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Kind, kind_of_input
-from cotenant.core.model.text import visible
-from dashboard.frame import panels
-from dashboard.tables import display
-from dashboard.tables.labels import label
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.reasons import SENTENCES
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
+from cotenant.base.table import Kind, kind_of_input
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 TITLES: Final = {
     (Resource.CPU, Field.REQUEST): "CPU request",

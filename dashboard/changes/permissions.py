@@ -11,14 +11,14 @@ from typing import Any, Final
 from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import RIGHTS, Person, Right, Role
-from cotenant.core.model.changes.service import Permission
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import WORKLOADS
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.sources import change_tables
-from dashboard.tables.filters import EMPTY
+from cotenant.base.people import RIGHTS, Person, Right, Role
+from cotenant.base.tables.filters import EMPTY
+from cotenant.base.text import visible
+from cotenant.changes.model.service import Permission
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources import change_tables
+from cotenant.recommender.model.views import WORKLOADS
 
 MATRIX: Final = "permissions-matrix"
 NAMESPACES_SHOWN: Final = 12

@@ -8,17 +8,17 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.savings import When, savings_of
-from cotenant.core.model.changes.savings_text import FREES, RAISES, saving_text
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.recommendation import Recommendation, Restart
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from dashboard.changes import explanation
-from dashboard.frame import panels
-from dashboard.nodes import workload_story as story
-from dashboard.nodes.workload_story import BacktestTotals, Row, Story
-from dashboard.tables import display
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.resource import Resource
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import explanation
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes import workload_story as story
+from cotenant.dashboard.nodes.workload_story import BacktestTotals, Row, Story
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.recommendation import Recommendation, Restart
+from cotenant.recommender.model.savings import When, savings_of
+from cotenant.recommender.model.savings_text import FREES, RAISES, saving_text
 
 RESTARTS: Final = {
     Restart.NONE: "Nothing restarts.",

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from cotenant.core.model.changes.savings import total_change
-from cotenant.core.model.changes.service import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.pod_qos import qos_class_of
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.pod_qos import qos_class_of
+from cotenant.base.resource import Resource
+from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.savings import total_change
 
 PATH: Final = "recommendations/review"
 DIFF, GUARDRAILS, DRY_RUN, METHOD, CONFIRM, DONE = "diff", "guardrails", "dry-run", "method", "confirm", "done"

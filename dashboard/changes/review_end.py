@@ -15,15 +15,15 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import IdentitySource, Person
-from cotenant.core.model.changes.savings import When, joined_savings
-from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
-from cotenant.core.model.text import visible, visible_lines
-from dashboard.changes import review_steps
-from dashboard.changes.review import Out, ReviewTerms
-from dashboard.frame import panels
-from dashboard.tables import display, savings
+from cotenant.base.people import IdentitySource, Person
+from cotenant.base.text import visible, visible_lines
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
+from cotenant.dashboard.changes import review_steps
+from cotenant.dashboard.changes.review import Out, ReviewTerms
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.model.savings import When, joined_savings
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.UNKNOWN: ("orange", "Sent, and no answer came: `cotenant recs settle` reads the cluster."),

@@ -12,20 +12,20 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.allocation.gpu_share import GpuShareProposal
-from cotenant.core.model.changes.savings import When
-from cotenant.core.model.changes.savings_text import saving_text
-from cotenant.core.model.changes.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
-from cotenant.core.model.changes.steps import NextStep
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Field, Recommendation, Restart
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible, visible_lines
-from dashboard.changes import explanation
-from dashboard.changes import review as reviewing
-from dashboard.changes.review import FieldChange, Out, ReviewTerms
-from dashboard.frame import panels
-from dashboard.tables import display
+from cotenant.base.allocation.gpu_share import GpuShareProposal
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.text import visible, visible_lines
+from cotenant.changes.model.service import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.dashboard.changes import explanation
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.changes.review import FieldChange, Out, ReviewTerms
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
+from cotenant.recommender.model.savings import When
+from cotenant.recommender.model.savings_text import saving_text
+from cotenant.recommender.model.steps import NextStep
 
 GPU_TITLE: Final = "GPU share"
 OPEN_AT_FIRST: Final = 3

@@ -9,21 +9,21 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.changes.service import PostponedRecommendation
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.changes import callbacks
-from dashboard.changes import review as reviewing
-from dashboard.changes.callbacks import acts
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.sources import snoozed
-from dashboard.tables import display, select_bar
-from dashboard.tables import selection as choosing
-from dashboard.tables.list_page import Listing
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Right
+from cotenant.base.text import visible
+from cotenant.changes.model.service import PostponedRecommendation
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources import snoozed
+from cotenant.dashboard.tables import display, select_bar
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 DAYS: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "": "for good"}
 RECALL: Final = "recall-asked"

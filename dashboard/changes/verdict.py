@@ -14,22 +14,22 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import ChangeEvent, ChangeState, ChangeStatus
-from cotenant.core.model.changes.judgement import Judgement, RuleResult, RuleUnit, RuleVerdict
-from cotenant.core.model.changes.service import LedgerEntry
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent, visible
-from cotenant.core.settings.sections.actions import ActionSettings
-from dashboard.figures import passage
-from dashboard.figures.lines import Floats
-from dashboard.figures.passage import Passage
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.nodes import workload_story as story
-from dashboard.nodes.workload_story import Story
-from dashboard.sources import change_tables
-from dashboard.tables import display
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.text import percent, visible
+from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
+from cotenant.changes.model.judgement import Judgement, RuleResult, RuleUnit, RuleVerdict
+from cotenant.changes.model.service import LedgerEntry
+from cotenant.dashboard.figures import passage
+from cotenant.dashboard.figures.lines import Floats
+from cotenant.dashboard.figures.passage import Passage
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.nodes import workload_story as story
+from cotenant.dashboard.nodes.workload_story import Story
+from cotenant.dashboard.sources import change_tables
+from cotenant.dashboard.tables import display
 
 HEIGHT: Final = 230
 AROUND_SECONDS: Final = 86_400

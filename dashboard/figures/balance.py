@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
-from dashboard.figures import base
-from dashboard.figures.base import Chart
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.tables import display
 
 WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
 

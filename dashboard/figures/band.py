@@ -7,15 +7,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.lendable import LIKELY, SURE
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.peak import PEAK_NAME
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.model.views import BandSeries
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT
+from cotenant.dashboard.tables import display
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.model.views import BandSeries
 
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 

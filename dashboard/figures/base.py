@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.text import visible
+from cotenant.base.text import visible
 
 Figure = dict[str, Any]
 

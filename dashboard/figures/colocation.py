@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.enforcement_tables import floats_of
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, HOUR_SECONDS
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, HOUR_SECONDS
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT
+from cotenant.dashboard.tables import display
+from cotenant.enforcer.model.enforcement_tables import floats_of
 
 Floats = npt.NDArray[np.float64]
 USUAL_SECONDS: Final = 7 * DAY_SECONDS

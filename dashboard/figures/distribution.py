@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.histogram import buckets_of
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT, Floats
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.base.usage.histogram import buckets_of
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
+from cotenant.dashboard.tables import display
 
 RUNGS: Final = ("p50", "p90", "p95", "p98", "p99", "max")
 STANDS: Final = {"Request": (base.ORANGE, "dash"), "Proposed": (base.TEAL, "solid"), "Limit": (base.RED, "dot")}

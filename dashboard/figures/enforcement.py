@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.colocation.enforcement import Lane, NodeLanes
-from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import Trace
-from dashboard.tables import display
+from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import Trace
+from cotenant.dashboard.tables import display
+from cotenant.enforcer.model.enforcement import Lane, NodeLanes
 
 STYLES: Final[dict[Lane, tuple[str, str, str]]] = {
     Lane.SUPPRESS: ("Suppress", base.ORANGE, "triangle-down"),

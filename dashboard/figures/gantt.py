@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reservations import plan_scores
-from cotenant.core.model.reservations.plan import Score
-from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import Trace
-from dashboard.tables import display
-from dashboard.tables.labels import label
+from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import Trace
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.plan import Score
 
 Floats = npt.NDArray[np.float64]
 STEP_SECONDS: Final = 1800

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.resource import Resource
-from dashboard.figures import base
-from dashboard.figures.base import Chart, Figure
-from dashboard.figures.lines import SCALE, UNIT
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures.base import Chart, Figure
+from cotenant.dashboard.figures.lines import SCALE, UNIT
+from cotenant.dashboard.tables import display
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

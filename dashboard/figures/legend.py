@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Any, Final
 
-from dashboard.figures.base import Figure
+from cotenant.dashboard.figures.base import Figure
 
 STROKES: Final[Mapping[str, str]] = {"solid": "solid", "dot": "dotted", "dash": "dashed", "dashdot": "dashed"}
 """Plotly's dashes in CSS, which has no dashes with dots between them."""

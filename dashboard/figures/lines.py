@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import (
+from cotenant.base.resource import (
     GIB,
     MILLICORES_PER_CORE,
     PERCENT_PER_DEVICE,
@@ -17,7 +17,7 @@ from cotenant.core.model.resource import (
     MeasuredResource,
     Resource,
 )
-from dashboard.figures import base
+from cotenant.dashboard.figures import base
 
 DAY_MILLISECONDS: Final = 86_400_000
 MOST_DAY_TICKS: Final = 9

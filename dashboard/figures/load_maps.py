@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_NAME
-from dashboard.figures import base
-from dashboard.figures.base import Chart
-from dashboard.tables import display
+from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
+from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.tables import display
 
 MOST_NODES: Final = 40
 """Columns that stay readable at 1366 pixels; the table below and REST have every node."""

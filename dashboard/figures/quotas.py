@@ -7,15 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.queues.explanation import human_amount
-from cotenant.core.model.queues.queue_service import QuotaHistory
-from cotenant.core.model.queues.report import QuotaRow
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.core.model.table import Kind, kind_of
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.room import DAY_AXIS
-from dashboard.tables import display
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.table import Kind, human_amount, kind_of
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.room import DAY_AXIS
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.queues.model.queue_service import QuotaHistory
+from cotenant.scheduler_ext.queues.model.report import QuotaRow
 
 MOST_BARS: Final = 40
 BAR_HEIGHT: Final = 26

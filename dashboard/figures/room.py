@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT
+from cotenant.dashboard.tables import display
 
 Floats = npt.NDArray[np.float64]
 PAST_HOURS: Final = 24

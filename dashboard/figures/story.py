@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import MeasuredResource, Resource
-from cotenant.core.model.usage.peak import PEAK_NAME
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT, Floats, Trace
-from dashboard.tables import display
+from cotenant.base.resource import MeasuredResource, Resource
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats, Trace
+from cotenant.dashboard.tables import display
 
 EVENTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "deploy": ("Deploy", base.BLUE, "triangle-up"),
@@ -52,7 +52,7 @@ class Line:
     events: Sequence[tuple[int, str]] = ()
     """(Unix seconds, kind)."""
     peak: float | None = None
-    """The peak of `cotenant.core.model.usage.peak`; None where none is known."""
+    """The peak of `cotenant.base.usage.peak`; None where none is known."""
     window: tuple[int, int] | None = None
     """The highest peak window, Unix seconds."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.views import NamespaceWaste
-from cotenant.core.settings.sections.recommender import PriceSettings
-from dashboard.figures import base
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.views import NamespaceWaste
 
 LABEL: Final = 18
 """Characters of a name beside its bar; the hover text and the link below have it whole."""

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.resource import Resource
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import SCALE, UNIT, Floats
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
+from cotenant.dashboard.tables import display
 
 GAP: Final = 0.09
 """Between two parts, of the whole height: space for the name of the lower one."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.core.model.text import percent
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.model.usage.what_if import RiskOutcome, WhatIf
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.tables import display
+from cotenant.base.text import percent
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.base.usage.what_if import RiskOutcome, WhatIf
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.tables import display
 
 
 def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:

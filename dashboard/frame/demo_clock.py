@@ -10,11 +10,11 @@ from typing import Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.demo_clock import Steering, Stop
-from dashboard.changes.callbacks import acts, tell
-from dashboard.frame.view import View
-from dashboard.tables import display
+from cotenant.base.demo_clock import Steering, Stop
+from cotenant.base.people import Right
+from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.tables import display
 
 QUARTER_SECONDS: Final = 900.0
 TICK_MILLISECONDS: Final = 1000

@@ -14,13 +14,14 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.model.views import Overview
-from dashboard.frame.view import Obeyed, View
-from dashboard.sources.source import Snapshot
-from dashboard.tables import carried, display, filters, time_span
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.tables import filters, time_span
+from cotenant.base.text import visible
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.frame.view import Obeyed, View
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import carried, display
+from cotenant.recommender.model.views import Overview
 
 USUAL: Final = "usual"
 RANGES: Final = (

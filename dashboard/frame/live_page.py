@@ -11,10 +11,10 @@ import msgspec
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError
-from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.view import View
+from cotenant.base.errors import CotenantError
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.view import View
 
 LiveState = Callable[[View, str], Any]
 """All that a page with this query string shows but the time, as msgspec encodes it; None without a cluster."""

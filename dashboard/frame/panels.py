@@ -17,16 +17,16 @@ import structlog
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
-from cotenant.core.model.kubernetes.moments import moment as to_wire
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from dashboard.figures import legend
-from dashboard.figures.base import Chart
-from dashboard.figures.legend import Sign
-from dashboard.server import faults
-from dashboard.tables import display
+from cotenant.base.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
+from cotenant.base.kubernetes.moments import moment as to_wire
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
+from cotenant.base.text import visible
+from cotenant.dashboard.figures import legend
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.legend import Sign
+from cotenant.dashboard.server import faults
+from cotenant.dashboard.tables import display
 
 Children: TypeAlias = Any
 """What Dash takes as children: text, a component, or a list of them."""

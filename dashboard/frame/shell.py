@@ -10,17 +10,17 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import Overview
-from cotenant.core.settings.sections.dashboard import AccessMode, DashboardSettings
-from dashboard.access.menu import menu
-from dashboard.changes import callbacks
-from dashboard.frame import demo_clock, extent, panels
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.server import faults
-from dashboard.sources.namespace_filter import OF_THESE
-from dashboard.tables import carried, display
+from cotenant.base.errors import CotenantError
+from cotenant.base.settings.sections.dashboard import AccessMode, DashboardSettings
+from cotenant.base.text import visible
+from cotenant.dashboard.access.menu import menu
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.frame import demo_clock, extent, panels
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.server import faults
+from cotenant.dashboard.sources.namespace_filter import OF_THESE
+from cotenant.dashboard.tables import carried, display
+from cotenant.recommender.model.views import Overview
 
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en" data-mantine-color-scheme="light">

@@ -9,13 +9,13 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Column, Kind, Schema
-from cotenant.core.model.text import visible
-from dashboard.frame import panels
-from dashboard.tables import display
-from dashboard.tables.labels import label
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
 
 MOST_ROWS: Final = 200
 """Rows of a table on a page; the command line and REST have all of them."""

@@ -9,21 +9,21 @@ from typing import TypeVar
 from dash import Dash
 from dash.development.base_component import Component
 
-from cotenant.core.model.allocation.node_topology import TopologyService
-from cotenant.core.model.autopilot import AutopilotService
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.changes.service import ChangeService
-from cotenant.core.model.changes.steps import NextStep
-from cotenant.core.model.demo_clock import Steering
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.queues.queue_service import QueueService
-from cotenant.core.model.rebalance.move_service import MoveService
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.reservations.plan_service import PlanService
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.dashboard import AccessSettings, DashboardSettings
-from cotenant.core.settings.sections.recommender import PriceSettings
-from dashboard.sources.source import ResultSource
+from cotenant.autopilot.model import AutopilotService
+from cotenant.base.allocation.node_topology import TopologyService
+from cotenant.base.demo_clock import Steering
+from cotenant.base.errors import UsageError
+from cotenant.base.people import Person
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.dashboard import AccessSettings, DashboardSettings
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.changes.model.service import ChangeService
+from cotenant.dashboard.sources.source import ResultSource
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.steps import NextStep
+from cotenant.scheduler_ext.queues.model.queue_service import QueueService
+from cotenant.scheduler_ext.rebalance.model.move_service import MoveService
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanService
 
 ServiceT = TypeVar("ServiceT")
 

@@ -7,12 +7,12 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.resource import Resource
-from dashboard.figures import week as chart
-from dashboard.frame import panels
-from dashboard.nodes import workload_story
-from dashboard.nodes.workload_story import Row
-from dashboard.tables import display
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import week as chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes import workload_story
+from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.tables import display
 
 AHEAD: Final = "The week ahead"
 APART: Final = "What its past is made of"

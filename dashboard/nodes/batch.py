@@ -17,17 +17,17 @@ from urllib.parse import parse_qs
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.lendable import LEVELS, LIKELY, SURE
-from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.colocation.reclaimable import KNOWN
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.model.views import NODES, PODS
-from dashboard.tables.queries import Relation, RowCondition
+from cotenant.base.colocation.reclaimable import KNOWN
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.table import Table
+from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.recommender.colocation.model.lendable import LEVELS, LIKELY, SURE
+from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model.views import NODES, PODS
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

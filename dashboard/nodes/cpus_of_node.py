@@ -8,7 +8,7 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.allocation.cpu_ownership import (
+from cotenant.base.allocation.cpu_ownership import (
     CoreGroup,
     CpuLegendEntry,
     CpuOwner,
@@ -17,10 +17,10 @@ from cotenant.core.model.allocation.cpu_ownership import (
     legend,
     sign_of,
 )
-from cotenant.core.model.allocation.node_topology import DeviceOwnership, NodeTopology
-from cotenant.core.model.text import visible
-from dashboard.frame import panels
-from dashboard.frame.view import View
+from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
 
 TITLE: Final = "CPUs and devices, and whose they are"
 ASK: Final = "node-cpus-ask"

@@ -11,17 +11,18 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.colocation.enforcement import LANE_SENTENCES, REASON_SENTENCES, Gathering, Lane, NodeLanes
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
-from cotenant.core.model.text import visible
-from dashboard.figures import enforcement as chart
-from dashboard.figures.enforcement import Mark, Shown
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters, queries, time_span
-from dashboard.tables.filters import ALWAYS, FilterCondition, Query
-from dashboard.tables.queries import RowCondition
+from cotenant.base.tables import filters, queries, time_span
+from cotenant.base.tables.filters import ALWAYS, FilterCondition, Query
+from cotenant.base.tables.queries import RowCondition
+from cotenant.base.text import visible
+from cotenant.dashboard.figures import enforcement as chart
+from cotenant.dashboard.figures.enforcement import Mark, Shown
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import display
+from cotenant.enforcer.model.enforcement import LANE_SENTENCES, REASON_SENTENCES, Gathering, Lane, NodeLanes
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
 TITLE: Final = "What the agent did here"
 HOUR: Final = 3600.0

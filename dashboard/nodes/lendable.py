@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.core.model.colocation.reclaim_policies import TERMS
-from cotenant.core.model.colocation.reclaimable import decode_terms
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from dashboard.tables import display
+from cotenant.base.colocation.reclaim_policies import TERMS
+from cotenant.base.colocation.reclaimable import decode_terms
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.dashboard.tables import display
 
 AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}
 """Terms that count after cap and floor."""

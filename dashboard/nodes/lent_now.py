@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.lendable import LIKELY, SURE
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.views import BandSeries, Overview
-from dashboard.frame import panels
-from dashboard.nodes import batch
-from dashboard.tables import display
-from dashboard.tables.queries import Relation
+from cotenant.base.resource import Resource
+from cotenant.base.tables.queries import Relation
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes import batch
+from cotenant.dashboard.tables import display
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.model.views import BandSeries, Overview
 
 
 def sentence(overview: Overview, lent: Relation) -> list[Any]:

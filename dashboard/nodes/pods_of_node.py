@@ -9,15 +9,16 @@ from urllib.parse import quote, urlencode
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import PODS
-from dashboard.frame import panels
-from dashboard.nodes.workload_story import Row
-from dashboard.sources.source import Snapshot
-from dashboard.tables import display, filters, queries
-from dashboard.tables.filters import FilterCondition, Query
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.tables import filters, queries
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.views import PODS
 
 SHOWN: Final = 120
 """Rows on the node's own page; the list has them all."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent
-from cotenant.core.model.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
-from dashboard.tables import display
-from dashboard.tables.queries import Relation, RowCondition
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.resource import Resource
+from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.base.text import percent
+from cotenant.base.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
+from cotenant.dashboard.tables import display
 
 COMMANDS: Final = (
     ("What each policy would have done here", "cotenant backtest --reclaim"),

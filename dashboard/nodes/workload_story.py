@@ -13,14 +13,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.changes.savings import request_now, request_then
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Field, Recommendation, Restart
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import fine_path
-from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
-from dashboard.tables import display
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.usage.forecast import fine_path
+from cotenant.base.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
+from cotenant.recommender.model.savings import request_now, request_then
 
 Row: TypeAlias = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.frame.view import Page
-from dashboard.pages import (
+from cotenant.dashboard.frame.view import Page
+from cotenant.dashboard.pages import (
     autopilot,
     batch,
     changes,

@@ -8,18 +8,18 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.autopilot import REPORT, STATUS, AutopilotMode, AutopilotRound
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.table import Table
-from cotenant.core.model.text import visible
-from dashboard.autopilot import acting, bundles, policy_editor
-from dashboard.frame import panels
-from dashboard.frame.live_page import LivePage, LivePart
-from dashboard.frame.shell import path_of
-from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, filled, reason_chips, row_note, titles
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.tables import carried, display
+from cotenant.autopilot.model import REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.base.errors import CotenantError
+from cotenant.base.reasons import Reason
+from cotenant.base.table import Table
+from cotenant.base.text import visible
+from cotenant.dashboard.autopilot import acting, bundles, policy_editor
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.live_page import LivePage, LivePart
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, filled, reason_chips, row_note, titles
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.tables import carried, display
 
 PATH: Final = "autopilot"
 WEEK_DAYS: Final = 7.0

@@ -12,20 +12,20 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.colocation.lendable import LIKELY, SURE
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from cotenant.core.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
-from dashboard.figures import room as chart
-from dashboard.frame import panels
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import batch
-from dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
-from dashboard.sources.source import Snapshot
-from dashboard.tables import display
-from dashboard.tables.queries import Relation
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.tables.queries import Relation
+from cotenant.base.text import visible
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.dashboard.figures import room as chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.nodes import batch
+from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import display
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"

@@ -8,24 +8,25 @@ from typing import Any, Final
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Person, Right
-from cotenant.core.model.changes.savings import RequestTotals, Savings
-from cotenant.core.model.changes.service import ChangeService
-from cotenant.core.model.changes.tables import CHANGES, moves
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.text import visible
-from dashboard.changes import callbacks as acting
-from dashboard.changes import change_story, verdict
-from dashboard.changes.callbacks import acts
-from dashboard.changes.change_story import Allowed
-from dashboard.frame import panels
-from dashboard.frame.view import Page, View
-from dashboard.sources import change_tables
-from dashboard.sources.source import Snapshot
-from dashboard.tables import display, list_page, queries, savings
-from dashboard.tables.filters import Query
-from dashboard.tables.list_page import Listing
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.people import Person, Right
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.text import visible
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.service import ChangeService
+from cotenant.changes.model.tables import CHANGES, moves
+from cotenant.dashboard.changes import callbacks as acting
+from cotenant.dashboard.changes import change_story, verdict
+from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.changes.change_story import Allowed
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import Page, View
+from cotenant.dashboard.sources import change_tables
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import display, list_page, savings
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.savings import RequestTotals, Savings
 
 NEWS: Final = "changes-news"
 SECONDS_PER_MINUTE: Final = 60.0

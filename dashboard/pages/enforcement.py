@@ -12,16 +12,16 @@ from urllib.parse import quote
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.colocation.enforcement import NodeLanes
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.text import visible
-from dashboard.figures import enforcement as chart
-from dashboard.frame import panels
-from dashboard.frame.view import Page, View
-from dashboard.nodes import enforcement as enforcing
-from dashboard.tables import list_page
-from dashboard.tables.list_page import Listing
+from cotenant.base.errors import UsageError
+from cotenant.base.text import visible
+from cotenant.dashboard.figures import enforcement as chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import Page, View
+from cotenant.dashboard.nodes import enforcement as enforcing
+from cotenant.dashboard.tables import list_page
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.enforcer.model.enforcement import NodeLanes
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
 PATH: Final = "enforcement"
 IN_HAND: Final = "Node in hand"

@@ -11,12 +11,12 @@ from typing import Any, Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.views import FINDINGS
-from dashboard.changes import callbacks as acting
-from dashboard.frame import panels
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.tables import list_page, shares_bar
-from dashboard.tables.list_page import Listing
+from cotenant.dashboard.changes import callbacks as acting
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.tables import list_page, shares_bar
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.views import FINDINGS
 
 WIDTHS: Final = {"severity": 118, "saving_month": 108, "evidence": 440, "proposal": 460}
 """Of headers that are sorted by, or longer than what they head; and of what is copied from a cell."""

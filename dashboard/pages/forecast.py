@@ -10,25 +10,26 @@ from urllib.parse import quote
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import MeasuredResource, Resource, measured_resource
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from dashboard.figures import story as chart
-from dashboard.figures.base import Chart
-from dashboard.figures.quality import coverage
-from dashboard.frame import panels, weekly
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import workload_story
-from dashboard.nodes.workload_story import ForecastDetail, Row, Subject
-from dashboard.pages import portrait
-from dashboard.sources.source import FORECAST_LIST, Snapshot
-from dashboard.tables import carried, display, list_page, queries
-from dashboard.tables.filters import Query
-from dashboard.tables.list_page import Listing
-from dashboard.tables.queries import RowCondition
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import MeasuredResource, Resource, measured_resource
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import RowCondition
+from cotenant.base.text import visible
+from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.quality import coverage
+from cotenant.dashboard.frame import panels, weekly
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.nodes import workload_story
+from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Subject
+from cotenant.dashboard.pages import portrait
+from cotenant.dashboard.sources.source import FORECAST_LIST, Snapshot
+from cotenant.dashboard.tables import carried, display, list_page
+from cotenant.dashboard.tables.list_page import Listing
 
 PATH: Final = "forecast"
 IN_HAND: Final = "Forecast in hand"

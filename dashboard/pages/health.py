@@ -9,18 +9,18 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.quality import DEFECT_SENTENCES, QualityRecord, joined_scrapes
-from dashboard.changes import permissions
-from dashboard.figures.quality import completeness
-from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes.workload_story import Row
-from dashboard.server.status import PULL, Status, UpkeepJob, status
-from dashboard.sources.source import Upkeep
-from dashboard.tables import carried, display
+from cotenant.base.errors import CotenantError
+from cotenant.base.text import visible
+from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord, joined_scrapes
+from cotenant.dashboard.changes import permissions
+from cotenant.dashboard.figures.quality import completeness
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.server.status import PULL, Status, UpkeepJob, status
+from cotenant.dashboard.sources.source import Upkeep
+from cotenant.dashboard.tables import carried, display
 
 PATH: Final = "health"
 NAMESPACES_SHOWN: Final = 15

@@ -11,27 +11,27 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
-from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
-from cotenant.core.model.views import FORECASTS, NODES, RECLAIMABLE
-from dashboard.figures import balance, colocation
-from dashboard.figures.base import Chart
-from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import cpus_of_node, enforcement, pods_of_node
-from dashboard.nodes import lendable as lending
-from dashboard.nodes.batch import NOT_DRAWN
-from dashboard.nodes.lendable import Lent
-from dashboard.sources.source import Snapshot
-from dashboard.tables import carried, display, list_page
-from dashboard.tables.filters import Query
-from dashboard.tables.list_page import Listing
-from dashboard.tables.queries import RowCondition, row_of
+from cotenant.base.errors import UsageError
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import RowCondition, row_of
+from cotenant.base.text import visible
+from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
+from cotenant.base.usage.usage import HALF_HOUR_SECONDS
+from cotenant.dashboard.figures import balance, colocation
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.nodes import cpus_of_node, enforcement, pods_of_node
+from cotenant.dashboard.nodes import lendable as lending
+from cotenant.dashboard.nodes.batch import NOT_DRAWN
+from cotenant.dashboard.nodes.lendable import Lent
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import carried, display, list_page
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.views import FORECASTS, NODES, RECLAIMABLE
 
 LIST: Final = Listing(
     schema=NODES,

@@ -12,27 +12,28 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.savings import PlannedSavings
-from cotenant.core.model.finding import FINDING_SENTENCES, FindingKind
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent, visible
-from cotenant.core.model.usage.peak import BUSIEST_NAME, PEAK_NAME
-from cotenant.core.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
-from dashboard.changes import review as reviewing
-from dashboard.figures import band, heat, waste
-from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import lent_now, policy_offer
-from dashboard.sources.namespace_filter import OF_THESE, overview_of
-from dashboard.tables import carried, display, queries, savings, time_span
-from dashboard.tables import selection as choosing
-from dashboard.tables.filters import Query
-from dashboard.tables.labels import label
-from dashboard.tables.queries import RowCondition
-from dashboard.tables.savings import ReadyCounts
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
+from cotenant.base.tables import queries, time_span
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import RowCondition
+from cotenant.base.text import percent, visible
+from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.figures import band, heat, waste
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.nodes import lent_now, policy_offer
+from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
+from cotenant.dashboard.tables import carried, display, savings
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.labels import label
+from cotenant.dashboard.tables.savings import ReadyCounts
+from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
+from cotenant.recommender.model.savings import PlannedSavings
+from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310

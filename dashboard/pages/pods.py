@@ -7,10 +7,10 @@ from typing import Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.views import PODS
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.tables import list_page
-from dashboard.tables.list_page import Listing
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.tables import list_page
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.views import PODS
 
 LIST: Final = Listing(
     schema=PODS,

@@ -11,22 +11,23 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.peak import PEAK_NAME
-from dashboard.changes import callbacks, explanation, proposals, verdict
-from dashboard.changes import review as reviewing
-from dashboard.figures import distribution, heat
-from dashboard.figures import story as chart
-from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.nodes import workload_story as story
-from dashboard.nodes.workload_story import Floats, Row, Story
-from dashboard.tables import carried, display, filters
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Right
+from cotenant.base.resource import Resource
+from cotenant.base.tables import filters
+from cotenant.base.text import visible
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.dashboard.changes import callbacks, explanation, proposals, verdict
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.figures import distribution, heat
+from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.nodes import workload_story as story
+from cotenant.dashboard.nodes.workload_story import Floats, Row, Story
+from cotenant.dashboard.tables import carried, display
+from cotenant.recommender.model.recommendation import Field
 
 PATH: Final = "workload"
 HEIGHT: Final = 360

@@ -9,21 +9,20 @@ from typing import Any, Final
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.queues.explanation import human_amount
-from cotenant.core.model.queues.queue_service import QueueService
-from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
-from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Kind, kind_of
-from cotenant.core.model.text import visible
-from dashboard.figures import quotas as figures
-from dashboard.frame import panels
-from dashboard.frame.live_page import LivePage, LivePart
-from dashboard.frame.table_cells import MOST_ROWS, filled, reason_chips, row_note, subject, titles, whole
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.tables import carried, display
-from dashboard.tables.labels import label
+from cotenant.base.errors import NoData
+from cotenant.base.resource import Resource
+from cotenant.base.table import Kind, human_amount, kind_of
+from cotenant.base.text import visible
+from cotenant.dashboard.figures import quotas as figures
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.live_page import LivePage, LivePart
+from cotenant.dashboard.frame.table_cells import MOST_ROWS, filled, reason_chips, row_note, subject, titles, whole
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.tables import carried, display
+from cotenant.dashboard.tables.labels import label
+from cotenant.scheduler_ext.queues.model.queue_service import QueueService
+from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
 
 PATH: Final = "queues"
 HISTORY_HEIGHT: Final = 220

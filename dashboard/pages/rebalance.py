@@ -10,27 +10,36 @@ from typing import Any, Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.errors import CotenantError, NoData
-from cotenant.core.model.rebalance.move_service import (
+from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.people import Right
+from cotenant.base.text import visible
+from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_BESIDE, HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
+from cotenant.dashboard.figures import load_maps
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.live_page import LivePage, LivePart
+from cotenant.dashboard.frame.table_cells import (
+    MOST_ROWS,
+    Drawn,
+    cells,
+    reason_chips,
+    row_note,
+    sentence,
+    titles,
+    whole,
+)
+from cotenant.dashboard.frame.view import Obeyed, Page, View, in_cluster
+from cotenant.dashboard.rebalance import approval
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
+from cotenant.scheduler_ext.rebalance.model.move_service import (
     TO_BE_EMPTIED,
     JobCarrier,
     MigrationJobs,
     MoveHistoryEntry,
     namespace_of,
 )
-from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_BESIDE, HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
-from dashboard.figures import load_maps
-from dashboard.frame import panels
-from dashboard.frame.live_page import LivePage, LivePart
-from dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, reason_chips, row_note, sentence, titles, whole
-from dashboard.frame.view import Obeyed, Page, View, in_cluster
-from dashboard.rebalance import approval
-from dashboard.tables import display
-from dashboard.tables.labels import label
+from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES
 
 PATH: Final = "rebalance"
 ROUND: Final = "The round"

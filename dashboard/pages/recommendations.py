@@ -12,27 +12,28 @@ from urllib.parse import quote, unquote
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.savings import Savings, When
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.changes import callbacks as acting
-from dashboard.changes import explanation, review_steps, snooze, verdict
-from dashboard.figures import story as chart
-from dashboard.frame import panels
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.pages import portrait
-from dashboard.pages.review import register as register_review
-from dashboard.pages.review import render as render_review
-from dashboard.sources import snoozed as postponing
-from dashboard.sources.source import Snapshot
-from dashboard.tables import grid, list_page, queries, savings, select_bar
-from dashboard.tables.filters import Query
-from dashboard.tables.labels import label
-from dashboard.tables.list_page import Listing
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import callbacks as acting
+from cotenant.dashboard.changes import explanation, review_steps, snooze, verdict
+from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.pages import portrait
+from cotenant.dashboard.pages.review import register as register_review
+from cotenant.dashboard.pages.review import render as render_review
+from cotenant.dashboard.sources import snoozed as postponing
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import grid, list_page, savings, select_bar
+from cotenant.dashboard.tables.labels import label
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.savings import Savings, When
+from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PROPOSED: Final = {
     "cpu_step": "cpu_request_now",

@@ -11,14 +11,14 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from dashboard.frame import panels
-from dashboard.frame.shell import path_of
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.reservations import callbacks as plan_acts
-from dashboard.reservations import detail, plan_actions, plan_page, story
-from dashboard.reservations.board import LIST, PATH, board, keeping, known, narrowed
-from dashboard.tables import list_page
+from cotenant.base.people import Right
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.reservations import callbacks as plan_acts
+from cotenant.dashboard.reservations import detail, plan_actions, plan_page, story
+from cotenant.dashboard.reservations.board import LIST, PATH, board, keeping, known, narrowed
+from cotenant.dashboard.tables import list_page
 
 
 def render(view: View, search: str) -> Component:

@@ -13,23 +13,23 @@ import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.changes.service import BundleForm, Method, WorkloadReview
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.changes import callbacks as acting
-from dashboard.changes import review as reviewing
-from dashboard.changes import review_end, review_steps
-from dashboard.changes.callbacks import acts
-from dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
-from dashboard.frame import panels
-from dashboard.frame.view import View, in_cluster
-from dashboard.tables import display
-from dashboard.tables import selection as choosing
-from dashboard.tables.list_page import Listing
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Right
+from cotenant.base.resource import Resource
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
+from cotenant.dashboard.changes import callbacks as acting
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.changes import review_end, review_steps
+from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 TITLES: Final = {
     DIFF: ("Proposed changes", "Per pod, against what runs now. Nothing is written before the last step."),

@@ -8,12 +8,12 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.text import percent
-from cotenant.core.model.usage.what_if import RiskOutcome, WhatIf
-from dashboard.figures import what_if as charts
-from dashboard.frame import panels
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.tables import display
+from cotenant.base.text import percent
+from cotenant.base.usage.what_if import RiskOutcome, WhatIf
+from cotenant.dashboard.figures import what_if as charts
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.tables import display
 
 PATH: Final = "what-if"
 SLIDER: Final = "what-if-risk"

@@ -13,15 +13,15 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome
-from cotenant.core.model.text import visible
-from dashboard.changes import callbacks, review_steps
-from dashboard.changes.callbacks import acts, tell
-from dashboard.frame import panels
-from dashboard.frame.view import View, in_cluster
-from dashboard.tables import display
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.people import Right
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import callbacks, review_steps
+from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.rebalance.model.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome
 
 EVERY: Final = "*"
 """In the place of a pod or node: every one of the round."""

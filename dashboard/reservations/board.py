@@ -15,11 +15,30 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.reservations import plan_scores
-from cotenant.core.model.reservations.plan import PeakWindow, Plan, PlanPhase
-from cotenant.core.model.reservations.plan_service import PlanRef
-from cotenant.core.model.reservations.plan_states import (
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.table import Table
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import Relation
+from cotenant.base.text import visible
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.reservations import plan_actions, proposed_plans, story
+from cotenant.dashboard.reservations.proposed_plans import PlanHorizon
+from cotenant.dashboard.reservations.story import PLAN_KIND, PlanListEntry
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.recommender.model.views import NODES, PLANS, Overview
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
+from cotenant.scheduler_ext.reservations.model.plan_states import (
     PLAN_STATES,
     PlanGroup,
     available_pods,
@@ -29,24 +48,6 @@ from cotenant.core.model.reservations.plan_states import (
     state_of,
     wanted_pods,
 )
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.model.views import NODES, PLANS, Overview
-from dashboard.figures import gantt
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.nodes.workload_story import Row
-from dashboard.reservations import plan_actions, proposed_plans, story
-from dashboard.reservations.proposed_plans import PlanHorizon
-from dashboard.reservations.story import PLAN_KIND, PlanListEntry
-from dashboard.sources.source import Snapshot
-from dashboard.tables import display, queries
-from dashboard.tables.filters import Query
-from dashboard.tables.labels import label
-from dashboard.tables.list_page import Listing
-from dashboard.tables.queries import Relation
 
 PATH: Final = "reservations"
 DAY: Final = "The next 24 hours"

@@ -12,18 +12,18 @@ from typing import Any, Final
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_props
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Person, Right
-from cotenant.core.model.errors import CotenantError, NoData, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reservations.plan import DecisionScope, Plan, Recurrence
-from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
-from dashboard.changes import review_steps
-from dashboard.changes.callbacks import AWAY, acts, tell
-from dashboard.frame import panels
-from dashboard.frame.view import View, in_cluster
-from dashboard.reservations import forms as plan_forms
-from dashboard.reservations import plan_actions, story
-from dashboard.tables import display
+from cotenant.base.errors import CotenantError, NoData, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Person, Right
+from cotenant.dashboard.changes import review_steps
+from cotenant.dashboard.changes.callbacks import AWAY, acts, tell
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.reservations import forms as plan_forms
+from cotenant.dashboard.reservations import plan_actions, story
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, Recurrence
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
 
 FAST_MILLISECONDS: Final = 2_000
 """Between two looks at the plans while one of them moves."""

@@ -8,22 +8,22 @@ from urllib.parse import quote, urlencode
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.reservations.plan import Plan
-from cotenant.core.model.reservations.plan_service import PlanRef
-from cotenant.core.model.reservations.plan_states import phase_of
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import PLANS
-from dashboard.figures import gantt
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.nodes.workload_story import Row
-from dashboard.pages import portrait
-from dashboard.reservations import plan_actions, plan_page, proposed_plans, story
-from dashboard.reservations.board import FORECASTS, PATH, BoardPlans, rows_of, selection, window_words
-from dashboard.tables import display
-from dashboard.tables.labels import label
+from cotenant.base.errors import CotenantError
+from cotenant.base.people import Right
+from cotenant.base.text import visible
+from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.pages import portrait
+from cotenant.dashboard.reservations import plan_actions, plan_page, proposed_plans, story
+from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, rows_of, selection, window_words
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
+from cotenant.recommender.model.views import PLANS
+from cotenant.scheduler_ext.reservations.model.plan import Plan
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
+from cotenant.scheduler_ext.reservations.model.plan_states import phase_of
 
 IN_HAND: Final = "Plan in hand"
 PODS_HEIGHT: Final = 200

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.plan import ApprovalPolicy, Plan, Realisation, Recurrence, Span, WindowSource
-from cotenant.core.model.reservations.plan_service import PlanTerms
-from cotenant.core.model.reservations.reservation import AllocatePolicy
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.reservation import AllocatePolicy
+from cotenant.scheduler_ext.reservations.model.plan import (
+    ApprovalPolicy,
+    Plan,
+    Realisation,
+    Recurrence,
+    Span,
+    WindowSource,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
 
 HOURLY_SECONDS: Final = 3600
 DEFAULT_MINUTES: Final = 120

@@ -12,18 +12,18 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.reservations.plan import PeakWindow, Plan, Span, WindowSource
-from cotenant.core.model.reservations.plan_service import PlanRef, Preview
-from cotenant.core.model.reservations.plan_states import phase_of, state_of, wanted_pods
-from cotenant.core.model.resource import GIB
-from cotenant.core.model.text import visible
-from dashboard.changes import callbacks
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.reservations import forms, story
-from dashboard.reservations.forms import FieldOf
-from dashboard.tables import display
+from cotenant.base.people import Right
+from cotenant.base.resource import GIB
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.reservations import forms, story
+from cotenant.dashboard.reservations.forms import FieldOf
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Span, WindowSource
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, Preview
+from cotenant.scheduler_ext.reservations.model.plan_states import phase_of, state_of, wanted_pods
 
 MOST_NODES: Final = 8
 MOST_UNITS: Final = 40

@@ -8,21 +8,21 @@ from typing import Final
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.reservations import plan_scores
-from cotenant.core.model.reservations.occurrence_report import lines, reports
-from cotenant.core.model.reservations.plan import Expected, Plan, Score
-from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
-from cotenant.core.model.reservations.plan_states import available_pods, used_reservations, wanted_pods
-from cotenant.core.model.text import visible
-from dashboard.changes import callbacks
-from dashboard.figures import gantt
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.reservations import plan_actions, story
-from dashboard.reservations.callbacks import FAST_MILLISECONDS
-from dashboard.reservations.story import TimelineEvent
-from dashboard.tables import display
+from cotenant.base.errors import CotenantError
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.reservations import plan_actions, story
+from cotenant.dashboard.reservations.callbacks import FAST_MILLISECONDS
+from cotenant.dashboard.reservations.story import TimelineEvent
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.occurrence_report import lines, reports
+from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Score
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
+from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, used_reservations, wanted_pods
 
 ADDRESS: Final = "Its address is its namespace and its name."
 REF_PARTS: Final = 2

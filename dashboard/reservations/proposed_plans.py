@@ -15,18 +15,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.reservations.plan import PeakWindow, PlanPhase, Span, duration, proposal_name
-from cotenant.core.model.reservations.plan_states import PLAN_STATES
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
-from dashboard.frame import panels
-from dashboard.nodes.workload_story import Row, floats
-from dashboard.tables import display
-from dashboard.tables.queries import Relation
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.tables.queries import Relation
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes.workload_story import Row, floats
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, PlanPhase, Span, duration, proposal_name
+from cotenant.scheduler_ext.reservations.model.plan_states import PLAN_STATES
 
 Floats = npt.NDArray[np.float64]
 KEY_PARTS: Final = 3

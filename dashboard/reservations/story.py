@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reservations import plan_scores
-from cotenant.core.model.reservations.plan import (
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures.gantt import Bar
+from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.reservations.proposed_plans import WindowDemand, ref_of
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.plan import (
     DecisionScope,
     PeakWindow,
     Plan,
@@ -19,8 +24,8 @@ from cotenant.core.model.reservations.plan import (
     Span,
     proposal_name,
 )
-from cotenant.core.model.reservations.plan_service import PlanHistoryEntry, PlanRef
-from cotenant.core.model.reservations.plan_states import (
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
+from cotenant.scheduler_ext.reservations.model.plan_states import (
     available_pods,
     by_need,
     phase_of,
@@ -29,11 +34,6 @@ from cotenant.core.model.reservations.plan_states import (
     used_reservations,
     wanted_pods,
 )
-from cotenant.core.model.resource import Resource
-from dashboard.figures.gantt import Bar
-from dashboard.nodes.workload_story import Row
-from dashboard.reservations.proposed_plans import WindowDemand, ref_of
-from dashboard.tables import display
 
 PLAN_KIND: Final = "ReservationPlan"
 """In the URL's `open`, in the place of a workload's kind."""

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Response
 
-from cotenant.core.model.autopilot import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
-from cotenant.core.model.changes.service import BundleForm
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.table import Table
-from dashboard.frame.view import View, in_cluster
-from dashboard.rest import live_tables
-from dashboard.rest.changes import bundle_answer
-from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.autopilot.model import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.table import Table
+from cotenant.changes.model.service import BundleForm
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.rest import live_tables
+from cotenant.dashboard.rest.changes import bundle_answer
+from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
 
 WEEK_DAYS = 7.0
 

@@ -13,9 +13,12 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
-from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import NotAllowed, Right
-from cotenant.core.model.changes.service import (
+from cotenant.base.errors import ClusterInvalid, KeyTaken, NoData, StoreBusy, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import NotAllowed, Right
+from cotenant.base.table import Kind, Schema
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,
     ChangeService,
@@ -27,14 +30,11 @@ from cotenant.core.model.changes.service import (
     PostponedRecommendation,
     WorkloadReview,
 )
-from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, moves
-from cotenant.core.model.errors import ClusterInvalid, KeyTaken, NoData, StoreBusy, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.table import Kind, Schema
-from dashboard.changes.review_end import zipped
-from dashboard.frame.view import View
-from dashboard.rest import results
-from dashboard.rest.wire import (
+from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, moves
+from cotenant.dashboard.changes.review_end import zipped
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.rest.wire import (
     MOST_LISTED,
     ErrorAnswer,
     body_doc,
@@ -43,7 +43,7 @@ from dashboard.rest.wire import (
     require_short_lists,
     schema_of,
 )
-from dashboard.sources import change_tables
+from cotenant.dashboard.sources import change_tables
 
 MOST_NAMESPACES: Final = 100
 """Of one question about permissions: each is asked of the API server."""

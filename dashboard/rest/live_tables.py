@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.table import Schema, Table
-from dashboard.rest import results
-from dashboard.rest.results import MAX_LIMIT, Format, Limit, Offset
-from dashboard.sources.source import Snapshot
-from dashboard.tables.queries import Relation
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Schema, Table
+from cotenant.base.tables.queries import Relation
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.rest.results import MAX_LIMIT, Format, Limit, Offset
+from cotenant.dashboard.sources.source import Snapshot
 
 LiveTable = Callable[[], tuple[float, Table]]
 """The moment at which a table was read (Unix time), and the table, of what the person who asks may see."""

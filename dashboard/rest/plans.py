@@ -13,17 +13,29 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.reservations.occurrence_report import reports
-from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
-from cotenant.core.model.reservations.plan_service import PlanRef, PlanService, PlanTerms
-from cotenant.core.model.reservations.plan_states import available_pods, phase_of, used_reservations, wanted_pods
-from cotenant.core.model.reservations.reservation import AllocatePolicy
-from dashboard.frame.view import View, in_cluster
-from dashboard.reservations import story
-from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.reservation import AllocatePolicy
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.reservations import story
+from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
+from cotenant.scheduler_ext.reservations.model.plan import (
+    ApprovalPolicy,
+    DecisionScope,
+    Plan,
+    Realisation,
+    Recurrence,
+    Span,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_states import (
+    available_pods,
+    phase_of,
+    used_reservations,
+    wanted_pods,
+)
 
 CALENDAR_DAYS: Final = 7.0
 FOLD: Final = 73

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.queues.explanation import gang_of, row_of
-from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS, tables_of
-from cotenant.core.model.table import Schema, Table
-from dashboard.frame.view import View, in_cluster
-from dashboard.rest import live_tables
-from dashboard.rest.live_tables import LiveTable
-from dashboard.rest.wire import json_answer
+from cotenant.base.errors import NoData
+from cotenant.base.table import Schema, Table
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.rest import live_tables
+from cotenant.dashboard.rest.live_tables import LiveTable
+from cotenant.dashboard.rest.wire import json_answer
+from cotenant.scheduler_ext.queues.model.explanation import gang_of, row_of
+from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS, tables_of
 
 COMMAND = "cotenant get quotas"
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Response
 
-from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
-from cotenant.core.model.table import Schema, Table
-from dashboard.frame.view import View, in_cluster
-from dashboard.rest import live_tables
-from dashboard.rest.live_tables import LiveTable
-from dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.base.table import Schema, Table
+from cotenant.dashboard.frame.view import View, in_cluster
+from cotenant.dashboard.rest import live_tables
+from cotenant.dashboard.rest.live_tables import LiveTable
+from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
 
 
 class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):

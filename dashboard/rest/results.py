@@ -15,8 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from cotenant.core.model.changes.people import NotAllowed
-from cotenant.core.model.errors import (
+from cotenant.base.errors import (
     ClusterConflict,
     ClusterForbidden,
     ClusterUnreachable,
@@ -28,21 +27,22 @@ from cotenant.core.model.errors import (
     StoreForbidden,
     UsageError,
 )
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Kind, Schema, Table
-from cotenant.core.model.text import csv_text, visible
-from cotenant.core.model.views import RECOMMENDATIONS, Overview
-from dashboard.frame.view import View
-from dashboard.nodes import batch
-from dashboard.nodes.batch import Job
-from dashboard.nodes.workload_story import ForecastDetail, Subject
-from dashboard.rest.wire import ErrorAnswer, json_answer
-from dashboard.server.status import status
-from dashboard.sources.namespace_filter import with_savings
-from dashboard.sources.source import SCHEMAS, Snapshot
-from dashboard.tables import filters, queries
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import NotAllowed
+from cotenant.base.resource import Resource
+from cotenant.base.table import Kind, Schema, Table
+from cotenant.base.tables import filters, queries
+from cotenant.base.text import csv_text, visible
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.nodes import batch
+from cotenant.dashboard.nodes.batch import Job
+from cotenant.dashboard.nodes.workload_story import ForecastDetail, Subject
+from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
+from cotenant.dashboard.server.status import status
+from cotenant.dashboard.sources.namespace_filter import with_savings
+from cotenant.dashboard.sources.source import SCHEMAS, Snapshot
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 
 MAX_LIMIT: Final = 1_000_000
 MAX_OFFSET: Final = 2**53 - 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
 
 TAG: Final = "results"
 """Tag of the endpoints that read results of an analysis; no other endpoint becomes a tool."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from fastapi import Body, Response
 
-from cotenant.core.model.errors import CotenantError, UsageError
+from cotenant.base.errors import CotenantError, UsageError
 
 BodyT = TypeVar("BodyT")
 MOST_LISTED: Final = 1_000

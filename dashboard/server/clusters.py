@@ -16,18 +16,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from cotenant.core.model.clusters import CLUSTERS, clusters_table
-from cotenant.core.model.errors import CotenantError, NoData, UsageError
-from cotenant.core.model.table import CLUSTER, Column, Kind
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import Overview
-from dashboard.access import login
-from dashboard.access.gate import OPEN, Gate
-from dashboard.rest import reference, results
-from dashboard.rest.tools import TAG, path_in_id
-from dashboard.rest.wire import json_answer
-from dashboard.server.faults import Faults
-from dashboard.tables import display
+from cotenant.base.errors import CotenantError, NoData, UsageError
+from cotenant.base.table import CLUSTER, Column, Kind
+from cotenant.base.text import visible
+from cotenant.dashboard.access import login
+from cotenant.dashboard.access.gate import OPEN, Gate
+from cotenant.dashboard.rest import reference, results
+from cotenant.dashboard.rest.tools import TAG, path_in_id
+from cotenant.dashboard.rest.wire import json_answer
+from cotenant.dashboard.server.faults import Faults
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.clusters import CLUSTERS, clusters_table
+from cotenant.recommender.model.views import Overview
 
 Scope = MutableMapping[str, Any]
 AsgiApp = Callable[[Scope, Any, Any], Awaitable[None]]

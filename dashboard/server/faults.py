@@ -12,7 +12,7 @@ import structlog
 from dash.exceptions import DependencyException, PreventUpdate
 from fastapi import Response
 
-from dashboard.access import answers, front
+from cotenant.dashboard.access import answers, front
 
 REQUEST_ID: Final = "request_id"
 """Field of every log record of a request; the gate sets it."""

@@ -11,8 +11,8 @@ from anyio.to_thread import run_sync
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
 
-from cotenant.core.model.errors import CotenantError
-from dashboard.frame.view import View
+from cotenant.base.errors import CotenantError
+from cotenant.dashboard.frame.view import View
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]

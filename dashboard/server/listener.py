@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from cotenant.core.model.errors import CotenantError
+from cotenant.base.errors import CotenantError
 
 
 def bound(host: str, port: int) -> socket.socket:

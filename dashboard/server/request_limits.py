@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from fastapi import Response
 
-from cotenant.core.model.errors import UsageError
-from dashboard.rest.wire import require_short_lists
+from cotenant.base.errors import UsageError
+from cotenant.dashboard.rest.wire import require_short_lists
 
 CALLBACK: str = "_dash-update-component"
 """Where Dash's renderer sends callbacks, below the base path."""

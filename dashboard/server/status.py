@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from cotenant.core.model.usage.quality import DEFECT_SENTENCES, Defect, QualityRecord
-from cotenant.core.model.views import Overview
-from dashboard.sources.source import Upkeep
+from cotenant.base.usage.quality import DEFECT_SENTENCES, Defect, QualityRecord
+from cotenant.dashboard.sources.source import Upkeep
+from cotenant.recommender.model.views import Overview
 
 SHOWN: Final = ("cotenant", "dash", "dash-ag-grid", "fastapi", "numpy", "pyarrow")
 PULLS_SHOWN: Final = 10

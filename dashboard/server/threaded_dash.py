@@ -13,7 +13,7 @@ from typing import Any
 from anyio.to_thread import run_sync
 from dash import Dash, Output
 
-from dashboard.server import markup
+from cotenant.dashboard.server import markup
 
 
 class ThreadedDash(Dash):

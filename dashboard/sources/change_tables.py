@@ -15,18 +15,18 @@ from typing import Any, Final
 
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.change import ChangeState, ChangeStatus
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.changes.savings import Savings, joined_savings
-from cotenant.core.model.changes.service import ChangeService, LedgerHealth
-from cotenant.core.model.changes.tables import CHANGES, ENTRIES, changes_table, entries_table
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.table import Table
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.sources.answers import Answers
-from dashboard.sources.source import Snapshot
-from dashboard.tables.queries import Relation
+from cotenant.base.errors import NoData
+from cotenant.base.people import Person
+from cotenant.base.table import Table
+from cotenant.base.tables.queries import Relation
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.service import ChangeService, LedgerHealth
+from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, entries_table
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources.answers import Answers
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.recommender.model.savings import Savings, joined_savings
 
 TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.UNKNOWN: "orange",

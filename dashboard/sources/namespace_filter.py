@@ -15,24 +15,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.changes.savings import freed_of, worth_the_effort
-from cotenant.core.model.colocation.enforcement import NodeLanes
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.table import Kind
-from cotenant.core.model.usage.backtest import BacktestReport
-from cotenant.core.model.usage.policy_trial import PolicyTrial
-from cotenant.core.model.usage.what_if import WhatIf
-from cotenant.core.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
-from dashboard.nodes.batch import Room
-from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
-from dashboard.sources.answers import Answers
-from dashboard.sources.source import ResultSource, Snapshot, Upkeep
-from dashboard.tables import queries
-from dashboard.tables.filters import Query
-from dashboard.tables.queries import Relation, RowCondition, quoted
-from dashboard.tables.savings import in_sight, planned_savings
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Person
+from cotenant.base.table import Kind
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import Relation, RowCondition, quoted
+from cotenant.base.usage.backtest import BacktestReport
+from cotenant.base.usage.policy_trial import PolicyTrial
+from cotenant.base.usage.what_if import WhatIf
+from cotenant.dashboard.nodes.batch import Room
+from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from cotenant.dashboard.sources.answers import Answers
+from cotenant.dashboard.sources.source import ResultSource, Snapshot, Upkeep
+from cotenant.dashboard.tables.savings import in_sight, planned_savings
+from cotenant.enforcer.model.enforcement import NodeLanes
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.savings import freed_of, worth_the_effort
+from cotenant.recommender.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (

@@ -16,20 +16,20 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from cotenant.core.model.changes import savings
-from cotenant.core.model.changes.service import ChangeService, PostponedRecommendation
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.table import Column, Kind
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.sources.answers import Answers
-from dashboard.sources.source import ResultSource, Snapshot
-from dashboard.tables import display
-from dashboard.tables.filters import EMPTY
-from dashboard.tables.queries import Index, Relation
-from dashboard.tables.selection import NAMES
+from cotenant.base.errors import CotenantError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.table import Column, Kind
+from cotenant.base.tables.filters import EMPTY
+from cotenant.base.tables.queries import Index, Relation
+from cotenant.base.text import visible
+from cotenant.changes.model.service import ChangeService, PostponedRecommendation
+from cotenant.dashboard.sources.answers import Answers
+from cotenant.dashboard.sources.source import ResultSource, Snapshot
+from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.selection import NAMES
+from cotenant.recommender.model import savings
+from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 STATE: Final = "postponed"
 WHY: Final = "postponed_why"

@@ -14,23 +14,31 @@ from typing import Final, Protocol
 
 import structlog
 
-from cotenant.core.adapters.clock import Clock, SystemClock
-from cotenant.core.adapters.memory import give_back
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.relation import Index, Relation
-from cotenant.core.model.colocation.enforcement import Gathering, NodeLanes
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
-from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.errors import NoData, StoreCorrupt, StoreError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.table import Kind, Schema, Table
-from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
-from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyTrial
-from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.week import WEEKS
-from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
-from cotenant.core.model.views import (
+from cotenant.base.errors import NoData, StoreCorrupt, StoreError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.base.process.memory import give_back
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.store import Store
+from cotenant.base.store.relation import Index, Relation
+from cotenant.base.table import Kind, Schema, Table
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import row_of
+from cotenant.base.usage.backtest import BACKTEST, BacktestReport
+from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.base.usage.week import WEEKS
+from cotenant.base.usage.what_if import WHAT_IF, WhatIf
+from cotenant.dashboard.nodes import batch
+from cotenant.dashboard.nodes.batch import Room
+from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from cotenant.dashboard.sources.answers import Answers, AnswerT
+from cotenant.enforcer.model.enforcement import Gathering, NodeLanes
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.views import (
     COVERAGE,
     COVERAGE_BY_DAY,
     EVENTS,
@@ -46,14 +54,6 @@ from cotenant.core.model.views import (
     Overview,
     portraits_of,
 )
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.nodes import batch
-from dashboard.nodes.batch import Room
-from dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
-from dashboard.sources.answers import Answers, AnswerT
-from dashboard.tables import queries
-from dashboard.tables.filters import Query
-from dashboard.tables.queries import row_of
 
 _log = structlog.get_logger(__name__)
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlencode
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.table import Schema
-from cotenant.core.model.views import WORKLOADS
-from dashboard.tables import filters, time_span
-from dashboard.tables.filters import Query
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Schema
+from cotenant.base.tables import filters, time_span
+from cotenant.base.tables.filters import Query
+from cotenant.recommender.model.views import WORKLOADS
 
 KEYS: Final = ("ns", "kind", "workload", time_span.RANGE)
 """Carried though not every table has rows that they say anything about."""

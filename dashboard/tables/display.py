@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from cotenant.core.model.amount_text import MISSING, amount, binary_unit, cores, gib, gpus, money, three_digits
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent as finite_percent
-from cotenant.core.model.text import share as finite_share
+from cotenant.base.amount_text import MISSING, amount, binary_unit, cores, gib, gpus, money, three_digits
+from cotenant.base.resource import Resource
+from cotenant.base.text import percent as finite_percent
+from cotenant.base.text import share as finite_share
 
 __all__ = [
     "MISSING",

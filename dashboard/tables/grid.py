@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import dash_ag_grid as dag
 
-from cotenant.core.model.colocation.enforcement import REASON_SENTENCES
-from cotenant.core.model.finding import FINDING_SENTENCES
-from cotenant.core.model.reasons import SENTENCES
-from cotenant.core.model.table import Column, Kind, Schema
-from dashboard.tables.filters import Query
-from dashboard.tables.labels import LABELS
+from cotenant.base.reasons import SENTENCES
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.tables.filters import Query
+from cotenant.dashboard.tables.labels import LABELS
+from cotenant.enforcer.model.enforcement import REASON_SENTENCES
+from cotenant.recommender.model.finding import FINDING_SENTENCES
 
 CHIPS: Final = frozenset({"severity", "waste", "ready", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})

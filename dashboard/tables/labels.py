@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.reasons import Reason
+from cotenant.base.reasons import Reason
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.steps import Ready
 
 LABELS: Final[Mapping[str, str]] = {
     **{code: code.value.removeprefix("autopilot-").replace("-", " ") for code in (*Reason, *FindingKind)},

@@ -14,16 +14,17 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.table import Schema
-from cotenant.core.model.text import visible
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.sources.namespace_filter import OF_THESE
-from dashboard.sources.source import Snapshot
-from dashboard.tables import carried, display, filters, grid, queries, time_span
-from dashboard.tables.filters import FilterCondition, Query
-from dashboard.tables.labels import label
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Schema
+from cotenant.base.tables import filters, queries, time_span
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources.namespace_filter import OF_THESE
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import carried, display, grid
+from cotenant.dashboard.tables.labels import label
 
 FACET_VALUES: Final = 40
 FACET_FIRST: Final = 8

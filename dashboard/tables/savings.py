@@ -1,6 +1,6 @@
 """What the rows of a query free and raise, and how pages write it: the one place where they add up and draw savings.
 
-Amounts are of `cotenant.core.model.changes.savings`; words of `savings_text`.
+Amounts are of `cotenant.recommender.model.savings`; words of `savings_text`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.model.amount_text import money
-from cotenant.core.model.changes.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
-from cotenant.core.model.changes.savings_text import NET, NOTHING, SavingPhrase, net_phrases, saving_phrases
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.identity import WorkloadRef
-from dashboard.frame import panels
-from dashboard.tables import queries
-from dashboard.tables.filters import Query
-from dashboard.tables.queries import Relation, RowCondition
+from cotenant.base.amount_text import money
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.dashboard.frame import panels
+from cotenant.recommender.model.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
+from cotenant.recommender.model.savings_text import NET, NOTHING, SavingPhrase, net_phrases, saving_phrases
+from cotenant.recommender.model.steps import Ready
 
 WORKLOAD: Final = ("namespace", "kind", "workload")
 POSTPONED: Final = "postponed"

@@ -11,20 +11,20 @@ from typing import Any, Final
 from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.changes.savings import When
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.changes import callbacks
-from dashboard.changes import review as reviewing
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.tables import display, savings
-from dashboard.tables import selection as choosing
-from dashboard.tables.list_page import Listing
-from dashboard.tables.savings import NextReview
-from dashboard.tables.selection import Selection, SelectionTotals
+from cotenant.base.errors import UsageError
+from cotenant.base.people import Right
+from cotenant.base.text import visible
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.tables import display, savings
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.dashboard.tables.savings import NextReview
+from cotenant.dashboard.tables.selection import Selection, SelectionTotals
+from cotenant.recommender.model.savings import When
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PUT_OFF: Final = "put-off-asked"
 """What a button asks for: {"kind": "snooze" or "dismiss", "of": a workload's name, or "selection"}."""

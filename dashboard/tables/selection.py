@@ -13,14 +13,14 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from cotenant.core.model.changes.savings import Savings, When
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import SURE, UNSURE
-from dashboard.changes import review
-from dashboard.tables import filters, queries
-from dashboard.tables.filters import FilterCondition, Query
-from dashboard.tables.queries import Relation, RowCondition
-from dashboard.tables.savings import in_sight, savings_of_rows
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.tables import filters, queries
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.dashboard.changes import review
+from cotenant.dashboard.tables.savings import in_sight, savings_of_rows
+from cotenant.recommender.model.recommendation import SURE, UNSURE
+from cotenant.recommender.model.savings import Savings, When
 
 NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""

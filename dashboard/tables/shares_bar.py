@@ -12,19 +12,20 @@ from typing import Any, Final
 from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
-from cotenant.core.model.changes.people import Right
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.views import FINDINGS
-from dashboard.changes import callbacks
-from dashboard.changes import review as reviewing
-from dashboard.frame import panels
-from dashboard.frame.view import View
-from dashboard.tables import display, queries, select_bar
-from dashboard.tables import selection as choosing
-from dashboard.tables.filters import FilterCondition, Query
-from dashboard.tables.list_page import Listing
-from dashboard.tables.selection import Selection
+from cotenant.base.errors import UsageError
+from cotenant.base.people import Right
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.tables import display, select_bar
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.dashboard.tables.selection import Selection
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.views import FINDINGS
 
 TICKED: Final = "ticked-findings"
 """Id of the browser's store of ticked rows, which grid.js fills."""

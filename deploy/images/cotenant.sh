@@ -7,8 +7,9 @@ python="chroot $root /usr/bin/python3.11"
 /opt/tools/bin/pip --python /usr/bin/python3.11 install --quiet --no-compile --no-deps --no-index --ignore-installed \
     --break-system-packages --root-user-action ignore --no-warn-script-location --root "$root" /wheel/*.whl
 if [ "$role" = node ]; then # the agent and the ground floor that it stands on
-    for name in admission autopilot changes dashboard forecasting profiler recommender scheduler_ext cotenant/apps cotenant/deploy; do
-        rm -rf "${packages:?}/$name"
+    for name in admission autopilot backtesting changes cli dashboard deploy experiment forecasting manager pipeline profiler python_api \
+        quantities recommender scheduler_ext simulation; do
+        rm -rf "${packages:?}/cotenant/$name"
     done
     rm -f "$root"/usr/local/bin/*
 fi
@@ -24,16 +25,13 @@ cat "$root"/usr/share/ca-certificates/mozilla/*.crt > "$root/etc/ssl/certs/ca-ce
 chmod 750 "$root/var/lib/cotenant"
 chmod 1777 "$root/tmp"
 
-for name in admission autopilot changes cotenant dashboard enforcer forecasting profiler recommender scheduler_ext; do
-    [ ! -d "$packages/$name" ] || /usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash \
-        -s "$root" -p / "$packages/$name"
-done
+/usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / "$packages/cotenant"
 
 if [ "$role" = node ]; then
-    $python -c 'import enforcer.__main__, enforcer.assembly, grpc, google.protobuf, numpy, ssl, sqlite3'
+    $python -c 'import cotenant.enforcer.__main__, cotenant.enforcer.assembly, grpc, google.protobuf, numpy, ssl, sqlite3'
     chroot "$root" /usr/sbin/tc -V && chroot "$root" /usr/sbin/nft --version
 else
     $python -c 'import dash, kubernetes, pandas, pyarrow.dataset, pyarrow.parquet, scipy.optimize, sklearn.ensemble'
-    $python -c 'import statsmodels.api, uvloop, httptools, ssl, sqlite3; import cotenant.apps.cli.main'
+    $python -c 'import statsmodels.api, uvloop, httptools, ssl, sqlite3; import cotenant.cli.main'
 fi
 sh /images/sbom.sh "$root" "$role"

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.errors import NodeUnreadable, StoreError
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import (
+from cotenant.base.errors import NodeUnreadable, StoreError
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import (
     CgroupPath,
     GroupReading,
     Knob,
@@ -34,12 +34,12 @@ from enforcer.contract import (
     StrategyPlan,
     Value,
 )
-from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
-from enforcer.decide.knobs import same
-from enforcer.decide.kubelet_values import lost_notes, unexplained
-from enforcer.decide.settle import Circumstances, settle
-from enforcer.decide.write_order import SETS, ancestors, within
-from enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
+from cotenant.enforcer.decide.knobs import same
+from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained
+from cotenant.enforcer.decide.settle import Circumstances, settle
+from cotenant.enforcer.decide.write_order import SETS, ancestors, within
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
 
 TOLD_SECONDS: Final = 60.0
 """The same is told again after this time."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
 
 UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.DecodeError)
 """What reading such a file as JSON may raise, also one that is nested for its own sake."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from enforcer.contract import Evict
+from cotenant.enforcer.contract import Evict
 
 RequestT = TypeVar("RequestT")
 WAITING: Final = 50

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, ClusterError
-from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT
-from enforcer.apply.eviction_queue import EvictionQueue
-from enforcer.contract import Evict
+from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Create
+from cotenant.base.kubernetes.protocol import NODE_AGENT
+from cotenant.enforcer.apply.eviction_queue import EvictionQueue
+from cotenant.enforcer.contract import Evict
 
 FIELD_MANAGER: Final = NODE_AGENT
 ANSWER_SECONDS: Final = 30.0

@@ -28,13 +28,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from cotenant import __version__
-from cotenant.core.adapters.health import Checks, HealthServer
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.journal import LOCK
+from cotenant.base.errors import UsageError
+from cotenant.base.http.health import Checks, HealthServer
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.version import __version__
+from cotenant.enforcer.apply.journal import LOCK
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks whether the node is free."""

@@ -28,12 +28,12 @@ from typing import Final, Self
 
 import msgspec
 
-from cotenant.core.model.errors import StoreError, UsageError
-from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
-from enforcer.decide.changes import Notes, OriginalValue, Place
-from enforcer.decide.knobs import objection
-from enforcer.decide.write_order import SETS
-from enforcer.observe.layout import checked_path
+from cotenant.base.errors import StoreError, UsageError
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from cotenant.enforcer.decide.changes import Notes, OriginalValue, Place
+from cotenant.enforcer.decide.knobs import objection
+from cotenant.enforcer.decide.write_order import SETS
+from cotenant.enforcer.observe.layout import checked_path
 
 FILE: Final = "originals.json"
 LOCK: Final = "agent.lock"

@@ -15,12 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.eviction_queue import EvictionAnswer, EvictionQueue
-from enforcer.contract import Evict, EvictionRefusal, Observation, PodSpec
-from enforcer.decide.evictions import EvictionBudget, Rate, RefusedPod, admitted, after_refusal, request_of, unfit
-from enforcer.decide.loop import AgentMode, TickDecision
+from cotenant.base.kubernetes.intent import Create
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.apply.eviction_queue import EvictionAnswer, EvictionQueue
+from cotenant.enforcer.contract import Evict, EvictionRefusal, Observation, PodSpec
+from cotenant.enforcer.decide.evictions import (
+    EvictionBudget,
+    Rate,
+    RefusedPod,
+    admitted,
+    after_refusal,
+    request_of,
+    unfit,
+)
+from cotenant.enforcer.decide.loop import AgentMode, TickDecision
 
 UNANSWERED_SECONDS: Final = 5.0
 """An API server that has not answered an urgent eviction by then does not keep the runtime from it."""

@@ -20,12 +20,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from enforcer.apply.atomic_write import replace_whole
-from enforcer.apply.surface_note import SurfaceNote, read_note
-from enforcer.contract import ResctrlReading, Surface, SurfaceWant
-from enforcer.decide.surfaces import ResctrlGroup, values_of
-from enforcer.knob_table import Version
-from enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.apply.atomic_write import replace_whole
+from cotenant.enforcer.apply.surface_note import SurfaceNote, read_note
+from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
+from cotenant.enforcer.decide.surfaces import ResctrlGroup, values_of
+from cotenant.enforcer.knob_table import Version
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
 
 FILE: Final = "resctrl-groups.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from enforcer.apply.atomic_write import UNUSABLE, set_aside
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, set_aside
 
 VERSION: Final = 1
 

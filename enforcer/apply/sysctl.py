@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from enforcer.apply.atomic_write import replace_whole
-from enforcer.apply.kernel_switches import SwitchFiles, is_setting, is_value
-from enforcer.apply.surface_note import SurfaceNote, read_note
-from enforcer.contract import Surface, SurfaceWant
+from cotenant.enforcer.apply.atomic_write import replace_whole
+from cotenant.enforcer.apply.kernel_switches import SwitchFiles, is_setting, is_value
+from cotenant.enforcer.apply.surface_note import SurfaceNote, read_note
+from cotenant.enforcer.contract import Surface, SurfaceWant
 
 FILE: Final = "sysctl-originals.json"
 

@@ -1,6 +1,6 @@
 """EDGE: restores every value when the agent is dead or hangs, and is not started again.
 
-    python -m enforcer.apply.watchdog --state-dir /var/lib/cotenant/enforcer --ttl-seconds 60
+    python -m cotenant.enforcer.apply.watchdog --state-dir /var/lib/cotenant/enforcer --ttl-seconds 60
 
 A second, small process (a sidecar of the agent, or by hand) that reads nothing but the journal: the agent moves the
 time of its lock file each tick, and when that has not moved for the TTL by this process' own monotonic clock, what the
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cotenant.core.model.errors import UsageError
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import LOCK, OriginalsJournal
-from enforcer.decide.changes import Done
-from enforcer.observe.cgroupfs import Hierarchy
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import LOCK, OriginalsJournal
+from cotenant.enforcer.decide.changes import Done
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
 
 LOG_FORMAT: Final = "COTENANT_TELEMETRY__LOG_FORMAT"
 """Environment variable of the setting telemetry.log_format."""
@@ -77,7 +77,9 @@ def _beat(folder: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: watch the agent's journal until SIGTERM or SIGINT; restore when the agent is silent for the TTL."""
-    parser = argparse.ArgumentParser(prog="enforcer.apply.watchdog", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="cotenant.enforcer.apply.watchdog", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--state-dir", type=Path, default=Path("/var/lib/cotenant/enforcer"))
     parser.add_argument("--cgroup-root", type=Path, default=Path("/sys/fs/cgroup"))
     parser.add_argument("--proc-root", type=Path, default=Path("/proc"))

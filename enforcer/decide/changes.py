@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from enforcer.contract import CgroupPath, Knob, Level, Value, Want
+from cotenant.enforcer.contract import CgroupPath, Knob, Level, Value, Want
 
 Place = tuple[CgroupPath, Knob]
 """One knob of one cgroup."""

@@ -34,20 +34,20 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON
-from cotenant.core.model.allocation.cpu_lists import format_cpus
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.pod_request import effective_requests
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.kubernetes.quantity import LARGEST, parse_bytes
-from cotenant.core.model.resource import Resource
-from enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
-from enforcer.decide.granted import counted, total
-from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
-from enforcer.observe.cpusets import assigned, overclaims
+from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.allocation.cpu_lists import format_cpus
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.pod_request import effective_requests
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.kubernetes.quantity import LARGEST, parse_bytes
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
+from cotenant.enforcer.decide.granted import counted, total
+from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.observe.cpusets import assigned, overclaims
 
 SHARES_MIN: Final = 2
 SHARES_MAX: Final = 262_144

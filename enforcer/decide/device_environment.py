@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, DeviceKind, decoded
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import SKIP_HOOKS_LABEL
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, DeviceKind, decoded
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import SKIP_HOOKS_LABEL
 
 VISIBLE_GPUS: Final = "NVIDIA_VISIBLE_DEVICES"
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Address, Create, eviction_of
-from enforcer.contract import Evict, PodSpec
+from cotenant.base.kubernetes.intent import Address, Create, eviction_of
+from cotenant.enforcer.contract import Evict, PodSpec
 
 AGAIN_SECONDS: Final = 30.0
 """A pod that still is there after it was asked is asked again so often."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from cotenant.core.model.kubernetes.pod_request import container_total
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeState
-from enforcer.contract import ContainerSpec, PodSpec
+from cotenant.base.kubernetes.pod_request import container_total
+from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.core.model.errors import UsageError
-from enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
 
 PERIOD_MICROSECONDS: Final = 100_000
 """Quotas are spoken of per this period, whatever the cgroup's own."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from enforcer.contract import (
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
     ContainerSpec,
@@ -36,12 +36,12 @@ from enforcer.contract import (
     PodSpec,
     Value,
 )
-from enforcer.decide.changes import OriginalValue, Place
-from enforcer.decide.granted import CPU, MEMORY, container_limit, container_request, pod_limit, pod_request
-from enforcer.decide.knobs import LEAST_QUOTA, SHARES, weight_of
-from enforcer.decide.settle import AFTER_IDLE
-from enforcer.decide.write_order import wider
-from enforcer.observe.cpusets import may_have_claimed_cores
+from cotenant.enforcer.decide.changes import OriginalValue, Place
+from cotenant.enforcer.decide.granted import CPU, MEMORY, container_limit, container_request, pod_limit, pod_request
+from cotenant.enforcer.decide.knobs import LEAST_QUOTA, SHARES, weight_of
+from cotenant.enforcer.decide.settle import AFTER_IDLE
+from cotenant.enforcer.decide.write_order import wider
+from cotenant.enforcer.observe.cpusets import may_have_claimed_cores
 
 AUTHOR: Final = "lost-journal"
 Values = dict[Knob, Value]

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     Evict,
     Knob,
@@ -28,7 +27,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.changes import Place
+from cotenant.enforcer.decide.changes import Place
+from cotenant.enforcer.model.node_policy import NodePolicy
 
 NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
 """Knobs of which more is more, NO_LIMIT most."""

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON
-from cotenant.core.model.colocation.node_policy import Part
-from cotenant.core.model.json_documents.struct_validation import without_nulls
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import KubeQos, PodSpec, Verdict
+from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.json_documents.struct_validation import without_nulls
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import KubeQos, PodSpec, Verdict
+from cotenant.enforcer.model.node_policy import Part
 
 PartT = TypeVar("PartT", bound=Part)
 UNREADABLE: Final = "AnnotationUnreadable"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import CpuBurst, NodePolicy
-from cotenant.core.model.kubernetes.protocol import CPU_BURST_ANNOTATION, CPU_NORMALIZATION_RATIO_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NodeReading, PodSpec, Verdict
-from enforcer.decide.overrides import active, overridden
-from enforcer.observe.cpusets import assigned
+from cotenant.base.kubernetes.protocol import CPU_BURST_ANNOTATION, CPU_NORMALIZATION_RATIO_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NodeReading, PodSpec, Verdict
+from cotenant.enforcer.decide.overrides import active, overridden
+from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
+from cotenant.enforcer.observe.cpusets import assigned
 
 LARGEST_RATIO: Final = 100.0
 """No CPU is so much faster than another; such a number is a mistake, and would throttle a pod to nothing."""

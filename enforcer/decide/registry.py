@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.contract import Strategy
-from enforcer.strategies.be_totals import BeTotals
-from enforcer.strategies.best_effort import BestEffort
-from enforcer.strategies.burst import Burst
-from enforcer.strategies.cpuset_pools import CpusetPools
-from enforcer.strategies.identity import GroupIdentity
-from enforcer.strategies.io import DiskLimits
-from enforcer.strategies.memory_qos import MemoryProtection
-from enforcer.strategies.network import Network
-from enforcer.strategies.normalisation import Normalisation
-from enforcer.strategies.resctrl import Resctrl
-from enforcer.strategies.system import KernelSettings
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.contract import Strategy
+from cotenant.enforcer.strategies.be_totals import BeTotals
+from cotenant.enforcer.strategies.best_effort import BestEffort
+from cotenant.enforcer.strategies.burst import Burst
+from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
+from cotenant.enforcer.strategies.identity import GroupIdentity
+from cotenant.enforcer.strategies.io import DiskLimits
+from cotenant.enforcer.strategies.memory_qos import MemoryProtection
+from cotenant.enforcer.strategies.network import Network
+from cotenant.enforcer.strategies.normalisation import Normalisation
+from cotenant.enforcer.strategies.resctrl import Resctrl
+from cotenant.enforcer.strategies.system import KernelSettings
 
 AnyStrategy: TypeAlias = Strategy[Any]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
     ContainerSpec,
@@ -28,11 +28,19 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
-from enforcer.decide.granted import CPU, container_limit, total
-from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE, PAGE_BYTES, Dialect, objection, rounded, same, shares_of
-from enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
-from enforcer.knob_table import Version
+from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
+from cotenant.enforcer.decide.granted import CPU, container_limit, total
+from cotenant.enforcer.decide.knobs import (
+    MICROSECONDS_PER_MILLICORE,
+    PAGE_BYTES,
+    Dialect,
+    objection,
+    rounded,
+    same,
+    shares_of,
+)
+from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
+from cotenant.enforcer.knob_table import Version
 
 MEMORY_ROOM: Final = 1.05
 """Neither memory.high nor a memory limit is set below this much of what is used: above memory.high tasks stand still,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enforcer.contract import Surface, SurfaceWant
+from cotenant.enforcer.contract import Surface, SurfaceWant
 
 
 class ResctrlGroup(msgspec.Struct, frozen=True):

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.colocation.node_policy import ClassPolicy, IoLimits, MemoryQos, NodePolicy
-from enforcer.contract import Knob, Observation
-from enforcer.strategies.system import switches_of
+from cotenant.enforcer.contract import Knob, Observation
+from cotenant.enforcer.model.node_policy import ClassPolicy, IoLimits, MemoryQos, NodePolicy
+from cotenant.enforcer.strategies.system import switches_of
 
 MEMORY_KNOBS: Final[dict[str, Knob]] = {
     "min_limit_percent": Knob.MEMORY_MIN,

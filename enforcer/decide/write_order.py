@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.core.model.errors import UsageError
-from enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
-from enforcer.decide.changes import KnobWrite
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
+from cotenant.enforcer.decide.changes import KnobWrite
 
 SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 _WITH_ORDER: Final = (Knob.CPU_IDLE, Knob.CPU_BURST, Knob.CPU_QUOTA, Knob.CPU_SHARES, *SETS)

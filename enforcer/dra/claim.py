@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
-from cotenant.core.model.errors import CotenantError
-from enforcer.decide.device_environment import VISIBLE_GPUS
-from enforcer.dra.offer import DRIVER, OfferedDevice
+from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.base.errors import CotenantError
+from cotenant.enforcer.decide.device_environment import VISIBLE_GPUS
+from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 
 CDI_KIND: Final = f"{DRIVER}/claim"
 CDI_VERSION: Final = "0.6.0"

@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from cotenant.core.model.errors import StoreError
-from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
-from enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepared
-from enforcer.dra.offer import DRIVER, OfferedDevice
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.errors import StoreError
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from cotenant.enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepared
+from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 
 NOTE: Final = "claims.json"
 _PREFIX: Final = f"{DRIVER}-claim-"

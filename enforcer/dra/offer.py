@@ -11,16 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.core.model.allocation.allocator import Holding
-from cotenant.core.model.allocation.cpu_allocator import held_cpus
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from cotenant.core.model.allocation.cpu_topology import CpuTopology
-from cotenant.core.model.allocation.device_allocator import taken_by
-from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Intent
-from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, NODE_AGENT
-from cotenant.core.model.kubernetes.quantity import format_bytes
+from cotenant.base.allocation.allocator import Holding
+from cotenant.base.allocation.cpu_allocator import held_cpus
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.allocation.device_allocator import taken_by
+from cotenant.base.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
+from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, NODE_AGENT
+from cotenant.base.kubernetes.quantity import format_bytes
 
 DRIVER: Final = CLAIM_DRIVER
 GONE: Final = "gone"

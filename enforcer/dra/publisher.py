@@ -15,16 +15,16 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.kube.observed import NOT_ENDED
-from cotenant.core.model.allocation.allocator import Holding
-from cotenant.core.model.allocation.device_allocator import COLLECTION
-from cotenant.core.model.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
-from cotenant.core.model.errors import ClusterAbsent, CotenantError, UsageError
-from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
-from cotenant.core.model.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT, RESOURCE_SLICES
-from cotenant.core.model.reservations.reservation import PodIdentity
-from enforcer.dra.offer import (
+from cotenant.base.allocation.allocator import Holding
+from cotenant.base.allocation.device_allocator import COLLECTION
+from cotenant.base.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
+from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube.observed import NOT_ENDED
+from cotenant.base.kubernetes.pod_wire import requests_of_pod
+from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT, RESOURCE_SLICES
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.enforcer.dra.offer import (
     DRIVER,
     GONE,
     ContainerEdits,
@@ -34,7 +34,7 @@ from enforcer.dra.offer import (
     unshared,
     with_claimed,
 )
-from enforcer.sources.documents import documents
+from cotenant.enforcer.sources.documents import documents
 
 LOOK_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0

@@ -24,12 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from cotenant.core.model.errors import NodeUnreadable, UsageError
-from enforcer.contract import CgroupPath, Knob, MemoryUse, Value
-from enforcer.decide.knobs import PERIOD_MICROSECONDS, Dialect, as_text, from_text
-from enforcer.knob_table import SPECS, Version
-from enforcer.observe.layout import Detection, checked_path, detect
-from enforcer.observe.rates import memory_use
+from cotenant.base.errors import NodeUnreadable, UsageError
+from cotenant.enforcer.contract import CgroupPath, Knob, MemoryUse, Value
+from cotenant.enforcer.decide.knobs import PERIOD_MICROSECONDS, Dialect, as_text, from_text
+from cotenant.enforcer.knob_table import SPECS, Version
+from cotenant.enforcer.observe.layout import Detection, checked_path, detect
+from cotenant.enforcer.observe.rates import memory_use
 
 V1_CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "perf_event")
 PRESSURE: Final = "pressure"

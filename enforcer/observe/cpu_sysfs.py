@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.core.model.allocation.cpu_topology import CpuCache, CpuTopology, Processor
-from cotenant.core.model.errors import NodeUnreadable, UsageError
+from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor
+from cotenant.base.errors import NodeUnreadable, UsageError
 
 _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from cotenant.core.model.allocation.cpu_annotations import assignment_of, reserved_cpus, system_cpus
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_resources import counted_requests
-from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from enforcer.contract import NodeReading, PodSpec
+from cotenant.base.allocation.cpu_annotations import assignment_of, reserved_cpus, system_cpus
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_resources import counted_requests
+from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.enforcer.contract import NodeReading, PodSpec
 
 
 @dataclass(frozen=True, slots=True)

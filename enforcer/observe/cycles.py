@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from enforcer.contract import CgroupPath
-from enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.contract import CgroupPath
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
 
 HARDWARE: Final = ((0, 0), (0, 1))
 """(type, config) of what is divided by what: cycles, instructions."""

@@ -17,10 +17,10 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import HostApplication
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import CgroupPath, KubeQos, Level
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import CgroupPath, KubeQos, Level
+from cotenant.enforcer.model.node_policy import HostApplication
 
 _UID: Final = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
 _CONTAINER: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")

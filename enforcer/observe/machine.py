@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.errors import NodeUnreadable
-from enforcer.contract import CpuUse, Pressure
-from enforcer.observe.cpu_sysfs import read_processors, text_of
-from enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.errors import NodeUnreadable
+from cotenant.enforcer.contract import CpuUse, Pressure
+from cotenant.enforcer.observe.cpu_sysfs import read_processors, text_of
+from cotenant.enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
 
 SLOW_SECONDS: Final = 60.0
 MOST_THREADS: Final = 64

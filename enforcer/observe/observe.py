@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from cotenant.core.adapters.clock import Clock, SystemClock
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from enforcer.contract import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_resources import ContainerKind
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.enforcer.contract import (
     CgroupPath,
     ContainerReading,
     ContainerSpec,
@@ -41,13 +41,13 @@ from enforcer.contract import (
     Uplink,
     Value,
 )
-from enforcer.decide.changes import Place
-from enforcer.knob_table import Version
-from enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
-from enforcer.observe.cycles import CycleReader
-from enforcer.observe.layout import Layout, Runtime
-from enforcer.observe.machine import MachineReader
-from enforcer.observe.rates import (
+from cotenant.enforcer.decide.changes import Place
+from cotenant.enforcer.knob_table import Version
+from cotenant.enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
+from cotenant.enforcer.observe.cycles import CycleReader
+from cotenant.enforcer.observe.layout import Layout, Runtime
+from cotenant.enforcer.observe.machine import MachineReader
+from cotenant.enforcer.observe.rates import (
     CpuCounters,
     Waits,
     cpu_counters_v1,

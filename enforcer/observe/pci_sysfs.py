@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from enforcer.observe.cpu_sysfs import text_of
+from cotenant.enforcer.observe.cpu_sysfs import text_of
 
 _ROOT_COMPLEX: Final = "pci"
 _BEHIND_A_SWITCH: Final = 4

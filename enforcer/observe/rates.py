@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from enforcer.contract import CpuUse, MemoryUse, Pressure
+from cotenant.enforcer.contract import CpuUse, MemoryUse, Pressure
 
 NANOSECONDS: Final = 1_000_000_000
 

@@ -18,17 +18,17 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Counter, Gauge, Histogram
 
-from cotenant.core.adapters.kube import EventRecorder, EventSubject, Regarding
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.colocation.enforcement import ACT_ANNOTATION, NUMBERS, LaneSample
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
-from enforcer.decide.changes import Done, WriteOutcome
-from enforcer.decide.loop import AgentMode
-from enforcer.report.acts import ASKED, BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
-from enforcer.report.recount import Verdicts
-from enforcer.report.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
-from enforcer.strategies.eviction.victims import TaskName
+from cotenant.base.kube import EventRecorder, EventSubject, Regarding
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
+from cotenant.enforcer.decide.changes import Done, WriteOutcome
+from cotenant.enforcer.decide.loop import AgentMode
+from cotenant.enforcer.model.enforcement import ACT_ANNOTATION, NUMBERS, LaneSample
+from cotenant.enforcer.report.acts import ASKED, BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
+from cotenant.enforcer.report.recount import Verdicts
+from cotenant.enforcer.report.status import LAST_ACTIONS, ActionRecord, action_of, paths_of, stamp
+from cotenant.enforcer.strategies.eviction.victims import TaskName
 
 LOG_FILE: Final = "actions.jsonl"
 LOG_CAP_BYTES: Final = 16 << 20

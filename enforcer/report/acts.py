@@ -13,17 +13,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.colocation.enforcement import AgentAction, LaneSample, lane_of
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
-from enforcer.decide.changes import Place, WriteOutcome
-from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
-from enforcer.decide.loop import TickDecision
-from enforcer.report.status import ActionRecord, paths_of, stamp
-from enforcer.strategies.burst import NAME as BURST
-from enforcer.strategies.suppression.suppress_target import demand
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
+from cotenant.enforcer.decide.changes import Place, WriteOutcome
+from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
+from cotenant.enforcer.decide.loop import TickDecision
+from cotenant.enforcer.model.enforcement import AgentAction, LaneSample, lane_of
+from cotenant.enforcer.report.status import ActionRecord, paths_of, stamp
+from cotenant.enforcer.strategies.burst import NAME as BURST
+from cotenant.enforcer.strategies.suppression.suppress_target import demand
 
 DONE: Final = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.WOULD_WRITE.value})
 EVENT_REASONS: Final[dict[str, str]] = {

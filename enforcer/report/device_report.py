@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind
-from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
-from cotenant.core.model.kubernetes.quantity import format_bytes
-from enforcer.observe.nvml import NvmlGpu
-from enforcer.observe.pci_sysfs import PciPlace
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind
+from cotenant.base.kubernetes.intent import Address, Create, Intent, Patch
+from cotenant.base.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
+from cotenant.base.kubernetes.quantity import format_bytes
+from cotenant.enforcer.observe.nvml import NvmlGpu
+from cotenant.enforcer.observe.pci_sysfs import PciPlace
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _NOT_IN_LABELS: Final = re.compile(r"[^A-Za-z0-9._-]+")

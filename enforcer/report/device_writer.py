@@ -17,10 +17,10 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from enforcer.observe.nvml import Nvml, NvmlReading, NvmlState
-from enforcer.observe.pci_sysfs import pci_place
-from enforcer.report.device_report import device_address, device_write, gpu_entry, is_ours
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.enforcer.observe.nvml import Nvml, NvmlReading, NvmlState
+from cotenant.enforcer.observe.pci_sysfs import pci_place
+from cotenant.enforcer.report.device_report import device_address, device_write, gpu_entry, is_ours
 
 _log = structlog.get_logger(__name__)
 

@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.colocation.collect_policy import CollectPolicy, from_spec
-from cotenant.core.model.errors import ClusterAbsent, CotenantError
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.kubernetes.protocol import SLO_GROUP
-from enforcer.apply.eviction_requests import FIELD_MANAGER
-from enforcer.report.usage import PLURAL, own_object
+from cotenant.base.colocation.collect_policy import CollectPolicy, from_spec
+from cotenant.base.errors import ClusterAbsent, CotenantError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.protocol import SLO_GROUP
+from cotenant.enforcer.apply.eviction_requests import FIELD_MANAGER
+from cotenant.enforcer.report.usage import PLURAL, own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
 Made = Callable[[CollectPolicy], Apply | None]

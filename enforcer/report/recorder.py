@@ -14,11 +14,11 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from cotenant.core.model.colocation import node_policy
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import UsageError
-from enforcer.contract import Evict, Observation, Strategy, SurfaceWant, Want
-from enforcer.decide.loop import Ages, Memory, TickDecision, decide
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.contract import Evict, Observation, Strategy, SurfaceWant, Want
+from cotenant.enforcer.decide.loop import Ages, Memory, TickDecision, decide
+from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.model.node_policy import NodePolicy
 
 VERSION: Final = 1
 LINE_CAP_BYTES: Final = 64 << 20

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from cotenant.core.model.colocation.enforcement import AgentAction, LaneSample
-from enforcer.contract import Observation, Verdict, Want
-from enforcer.decide.changes import Place
-from enforcer.decide.evictions import EvictionBudget, Rate, admitted
-from enforcer.decide.loop import TickDecision
-from enforcer.report.acts import act_of, changes, sample_of
-from enforcer.report.status import ActionRecord, stamp, told_of
+from cotenant.enforcer.contract import Observation, Verdict, Want
+from cotenant.enforcer.decide.changes import Place
+from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admitted
+from cotenant.enforcer.decide.loop import TickDecision
+from cotenant.enforcer.model.enforcement import AgentAction, LaneSample
+from cotenant.enforcer.report.acts import act_of, changes, sample_of
+from cotenant.enforcer.report.status import ActionRecord, stamp, told_of
 
 AGAIN_SECONDS = 60.0
 """A finding that stays is told again after so long."""

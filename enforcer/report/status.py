@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict, Want
-from enforcer.decide.changes import Done, Notes, Place
-from enforcer.decide.loop import TickDecision
-from enforcer.decide.unsupported import Unsupported
+from cotenant.enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict, Want
+from cotenant.enforcer.decide.changes import Done, Notes, Place
+from cotenant.enforcer.decide.loop import TickDecision
+from cotenant.enforcer.decide.unsupported import Unsupported
 
 FILE: Final = "status.json"
 LAST_ACTIONS: Final = 50

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.colocation.enforcement import LaneSample
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
-from enforcer.contract import GroupReading
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.enforcer.contract import GroupReading
+from cotenant.enforcer.model.enforcement import LaneSample
 
 MINUTES: Final = 60
 LEAST_SECONDS: Final = 300.0

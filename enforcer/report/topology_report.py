@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from cotenant.core.model.allocation.cpu_topology import CpuTopology
-from cotenant.core.model.allocation.topology_document import (
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.allocation.topology_document import (
     STATIC,
     NodeCpus,
     PodCpus,
@@ -16,11 +16,11 @@ from cotenant.core.model.allocation.topology_document import (
     topology_address,
     zones_of,
 )
-from cotenant.core.model.kubernetes.intent import Apply, Create, Intent, Patch
-from enforcer.contract import Observation, PodSpec
-from enforcer.decide.overrides import active
-from enforcer.observe.cpusets import assigned, overclaims
-from enforcer.strategies.cpuset_pools import pools_of
+from cotenant.base.kubernetes.intent import Apply, Create, Intent, Patch
+from cotenant.enforcer.contract import Observation, PodSpec
+from cotenant.enforcer.decide.overrides import active
+from cotenant.enforcer.observe.cpusets import assigned, overclaims
+from cotenant.enforcer.strategies.cpuset_pools import pools_of
 
 
 @dataclass(frozen=True, slots=True)

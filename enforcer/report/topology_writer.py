@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from cotenant.core.model.allocation.topology_document import NodeCpus, topology_address
-from enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
-from enforcer.report.topology_report import MachineCpus, topology_write
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.topology_document import NodeCpus, topology_address
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
+from cotenant.enforcer.report.topology_report import MachineCpus, topology_write
 
 CpuReport = Callable[[MachineCpus], NodeCpus | None]
 """Whose the machine's CPUs are; None before the agent has seen its node."""

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.protocol import SLO_GROUP
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from enforcer.contract import GroupReading, Observation
+from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import SLO_GROUP
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.enforcer.contract import GroupReading, Observation
 
 PLURAL: Final = "nodemetrics"
 BUCKET_SECONDS: Final = 10.0

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import grpc
 
-from enforcer.apply.eviction_queue import EvictionQueue
-from enforcer.runtime.grpc_options import CHANNEL_OPTIONS
-from enforcer.runtime.messages import cri
+from cotenant.enforcer.apply.eviction_queue import EvictionQueue
+from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS
+from cotenant.enforcer.runtime.messages import cri
 
 SERVICE: Final = "/runtime.v1.RuntimeService"
 ENDED: Final = (2, 3)

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import grpc
 
-from enforcer.runtime.cri_hooks import CriHooks
-from enforcer.runtime.hook_servers import HookServerRefused
+from cotenant.enforcer.runtime.cri_hooks import CriHooks
+from cotenant.enforcer.runtime.hook_servers import HookServerRefused
 
 SERVICES: Final = ("runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService")
 _IMAGES: Final = ("runtime.v1.ImageService", "runtime.v1alpha2.ImageService")

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import structlog
 
-from enforcer.contract import ContainerSpec
-from enforcer.decide.container_resources import LEAVE, ContainerResources, skipped
-from enforcer.decide.device_environment import device_environment
-from enforcer.runtime.bounded import Bounded, Late
-from enforcer.runtime.cri_messages import (
+from cotenant.enforcer.contract import ContainerSpec
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, skipped
+from cotenant.enforcer.decide.device_environment import device_environment
+from cotenant.enforcer.runtime.bounded import Bounded, Late
+from cotenant.enforcer.runtime.cri_messages import (
     container_hook_request,
     facts_of_config,
     lay_over,
@@ -28,10 +28,10 @@ from enforcer.runtime.cri_messages import (
     merge_texts,
     sandbox_hook_request,
 )
-from enforcer.runtime.cri_store import KnownContainer, SandboxStore
-from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
-from enforcer.runtime.hook_servers import HookServerRefused, HookServers
-from enforcer.runtime.messages import cri, hook
+from cotenant.enforcer.runtime.cri_store import KnownContainer, SandboxStore
+from cotenant.enforcer.runtime.facts import Decide, RuntimePod, pod_spec
+from cotenant.enforcer.runtime.hook_servers import HookServerRefused, HookServers
+from cotenant.enforcer.runtime.messages import cri, hook
 
 log = structlog.get_logger(__name__)
 

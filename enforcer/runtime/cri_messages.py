@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from enforcer.contract import NO_LIMIT
-from enforcer.decide.container_resources import ContainerResources
-from enforcer.runtime.facts import RuntimePod
-from enforcer.runtime.messages import cri, hook
+from cotenant.enforcer.contract import NO_LIMIT
+from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.runtime.facts import RuntimePod
+from cotenant.enforcer.runtime.messages import cri, hook
 
 PERIOD_MICROSECONDS: Final = 100_000
 _NUMBERS: Final = (

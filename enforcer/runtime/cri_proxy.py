@@ -19,25 +19,25 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from cotenant.core.adapters.telemetry import configure_logging
-from cotenant.core.model.colocation import node_policy
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.settings.sections.node.runtime import RuntimeSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from enforcer.contract import ContainerSpec, PodSpec
-from enforcer.decide.container_resources import ContainerResources, container_resources
-from enforcer.runtime.bounded import Bounded
-from enforcer.runtime.cri_forward import SERVICES, Forward
-from enforcer.runtime.cri_hooks import CriHooks
-from enforcer.runtime.cri_messages import cgroup_parent_of
-from enforcer.runtime.facts import Decide
-from enforcer.runtime.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
-from enforcer.runtime.hook_servers import HookServers
-from enforcer.runtime.messages import cri
-from enforcer.runtime.parents import Parents
-from enforcer.runtime.socket_guard import SocketGuard
-from enforcer.runtime.supervision import notify
-from enforcer.sources.documents import policy_of
+from cotenant.base.errors import CotenantError
+from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.settings.sections.node.runtime import RuntimeSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
+from cotenant.enforcer.decide.container_resources import ContainerResources, container_resources
+from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.runtime.bounded import Bounded
+from cotenant.enforcer.runtime.cri_forward import SERVICES, Forward
+from cotenant.enforcer.runtime.cri_hooks import CriHooks
+from cotenant.enforcer.runtime.cri_messages import cgroup_parent_of
+from cotenant.enforcer.runtime.facts import Decide
+from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
+from cotenant.enforcer.runtime.hook_servers import HookServers
+from cotenant.enforcer.runtime.messages import cri
+from cotenant.enforcer.runtime.parents import Parents
+from cotenant.enforcer.runtime.socket_guard import SocketGuard
+from cotenant.enforcer.runtime.supervision import notify
+from cotenant.enforcer.sources.documents import policy_of
 
 WATCH_SECONDS: Final = 0.25
 """How often the socket's name, the policy and the registrations are looked at."""
@@ -205,7 +205,9 @@ async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
 def options_of(arguments: list[str]) -> argparse.Namespace:
     """The command line's."""
     defaults = RuntimeSettings()
-    parser = argparse.ArgumentParser(prog="python -m enforcer.runtime.cri_proxy", description="CRI runtime proxy.")
+    parser = argparse.ArgumentParser(
+        prog="python -m cotenant.enforcer.runtime.cri_proxy", description="CRI runtime proxy."
+    )
     parser.add_argument("--socket", default=defaults.cri_socket, help="where to listen")
     parser.add_argument("--upstream", default=defaults.cri_upstream, help="the runtime's CRI socket")
     parser.add_argument("--hook-dir", default=defaults.cri_hook_dir, help="registrations of hook servers")

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from enforcer.decide.container_resources import LEAVE, ContainerResources
-from enforcer.runtime.cri_messages import facts_of_listed
-from enforcer.runtime.facts import RuntimePod
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources
+from cotenant.enforcer.runtime.cri_messages import facts_of_listed
+from cotenant.enforcer.runtime.facts import RuntimePod
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from cotenant.core.model.errors import CotenantError
-from enforcer.dra.claim import PreparedClaim
-from enforcer.dra.claims import Claims
-from enforcer.dra.offer import DRIVER
-from enforcer.runtime.grpc_options import SERVER_OPTIONS
-from enforcer.runtime.messages import dra, registration
-from enforcer.runtime.socket_guard import SocketGuard
+from cotenant.base.errors import CotenantError
+from cotenant.enforcer.dra.claim import PreparedClaim
+from cotenant.enforcer.dra.claims import Claims
+from cotenant.enforcer.dra.offer import DRIVER
+from cotenant.enforcer.runtime.grpc_options import SERVER_OPTIONS
+from cotenant.enforcer.runtime.messages import dra, registration
+from cotenant.enforcer.runtime.socket_guard import SocketGuard
 
 SERVICE: Final = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 SUPPORTED: Final = "v1.DRAPlugin"

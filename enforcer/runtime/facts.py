@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON
-from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
-from cotenant.core.model.kubernetes.qos import priority_of, qos_of
-from enforcer.contract import ContainerSpec, KubeQos, PodSpec
-from enforcer.decide.container_resources import ContainerResources
+from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.base.kubernetes.qos import priority_of, qos_of
+from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
+from cotenant.enforcer.decide.container_resources import ContainerResources
 
 Decide = Callable[[PodSpec, ContainerSpec, str], ContainerResources]
 """What a container shall have, below this cgroup parent ("" = not known); called while its creation waits.

@@ -17,9 +17,9 @@ import grpc
 import msgspec
 import structlog
 
-from cotenant.core.model.errors import CotenantError
-from enforcer.runtime.grpc_options import CHANNEL_OPTIONS
-from enforcer.runtime.messages import hook
+from cotenant.base.errors import CotenantError
+from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS
+from cotenant.enforcer.runtime.messages import hook
 
 SERVICE: Final = "runtime.v1alpha1.RuntimeHookService"
 POINTS: Final[Mapping[str, Any]] = {

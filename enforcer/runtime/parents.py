@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.errors import CotenantError
-from enforcer.contract import NO_LIMIT, Knob
-from enforcer.decide.container_resources import ContainerResources
-from enforcer.decide.settle import at_least, limit_floor
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Driver, Layout, Runtime
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.errors import CotenantError
+from cotenant.enforcer.contract import NO_LIMIT, Knob
+from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.settle import at_least, limit_floor
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
 
 _PERIOD_MICROSECONDS = 100_000
 """Of our quotas."""

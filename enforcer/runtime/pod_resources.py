@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import grpc
 
-from cotenant.core.model.allocation.cpu_lists import LARGEST_CPU
-from enforcer.runtime.messages import pod_resources
-from enforcer.sources.kubelet import Assignments
+from cotenant.base.allocation.cpu_lists import LARGEST_CPU
+from cotenant.enforcer.runtime.messages import pod_resources
+from cotenant.enforcer.sources.kubelet import Assignments
 
 ASK_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 5.0

@@ -12,7 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from cotenant.core.model.errors import CotenantError
+from cotenant.base.errors import CotenantError
 
 MODE = 0o600
 _PATH_BYTES = 107

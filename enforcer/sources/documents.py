@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.colocation import node_policy
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import UsageError
-from enforcer.contract import PodSpec
-from enforcer.sources.wire import ENDED, AgentNodeWire, NodeDescription, NodePodWire, node_of, pod_of
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.sources.wire import ENDED, AgentNodeWire, NodeDescription, NodePodWire, node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")

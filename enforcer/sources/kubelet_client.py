@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from enforcer.runtime import INSTALL
-from enforcer.sources.kubelet import Assignments
-from enforcer.sources.sources import AgentInputs, Sources
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.enforcer.runtime import INSTALL
+from cotenant.enforcer.sources.kubelet import Assignments
+from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 
 class Kubelet(Protocol):
@@ -74,7 +74,7 @@ class WithKubelet:
 
     def _begin(self) -> None:
         try:
-            from enforcer.runtime.pod_resources import PodResources
+            from cotenant.enforcer.runtime.pod_resources import PodResources
         except ModuleNotFoundError as missing:
             self._missing = f"the kubelet is not asked: {missing.name} is missing: {INSTALL}"
             return

@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import UsageError
-from enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
-from enforcer.contract import PodSpec
-from enforcer.sources.sources import NEVER, AgentInputs, Sources
-from enforcer.sources.wire import NodeDescription
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.sources.sources import NEVER, AgentInputs, Sources
+from cotenant.enforcer.sources.wire import NodeDescription
 
 FILE: Final = "known.json"
 VERSION: Final = 1

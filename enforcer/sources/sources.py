@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from cotenant.core.adapters.kube import KubeClient, Mirror
-from cotenant.core.model.colocation import node_policy
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP, SLO_GROUP
-from enforcer.contract import NodeForecast, PodSpec
-from enforcer.sources import documents
-from enforcer.sources.documents import NodeInventory
-from enforcer.sources.kubelet import Assignments
-from enforcer.sources.wire import (
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.protocol import OWN_GROUP, SLO_GROUP
+from cotenant.enforcer.contract import NodeForecast, PodSpec
+from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.sources import documents
+from cotenant.enforcer.sources.documents import NodeInventory
+from cotenant.enforcer.sources.kubelet import Assignments
+from cotenant.enforcer.sources.wire import (
     ENDED,
     AgentNodeWire,
     NodeDescription,

@@ -16,22 +16,16 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.kube.objects import Meta
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_qos import qos_class_of
-from cotenant.core.model.kubernetes.pod_request import container_total, named_amounts
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
-from cotenant.core.model.kubernetes.pod_wire import (
-    ContainerStatusWire,
-    PodSpecWire,
-    PodStatusWire,
-    Quantities,
-    pod_resources,
-)
-from cotenant.core.model.kubernetes.protocol import SUB_PRIORITY_LABEL, own_texts
-from cotenant.core.model.kubernetes.qos import priority_of, qos_of
-from cotenant.core.model.resource import Resource
-from enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
+from cotenant.base.errors import UsageError
+from cotenant.base.kube.objects import Meta
+from cotenant.base.kubernetes.pod_qos import qos_class_of
+from cotenant.base.kubernetes.pod_request import container_total, named_amounts
+from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
+from cotenant.base.kubernetes.pod_wire import ContainerStatusWire, PodSpecWire, PodStatusWire, Quantities, pod_resources
+from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL, own_texts
+from cotenant.base.kubernetes.qos import priority_of, qos_of
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
 
 Texts = dict[str, str]
 OwnAmounts = tuple[Mapping[str, int], Mapping[str, int]]

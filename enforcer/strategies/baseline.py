@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON
-from enforcer.contract import PodReading, PodSpec
+from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.enforcer.contract import PodReading, PodSpec
 
 BASELINE_ANNOTATION: Final = "cotenant.dev/interference-baseline"
 FIRST: Final = 0.1

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     GroupReading,
     Knob,
@@ -28,11 +27,12 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
-from enforcer.decide.kubelet_values import Values, values_before_hooks, values_of_pod
-from enforcer.decide.overrides import active
-from enforcer.decide.quotas import ratio_of
-from enforcer.strategies.unchanged import Unchanged
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
+from cotenant.enforcer.decide.kubelet_values import Values, values_before_hooks, values_of_pod
+from cotenant.enforcer.decide.overrides import active
+from cotenant.enforcer.decide.quotas import ratio_of
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "be-totals"
 

@@ -5,7 +5,7 @@
 
 One strategy, because evictions share their credits and because interference is acted on by suppression first. Its parts
 are pure functions in files of their own. A tick without figures evicts nobody and holds what was suppressed; what an
-old policy or an old list of pods still allows, `enforcer.decide.loop` decides.
+old policy or an old list of pods still allows, `cotenant.enforcer.decide.loop` decides.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
-from enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
-from enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn
-from enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
-from enforcer.strategies.eviction.victims import (
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
+from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
+from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
+from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn
+from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from cotenant.enforcer.strategies.eviction.victims import (
     Candidate,
     Choices,
     Task,
@@ -31,8 +31,8 @@ from enforcer.strategies.eviction.victims import (
     choose,
     refused_uids,
 )
-from enforcer.strategies.interference import Findings, InterferenceState, detect
-from enforcer.strategies.suppression.suppress import Suppress, SuppressState
+from cotenant.enforcer.strategies.interference import Findings, InterferenceState, detect
+from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
 
 NAME: Final = "best-effort"
 

@@ -29,11 +29,10 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import CpuBurst, NodePolicy
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, counted_requests
-from cotenant.core.model.kubernetes.protocol import CPU_BURST_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.kubernetes.pod_resources import ContainerKind, counted_requests
+from cotenant.base.kubernetes.protocol import CPU_BURST_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     ContainerReading,
     GroupReading,
     Knob,
@@ -45,10 +44,11 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
-from enforcer.decide.granted import CPU, container_limit, pod_limit
-from enforcer.decide.overrides import active, overridden
-from enforcer.decide.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
+from cotenant.enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
+from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
+from cotenant.enforcer.decide.overrides import active, overridden
+from cotenant.enforcer.decide.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
+from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
 
 NAME: Final = "cpu-burst"
 COOLING_SHARE: Final = 0.9

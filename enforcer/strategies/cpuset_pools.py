@@ -29,11 +29,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_annotations import system_cpus
-from cotenant.core.model.allocation.cpu_lists import Cpus, format_cpus
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_annotations import system_cpus
+from cotenant.base.allocation.cpu_lists import Cpus, format_cpus
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     Knob,
     KubeQos,
@@ -48,10 +47,11 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.container_resources import skipped
-from enforcer.decide.kubelet_values import values_before_hooks
-from enforcer.decide.overrides import UNREADABLE, active
-from enforcer.observe.cpusets import (
+from cotenant.enforcer.decide.container_resources import skipped
+from cotenant.enforcer.decide.kubelet_values import values_before_hooks
+from cotenant.enforcer.decide.overrides import UNREADABLE, active
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.observe.cpusets import (
     Assigned,
     assigned,
     forbidden_cpus,

@@ -10,7 +10,7 @@ the forecast says: `online` is never below what it is now. Without a valid forec
 
 from __future__ import annotations
 
-from enforcer.contract import NodeForecast
+from cotenant.enforcer.contract import NodeForecast
 
 
 def online_ahead(

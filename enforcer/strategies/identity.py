@@ -19,10 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import CpuQos, NodePolicy
-from cotenant.core.model.kubernetes.protocol import CPU_QOS_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.kubernetes.protocol import CPU_QOS_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     GroupReading,
     Knob,
     KubeQos,
@@ -36,9 +35,10 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.container_resources import SHARES_MIN, pod_resources
-from enforcer.decide.kubelet_values import values_of_pod
-from enforcer.decide.overrides import active, class_of, overridden
+from cotenant.enforcer.decide.container_resources import SHARES_MIN, pod_resources
+from cotenant.enforcer.decide.kubelet_values import values_of_pod
+from cotenant.enforcer.decide.overrides import active, class_of, overridden
+from cotenant.enforcer.model.node_policy import CpuQos, NodePolicy
 
 NAME: Final = "group-identity"
 _CLASS_OF_TIER: Final = {KubeQos.BURSTABLE: QosClass.LS, KubeQos.BEST_EFFORT: QosClass.BE}

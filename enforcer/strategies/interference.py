@@ -27,12 +27,12 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Final
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import Observation, PodReading, Verdict
-from enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
-from enforcer.strategies.eviction.victims import refused_uids
-from enforcer.strategies.suppression.suppress_target import demand, suppressible
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import Observation, PodReading, Verdict
+from cotenant.enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
+from cotenant.enforcer.strategies.eviction.victims import refused_uids
+from cotenant.enforcer.strategies.suppression.suppress_target import demand, suppressible
 
 WINDOW_TICKS: Final = 30
 READ_EVERY_TICKS: Final = 10

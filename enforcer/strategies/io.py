@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import BlkioQos, Block, IoLimits, NodePolicy
-from cotenant.core.model.kubernetes.protocol import BLKIO_QOS_ANNOTATION
-from enforcer.contract import (
+from cotenant.base.kubernetes.protocol import BLKIO_QOS_ANNOTATION
+from cotenant.enforcer.contract import (
     Knob,
     Observation,
     PodReading,
@@ -29,7 +28,8 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.overrides import active, class_of, overridden
+from cotenant.enforcer.decide.overrides import active, class_of, overridden
+from cotenant.enforcer.model.node_policy import BlkioQos, Block, IoLimits, NodePolicy
 
 NAME: Final = "blkio"
 NO_DEVICE: Final = "BlockDeviceUnknown"

@@ -25,15 +25,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.colocation.node_policy import MemoryQos, NodePolicy
-from cotenant.core.model.colocation.node_policy_defaults import NONE_CLASS
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.kubernetes.pod_request import effective_requests
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.resource import Resource
-from enforcer.contract import (
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.pod_request import effective_requests
+from cotenant.base.kubernetes.pod_resources import ContainerKind
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import (
     ContainerReading,
     ContainerSpec,
     GroupReading,
@@ -47,10 +45,12 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.granted import container_limit, container_request, counted, pod_limit, pod_request, total
-from enforcer.decide.knobs import PAGE_BYTES
-from enforcer.decide.overrides import active, annotated, class_of, replaced, unreadable
-from enforcer.strategies.unchanged import Unchanged
+from cotenant.enforcer.decide.granted import container_limit, container_request, counted, pod_limit, pod_request, total
+from cotenant.enforcer.decide.knobs import PAGE_BYTES
+from cotenant.enforcer.decide.overrides import active, annotated, class_of, replaced, unreadable
+from cotenant.enforcer.model.node_policy import MemoryQos, NodePolicy
+from cotenant.enforcer.model.node_policy_defaults import NONE_CLASS
+from cotenant.enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "memory-qos"
 SLACK_PERCENT: Final = 105

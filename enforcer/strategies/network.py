@@ -15,12 +15,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import NetworkQos, NodePolicy
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.kubernetes.quantity import parse_bytes
-from enforcer.contract import Observation, PodSpec, Stateless, Step, StrategyPlan, Surface, SurfaceWant, Verdict
-from enforcer.decide.overrides import active, class_of
-from enforcer.decide.surfaces import Traffic, TrafficClass, text_of
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.kubernetes.quantity import parse_bytes
+from cotenant.enforcer.contract import (
+    Observation,
+    PodSpec,
+    Stateless,
+    Step,
+    StrategyPlan,
+    Surface,
+    SurfaceWant,
+    Verdict,
+)
+from cotenant.enforcer.decide.overrides import active, class_of
+from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, text_of
+from cotenant.enforcer.model.node_policy import NetworkQos, NodePolicy
 
 NAME: Final = "network"
 LEAST_BITS: Final = 8_000

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.kubernetes.pod_resources import ContainerKind
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     GroupReading,
     Knob,
@@ -30,11 +29,12 @@ from enforcer.contract import (
     StrategyPlan,
     Want,
 )
-from enforcer.decide.container_resources import quota_of
-from enforcer.decide.granted import CPU, container_limit, pod_limit
-from enforcer.decide.overrides import active
-from enforcer.decide.quotas import moved_by_burst, read_ratio
-from enforcer.observe.cpusets import assigned
+from cotenant.enforcer.decide.container_resources import quota_of
+from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
+from cotenant.enforcer.decide.overrides import active
+from cotenant.enforcer.decide.quotas import moved_by_burst, read_ratio
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.observe.cpusets import assigned
 
 NAME: Final = "cpu-normalisation"
 

@@ -19,11 +19,10 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON
-from cotenant.core.model.colocation.node_policy import NodePolicy, ResctrlQos
-from cotenant.core.model.kubernetes.protocol import RESCTRL_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.kubernetes.protocol import RESCTRL_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
@@ -35,8 +34,9 @@ from enforcer.contract import (
     SurfaceWant,
     Verdict,
 )
-from enforcer.decide.overrides import active, class_of, unreadable
-from enforcer.decide.surfaces import ResctrlGroup, text_of
+from cotenant.enforcer.decide.overrides import active, class_of, unreadable
+from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
+from cotenant.enforcer.model.node_policy import NodePolicy, ResctrlQos
 
 NAME: Final = "resctrl"
 POD_PREFIX: Final = "koordlet-"

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.colocation import node_policy
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.resource import KIB
-from enforcer.contract import Observation, Stateless, Step, StrategyPlan, Surface, SurfaceWant, Verdict
+from cotenant.base.resource import KIB
+from cotenant.enforcer.contract import Observation, Stateless, Step, StrategyPlan, Surface, SurfaceWant, Verdict
+from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.model.node_policy import NodePolicy
 
 NAME: Final = "system"
 MIN_FREE: Final = "vm/min_free_kbytes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from enforcer.contract import CgroupPath, PodReading
+from cotenant.enforcer.contract import CgroupPath, PodReading
 
 AnswerT = TypeVar("AnswerT")
 Basis = tuple[object, ...]

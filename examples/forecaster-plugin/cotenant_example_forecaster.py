@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import conform
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import conform
 
 DAYS = 7
 

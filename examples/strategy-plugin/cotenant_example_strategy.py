@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import isfinite
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from recommender.base import known, recommendation, rounded_up, withheld
-from recommender.evidence import Evidence
-from recommender.severity import severity
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.recommender.base import known, recommendation, rounded_up, withheld
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.severity import severity
 
 MARGIN = 0.2
 UNITS = {Resource.CPU: 1, Resource.MEMORY: MIB}

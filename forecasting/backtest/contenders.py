@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.backtest.plan import Past, joined
-from forecasting.backtest.windows import amplitude
-from forecasting.base import Array, Forecaster
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.backtest.plan import Past, joined
+from cotenant.forecasting.backtest.windows import amplitude
+from cotenant.forecasting.base import Array, Forecaster
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -9,17 +9,17 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.histogram import CPU_BUCKETS, HistogramBatch
-from cotenant.core.model.usage.portrait import Portraits
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.backtest.contenders import ContenderForecast
-from forecasting.backtest.plan import Past
-from forecasting.base import Forecaster
-from forecasting.engine import STEP_SECONDS, forecast, forecast_and_learn
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.forecasting.backtest.contenders import ContenderForecast
+from cotenant.forecasting.backtest.plan import Past
+from cotenant.forecasting.base import Forecaster
+from cotenant.forecasting.engine import STEP_SECONDS, forecast, forecast_and_learn
 
 ENGINE: Final = "cotenant"
 

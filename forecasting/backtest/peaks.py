@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
-from forecasting.backtest.baselines.crane import CraneDsp
-from forecasting.empirical import row_quantiles, weighted_quantiles
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.forecasting.backtest.baselines.crane import CraneDsp
+from cotenant.forecasting.empirical import row_quantiles, weighted_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

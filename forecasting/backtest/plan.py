@@ -12,15 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage import usage
-from cotenant.core.model.usage.usage import (
-    DAY_SECONDS,
-    FIVE_MINUTES_SECONDS,
-    HOUR_SECONDS,
-    FloatMatrix,
-    Statistic,
-    TimeGrid,
-)
+from cotenant.base.usage import usage
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid
 
 
 @dataclass(frozen=True, slots=True)

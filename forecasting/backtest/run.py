@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.progress import Progress, Silent
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
-from forecasting.backtest.contenders import MEDIAN, Contender, ContenderForecast
-from forecasting.backtest.plan import BacktestPlan, BacktestTrial, joined, trial
-from forecasting.backtest.windows import amplitude, compare, equal_peaks, matched, window_starts
-from forecasting.base import LEVEL_ARRAY
+from cotenant.base.progress import Progress, Silent
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.backtest.contenders import MEDIAN, Contender, ContenderForecast
+from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, joined, trial
+from cotenant.forecasting.backtest.windows import amplitude, compare, equal_peaks, matched, window_starts
+from cotenant.forecasting.base import LEVEL_ARRAY
 
 Floats = npt.NDArray[np.floating[Any]]
 

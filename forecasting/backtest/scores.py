@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from forecasting.backtest.run import BacktestScores
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.forecasting.backtest.run import BacktestScores
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import HOUR_SECONDS
-from forecasting.windows import amplitude as relative_amplitude
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.forecasting.windows import amplitude as relative_amplitude
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.light_imports import without_pandas
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import LEVEL_ARRAY, Array, in_order
-from forecasting.boosting.trees import Trees, of_models
+from cotenant.base.light_imports import without_pandas
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
+from cotenant.forecasting.boosting.trees import Trees, of_models
 
 Floats = npt.NDArray[np.floating[Any]]
 

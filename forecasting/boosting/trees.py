@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from forecasting.base import Array
+from cotenant.forecasting.base import Array
 
 Floats = npt.NDArray[np.floating[Any]]
 

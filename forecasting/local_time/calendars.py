@@ -17,11 +17,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
-from forecasting.base import LEVEL_ARRAY, Array, in_order
-from forecasting.empirical import row_quantiles
+from cotenant.base.errors import SettingsError
+from cotenant.base.settings.sections.forecasts import CalendarEvent, ForecastingSettings
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
+from cotenant.forecasting.empirical import row_quantiles
 
 Flags = npt.NDArray[np.bool_]
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 
 Slots = npt.NDArray[np.intp]
 Array = npt.NDArray[np.float32]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
-from forecasting.base import LEVEL_ARRAY, Array, conform
-from forecasting.empirical import weighted_quantiles
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
+from cotenant.forecasting.empirical import weighted_quantiles
 
 _HALF_LIVES_KEPT = 10
 """Older values weigh less than a thousandth."""

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import LEVEL_ARRAY, Array, conform
-from forecasting.empirical import filled, known, row_quantiles
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
+from cotenant.forecasting.empirical import filled, known, row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import LEVEL_ARRAY, Array, conform
-from forecasting.empirical import row_quantiles
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
+from cotenant.forecasting.empirical import row_quantiles
 
 _SERIES_PER_BLOCK = 128
 

@@ -17,14 +17,14 @@ from typing import Any, Final, Generic
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import RefT
-from cotenant.core.model.usage.usage import Usage
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.empirical import weighted_quantiles
-from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
-from forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.usage.forecast import RefT
+from cotenant.base.usage.usage import Usage
+from cotenant.forecasting.empirical import weighted_quantiles
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
+from cotenant.forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -3,7 +3,7 @@
 Usage becomes maxima of six-hour blocks counted back from the end; a decision stands at each border of blocks. From a
 decision's record (at most 14 days before it) come a few plain statistics; a `PeakShape` joins them into a base and a
 spread, both per unit of the node's limit. Which shape serves and how much of its spread is added is not known here:
-`forecasting.node_peaks.peak_risk` calibrates it.
+`cotenant.forecasting.node_peaks.peak_risk` calibrates it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
+from cotenant.base.resource import Resource
 
 Floats = npt.NDArray[np.floating[Any]]
 

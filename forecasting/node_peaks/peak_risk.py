@@ -30,10 +30,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records, shapes_of
-from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS, Tail
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records, shapes_of
+from cotenant.forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS, Tail
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
-from cotenant.core.model.usage.week import WEEK_HOURS, RefT, WeekDecomposition
-from forecasting.weeks.stl import mstl, stl
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.base.usage.week import WEEK_HOURS, RefT, WeekDecomposition
+from cotenant.forecasting.weeks.stl import mstl, stl
 
 Floats = npt.NDArray[np.float64]
 

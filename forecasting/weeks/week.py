@@ -14,20 +14,20 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import MeasuredResource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
-from cotenant.core.model.usage.week import WEEK_HOURS, RefT, Weeks
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.base import Array, Forecaster, in_order
-from forecasting.local_time.calendars import Calendar
-from forecasting.local_time.wall_clock import WallClock
-from forecasting.losses import pinball
-from forecasting.members.recent import RecentQuantiles
-from forecasting.members.seasonal_naive import SeasonalNaive
-from forecasting.members.shift import ShiftedProfile
-from forecasting.members.slot import SlotQuantiles
-from forecasting.selection import combine, level_of
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.base.usage.week import WEEK_HOURS, RefT, Weeks
+from cotenant.forecasting.base import Array, Forecaster, in_order
+from cotenant.forecasting.local_time.calendars import Calendar
+from cotenant.forecasting.local_time.wall_clock import WallClock
+from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.members.recent import RecentQuantiles
+from cotenant.forecasting.members.seasonal_naive import SeasonalNaive
+from cotenant.forecasting.members.shift import ShiftedProfile
+from cotenant.forecasting.members.slot import SlotQuantiles
+from cotenant.forecasting.selection import combine, level_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import TimeGrid
-from profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, ROOT, PartKind, QueryPart
-from profiler.prometheus.plan import Population, RangeQuery, shards
-from profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, ROOT, PartKind, QueryPart
+from cotenant.profiler.prometheus.plan import Population, RangeQuery, shards
+from cotenant.profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector
 
 MINUTE_SECONDS: Final = 60
 EXPORTER_CPU: Final = "node_cpu_seconds_total"

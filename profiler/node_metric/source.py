@@ -14,18 +14,18 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS, TimeGrid
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
-from profiler.node_metric.status import Observed
-from profiler.node_metric.windows import Floats, Track
-from profiler.prometheus import decode, instances, intervals, metric_names, questions_in_turn, survey
-from profiler.prometheus.client import Client
-from profiler.prometheus.plan import NamespaceShard, RangeQuery
-from profiler.prometheus.promql import named, of_labels, selector
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.errors import NoData
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
+from cotenant.profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
+from cotenant.profiler.node_metric.status import Observed
+from cotenant.profiler.node_metric.windows import Floats, Track
+from cotenant.profiler.prometheus import decode, instances, intervals, metric_names, questions_in_turn, survey
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.plan import NamespaceShard, RangeQuery
+from cotenant.profiler.prometheus.promql import named, of_labels, selector
 
 SURVEY_SECONDS: Final = 900
 NODE_INFO: Final = "kube_node_info"

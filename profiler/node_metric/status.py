@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Amounts, Resource
-from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Amounts, Resource
+from cotenant.profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.core.model.colocation.collect_policy import CollectPolicy, go_duration
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT, SLO_GROUP
-from cotenant.core.model.resource import Amounts
-from profiler.node_metric.status import ProdOutlook, Report, outlook_status
+from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.protocol import NODE_AGENT, SLO_GROUP
+from cotenant.base.resource import Amounts
+from cotenant.profiler.node_metric.status import ProdOutlook, Report, outlook_status
 
 PLURAL: Final = "nodemetrics"
 SILENT_INTERVALS: Final = 2

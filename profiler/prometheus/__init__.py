@@ -4,6 +4,6 @@ Pure: `promql` -> `parts` -> `plan` (what to ask), `survey`, `decode`, `inventor
 `source`.
 """
 
-from profiler.prometheus.source import PrometheusSource
+from cotenant.profiler.prometheus.source import PrometheusSource
 
 __all__ = ["PrometheusSource"]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import requests
 
-from cotenant.core.model.errors import (
+from cotenant.base.errors import (
     SourceError,
     SourceForbidden,
     SourceLimit,
@@ -21,7 +21,7 @@ from cotenant.core.model.errors import (
     SourceTooLong,
     SourceUnreachable,
 )
-from profiler.prometheus import decode, retry
+from cotenant.profiler.prometheus import decode, retry
 
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
 _STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")

@@ -21,8 +21,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 
-from cotenant.core.adapters.json_decoders import make_ready
-from cotenant.core.model.errors import (
+from cotenant.base.errors import (
     SettingsError,
     SourceError,
     SourceForbidden,
@@ -31,10 +30,11 @@ from cotenant.core.model.errors import (
     SourceTooLong,
     SourceUnreachable,
 )
-from cotenant.core.settings.catalogue import masked
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.prometheus import answers, decode, retry
-from profiler.prometheus.promql import Wording
+from cotenant.base.json_documents.json_decoders import make_ready
+from cotenant.base.settings.catalogue import masked
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.profiler.prometheus import answers, decode, retry
+from cotenant.profiler.prometheus.promql import Wording
 
 TELLING_BYTES: Final = 1 << 20
 """An answer of this size takes longer on its way than all that varies around it."""

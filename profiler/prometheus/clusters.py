@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.errors import SourceUnfit
-from profiler.prometheus.promql import Matcher, equal, named, selector
+from cotenant.base.errors import SourceUnfit
+from cotenant.profiler.prometheus.promql import Matcher, equal, named, selector
 
 CLUSTER_LABELS: Final = (
     "cluster",

@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.errors import SourceProtocol
-from cotenant.core.model.identity import NodeRef, PodContainerRef
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
-from profiler.prometheus.instances import host_of
-from profiler.prometheus.parts import (
+from cotenant.base.errors import SourceProtocol
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.profiler.prometheus.instances import host_of
+from cotenant.profiler.prometheus.parts import (
     GPU_RESOURCES,
     LIMITS,
     MIG_RESOURCE,
@@ -33,7 +33,7 @@ from profiler.prometheus.parts import (
     QueryPart,
     of_any,
 )
-from profiler.prometheus.plan import RangeQuery
+from cotenant.profiler.prometheus.plan import RangeQuery
 
 Floats = npt.NDArray[np.float64]
 Ref = PodContainerRef | NodeRef

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.cluster import Container, ContainerRole, Inventory, Workload
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.runtimes.heap import HeapFact, ManagedHeap, ManagedRuntime
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from profiler.prometheus.plan import NamespaceShard
-from profiler.prometheus.promql import Wording, equal, named, of_labels, selector, union
+from cotenant.base.cluster import Container, ContainerRole, Inventory, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.runtimes.heap import HeapFact, ManagedHeap, ManagedRuntime
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.profiler.prometheus.plan import NamespaceShard
+from cotenant.profiler.prometheus.promql import Wording, equal, named, of_labels, selector, union
 
 BY: Final = "namespace, pod, container"
 LONGEST_SPAN_SECONDS: Final = 7 * DAY_SECONDS

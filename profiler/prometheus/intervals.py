@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.quality import ScrapeSpan
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from profiler.prometheus.parts import CONTAINERS, CPU, ONE_EACH, ROOT, Rates
-from profiler.prometheus.plan import NamespaceShard
-from profiler.prometheus.promql import named, of_labels, selector
+from cotenant.base.usage.quality import ScrapeSpan
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.profiler.prometheus.parts import CONTAINERS, CPU, ONE_EACH, ROOT, Rates
+from cotenant.profiler.prometheus.plan import NamespaceShard
+from cotenant.profiler.prometheus.promql import named, of_labels, selector
 
 USUAL_INTERVALS: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600, 900)
 COUNTED_SECONDS: Final = HOUR_SECONDS - 1

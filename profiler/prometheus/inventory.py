@@ -12,27 +12,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.cluster import (
-    Container,
-    ContainerRole,
-    Inventory,
-    Node,
-    Pod,
-    PodPhase,
-    Workload,
-)
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.inventory.pod_templates import ROLE_LABELS, role_of, template
-from cotenant.core.model.kubernetes.pod_request import container_total
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from profiler.prometheus.instances import address
-from profiler.prometheus.kube_state import autoscalers, declared, phases
-from profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
-from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
-from profiler.prometheus.promql import Matcher, named, selector, union
+from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, PodPhase, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.inventory.pod_templates import ROLE_LABELS, role_of, template
+from cotenant.base.kubernetes.pod_request import container_total
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.profiler.prometheus.instances import address
+from cotenant.profiler.prometheus.kube_state import autoscalers, declared, phases
+from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
+from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
+from cotenant.profiler.prometheus.promql import Matcher, named, selector, union
 
 OWNERS: Final = (POD_OWNER, *(metric for metric, _ in LINKS.values()), "kube_pod_info")
 """Metrics of which only the labels count (their value is always 1); read over the window."""
@@ -288,7 +280,7 @@ def _pod_of(labels: Mapping[str, str]) -> Key:
 
 
 def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
-    """What the scheduler counts for a pod (`cotenant.core.model.kubernetes.pod_request`).
+    """What the scheduler counts for a pod (`cotenant.base.kubernetes.pod_request`).
 
     Metrics do not tell the order of init containers, so every sidecar is taken to start before all others: never too
     little.
@@ -385,7 +377,7 @@ def _workloads(
     scalers: autoscalers.Autoscalers,
     gaps: Gaps,
 ) -> Iterable[Workload]:
-    """A workload for each owner, with the containers of its pods (`cotenant.core.model.inventory.pod_templates`)."""
+    """A workload for each owner, with the containers of its pods (`cotenant.base.inventory.pod_templates`)."""
     own: dict[WorkloadRef, list[Pod]] = {}
     for pod in pods:
         own.setdefault(pod.workload, []).append(pod)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol
-from cotenant.core.model.runtimes.heap import runtimes
-from profiler.prometheus import clusters, decode, inventory, parts, survey
-from profiler.prometheus.client import Client
-from profiler.prometheus.promql import NAME_MARK, marked, named, of_labels, selector, union
+from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
+from cotenant.base.runtimes.heap import runtimes
+from cotenant.profiler.prometheus import clusters, decode, inventory, parts, survey
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.promql import NAME_MARK, marked, named, of_labels, selector, union
 
 _MATTER: Final = (
     *survey.NEEDED,

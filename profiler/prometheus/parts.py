@@ -11,8 +11,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
-from profiler.prometheus.promql import NAME_MARK, Matcher, equal, marked, named, names_of, of_labels, selector, union
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from cotenant.profiler.prometheus.promql import (
+    NAME_MARK,
+    Matcher,
+    equal,
+    marked,
+    named,
+    names_of,
+    of_labels,
+    selector,
+    union,
+)
 
 CPU: Final = "container_cpu_usage_seconds_total"
 THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"

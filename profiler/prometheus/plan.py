@@ -14,9 +14,9 @@ from itertools import groupby, pairwise
 from math import ceil
 from typing import Final
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
-from profiler.prometheus.parts import PartKind, QueryPart
-from profiler.prometheus.promql import Matcher, Wording, at_or_after, marked, order, union
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.profiler.prometheus.parts import PartKind, QueryPart
+from cotenant.profiler.prometheus.promql import Matcher, Wording, at_or_after, marked, order, union
 
 MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000

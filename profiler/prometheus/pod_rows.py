@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.cluster import Inventory, PodRow
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, Rates
-from profiler.prometheus.plan import MARK, NamespaceShard
-from profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
+from cotenant.base.cluster import Inventory, PodRow
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, Rates
+from cotenant.profiler.prometheus.plan import MARK, NamespaceShard
+from cotenant.profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
 
 LARGER: Final = 1.2
 """How many times what its containers show together a pod may show."""

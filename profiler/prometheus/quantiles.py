@@ -15,15 +15,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import ContainerRef, PodContainerRef
-from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
-from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
-from profiler.prometheus.decode import Floats, Labels, raw_values
-from profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, PartKind, QueryPart
-from profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
-from profiler.prometheus.promql import named, of_labels
-from profiler.prometheus.questions_in_turn import Answered
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import ContainerRef, PodContainerRef
+from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.profiler.prometheus.decode import Floats, Labels, raw_values
+from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, PartKind, QueryPart
+from cotenant.profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
+from cotenant.profiler.prometheus.promql import named, of_labels
+from cotenant.profiler.prometheus.questions_in_turn import Answered
 
 _STEPS_PER_QUERY: Final = 1_000_000
 """Steps that the server walks for one answer: bounds its memory."""

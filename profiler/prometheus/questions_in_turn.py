@@ -17,10 +17,10 @@ from typing import Final, Generic, TypeVar
 import msgspec
 import structlog
 
-from cotenant.core.model.errors import SourceError, SourceLimit, SourceProtocol, SourceTooLong
-from profiler.prometheus.answers import CutAnswer, Overloaded
-from profiler.prometheus.client import Client
-from profiler.prometheus.plan import RangeQuery
+from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol, SourceTooLong
+from cotenant.profiler.prometheus.answers import CutAnswer, Overloaded
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.plan import RangeQuery
 
 T = TypeVar("T")
 _SERIES: Final = re.compile(r"\b(time ?)?series\b", re.IGNORECASE)

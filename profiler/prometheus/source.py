@@ -17,16 +17,16 @@ import msgspec
 import numpy.typing as npt
 from numpy import float64
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.errors import SourceError, SourceLimit, SourceTooLong
-from cotenant.core.model.progress import Progress
-from cotenant.core.model.runtimes.heap import ManagedRuntime, runtimes
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.server_quantiles import ServerQuantiles
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.history import SignalSpan, SourceReport, UsageBlock
-from profiler.prometheus import (
+from cotenant.base.cluster import Inventory
+from cotenant.base.errors import SourceError, SourceLimit, SourceTooLong
+from cotenant.base.progress import Progress
+from cotenant.base.runtimes.heap import ManagedRuntime, runtimes
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock
+from cotenant.profiler.prometheus import (
     client,
     decode,
     heaps,
@@ -38,14 +38,14 @@ from profiler.prometheus import (
     questions_in_turn,
     survey,
 )
-from profiler.prometheus.answers import CutAnswer
-from profiler.prometheus.heaps import HeapRow
-from profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
-from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, everywhere, plan, settled
-from profiler.prometheus.promql import NAME_MARK, Wording, marked, named, of_labels, selector, union
-from profiler.prometheus.quantiles import Question
-from profiler.prometheus.retry import Timer
-from profiler.prometheus.survey import Survey
+from cotenant.profiler.prometheus.answers import CutAnswer
+from cotenant.profiler.prometheus.heaps import HeapRow
+from cotenant.profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
+from cotenant.profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, everywhere, plan, settled
+from cotenant.profiler.prometheus.promql import NAME_MARK, Wording, marked, named, of_labels, selector, union
+from cotenant.profiler.prometheus.quantiles import Question
+from cotenant.profiler.prometheus.retry import Timer
+from cotenant.profiler.prometheus.survey import Survey
 
 _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 

@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.errors import SourceUnfit
-from cotenant.core.model.usage.quality import ScrapeSpan
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from profiler.prometheus import clusters
-from profiler.prometheus.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
-from profiler.prometheus.parts import (
+from cotenant.base.errors import SourceUnfit
+from cotenant.base.usage.quality import ScrapeSpan
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.profiler.prometheus import clusters
+from cotenant.profiler.prometheus.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
+from cotenant.profiler.prometheus.parts import (
     CONTAINERS,
     CPU,
     CPU_RULE,
@@ -35,8 +35,8 @@ from profiler.prometheus.parts import (
     THROTTLED,
     Rates,
 )
-from profiler.prometheus.plan import MARK, Population
-from profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
+from cotenant.profiler.prometheus.plan import MARK, Population
+from cotenant.profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
 
 DEFAULT_INTERVAL_SECONDS: Final = 60
 """Assumed where no sample tells; Prometheus' own default."""

@@ -6,7 +6,7 @@ they use) -> `cluster` (the result).
 Pure: the same `SyntheticSpec` gives the same bytes, whatever the machine's clock says.
 """
 
-from profiler.synthetic.cluster import generate
-from profiler.synthetic.spec import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, Truth
+from cotenant.profiler.synthetic.cluster import generate
+from cotenant.profiler.synthetic.spec import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, Truth
 
 __all__ = ["MemoryShape", "Shape", "SyntheticCluster", "SyntheticSpec", "Truth", "generate"]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from profiler.synthetic.spec import Shape
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.profiler.synthetic.spec import Shape
 
 
 @dataclass(frozen=True, slots=True)

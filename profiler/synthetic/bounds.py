@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Quota, Workload
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from profiler.synthetic.archetypes import BOUNDED
+from cotenant.base.cluster import Container, ContainerRole, LimitRange, Quota, Workload
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.profiler.synthetic.archetypes import BOUNDED
 
 _COUNTED: Final = ((Resource.CPU, False), (Resource.MEMORY, False), (Resource.MEMORY, True))
 """What the quotas count: requests of both resources, and limits of memory, which all have."""

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import EventKind, Inventory, Node
-from cotenant.core.model.identity import NodeRef, PodContainerRef
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from profiler.synthetic import bounds, demand, fleet, gpus, lifetimes, patterns, placement, pods, seats
-from profiler.synthetic import size as sizing
-from profiler.synthetic.demand import Crowd, Matrix
-from profiler.synthetic.pods import ContainerSeries, SyntheticPods
-from profiler.synthetic.seats import Seats
-from profiler.synthetic.size import Sized
-from profiler.synthetic.spec import SyntheticCluster, SyntheticSpec, Truth
+from cotenant.base.cluster import EventKind, Inventory, Node
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.synthetic import bounds, demand, fleet, gpus, lifetimes, patterns, placement, pods, seats
+from cotenant.profiler.synthetic import size as sizing
+from cotenant.profiler.synthetic.demand import Crowd, Matrix
+from cotenant.profiler.synthetic.pods import ContainerSeries, SyntheticPods
+from cotenant.profiler.synthetic.seats import Seats
+from cotenant.profiler.synthetic.size import Sized
+from cotenant.profiler.synthetic.spec import SyntheticCluster, SyntheticSpec, Truth
 
 NAME = "demo"
 SERVER_VERSION = "1.35.4"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import TimeGrid
-from profiler.synthetic.fleet import Blueprint
-from profiler.synthetic.lifetimes import Lives
-from profiler.synthetic.patterns import slow_noise
-from profiler.synthetic.seats import Seats
-from profiler.synthetic.spec import MemoryShape, Shape
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.profiler.synthetic.fleet import Blueprint
+from cotenant.profiler.synthetic.lifetimes import Lives
+from cotenant.profiler.synthetic.patterns import slow_noise
+from cotenant.profiler.synthetic.seats import Seats
+from cotenant.profiler.synthetic.spec import MemoryShape, Shape
 
 Matrix = npt.NDArray[np.float32]
 CHUNK = 128

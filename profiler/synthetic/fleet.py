@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cotenant.core.model.cluster import Autoscaler, ContainerRole, Node
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from profiler.synthetic.archetypes import (
+from cotenant.base.cluster import Autoscaler, ContainerRole, Node
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.profiler.synthetic.archetypes import (
     AGENT,
     AGENTS,
     ARCHETYPES,
@@ -28,7 +28,7 @@ from profiler.synthetic.archetypes import (
     WORDS,
     Archetype,
 )
-from profiler.synthetic.spec import MemoryShape, Shape, SyntheticSpec
+from cotenant.profiler.synthetic.spec import MemoryShape, Shape, SyntheticSpec
 
 SIZES = ((16, 64, 0.4), (32, 128, 0.4), (64, 256, 0.2))
 """Cores, GiB and share of the three node sizes."""

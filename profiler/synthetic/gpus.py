@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import MeasuredResource
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal, Statistic, Usage
-from profiler.synthetic.demand import Matrix
-from profiler.synthetic.fleet import Blueprint
-from profiler.synthetic.spec import Shape
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal, Statistic, Usage
+from cotenant.profiler.synthetic.demand import Matrix
+from cotenant.profiler.synthetic.fleet import Blueprint
+from cotenant.profiler.synthetic.spec import Shape
 
 DEVICE_PERCENT: Final = 100.0
 

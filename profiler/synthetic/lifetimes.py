@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
-from profiler.synthetic.fleet import Blueprint
-from profiler.synthetic.spec import MemoryShape
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
+from cotenant.profiler.synthetic.fleet import Blueprint
+from cotenant.profiler.synthetic.spec import MemoryShape
 
 FOREVER: Final = 1 << 30
 """End of a run that goes on after the window."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
-from profiler.synthetic.fleet import Blueprint
-from profiler.synthetic.spec import Shape
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
+from cotenant.profiler.synthetic.fleet import Blueprint
+from cotenant.profiler.synthetic.spec import Shape
 
 Matrix = npt.NDArray[np.float32]
 _MONDAY_SECONDS = 4 * DAY_SECONDS

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Node
-from cotenant.core.model.resource import Resource
-from profiler.synthetic.size import Sized
+from cotenant.base.cluster import Node
+from cotenant.base.resource import Resource
+from cotenant.profiler.synthetic.size import Sized
 
 Ints = npt.NDArray[np.int64]
 UNPLACED = -1

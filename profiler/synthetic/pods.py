@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core.model.cluster import Event, EventKind, Node, Pod, Workload
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import TimeGrid
-from profiler.synthetic.lifetimes import FOREVER, Lives
-from profiler.synthetic.seats import Seats
-from profiler.synthetic.size import Sized
+from cotenant.base.cluster import Event, EventKind, Node, Pod, Workload
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.profiler.synthetic.lifetimes import FOREVER, Lives
+from cotenant.profiler.synthetic.seats import Seats
+from cotenant.profiler.synthetic.size import Sized
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes draws random name suffixes from."""

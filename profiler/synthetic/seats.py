@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Node
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import TimeGrid
-from profiler.synthetic.lifetimes import Life, Lives
-from profiler.synthetic.placement import UNPLACED
-from profiler.synthetic.size import Sized
-from profiler.synthetic.spec import Shape, SyntheticSpec
+from cotenant.base.cluster import Node
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.profiler.synthetic.lifetimes import Life, Lives
+from cotenant.profiler.synthetic.placement import UNPLACED
+from cotenant.profiler.synthetic.size import Sized
+from cotenant.profiler.synthetic.spec import Shape, SyntheticSpec
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

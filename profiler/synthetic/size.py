@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Container, ContainerRole, Node
-from cotenant.core.model.resource import MIB, Resource
-from profiler.synthetic.fleet import Blueprint, ContainerBlueprint
-from profiler.synthetic.spec import SyntheticSpec
+from cotenant.base.cluster import Container, ContainerRole, Node
+from cotenant.base.resource import MIB, Resource
+from cotenant.profiler.synthetic.fleet import Blueprint, ContainerBlueprint
+from cotenant.profiler.synthetic.spec import SyntheticSpec
 
 _MANTISSAS = np.array([1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])
 _LADDER = {

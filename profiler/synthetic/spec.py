@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 
 DEFAULT_END_SECONDS: Final = 1_795_089_600
 """2026-11-19 12:00 UTC, a Thursday: the evening peak lies ahead."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.resource import Resource
+from cotenant.base.resource import Resource
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.colocation.colocation_strategy import KEY_OF, ColocationStrategy
-from cotenant.core.model.colocation.reclaim_policies import TERMS, FormulaTerm
-from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from recommender.colocation.formulas import DOUBTFUL
-from recommender.colocation.strategy import Resolved
+from cotenant.base.colocation.colocation_strategy import KEY_OF, ColocationStrategy
+from cotenant.base.colocation.reclaim_policies import TERMS, FormulaTerm
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.formulas import DOUBTFUL
+from cotenant.recommender.colocation.strategy import Resolved
 
 PARAMETERS: Final[Mapping[Band, tuple[str, ...]]] = {
     Band.BATCH: ("{r}_policy", "{r}_reclaim_percent", "batch_{r}_percent", "degrade_minutes"),

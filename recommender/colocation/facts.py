@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Node
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.amplification import unamplified
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.cluster import Node
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.amplification import unamplified
+from cotenant.base.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
@@ -25,11 +25,11 @@ from cotenant.core.model.kubernetes.protocol import (
     RESOURCE_ALIASES,
     THIRD_PARTY_ALLOCATIONS_ANNOTATION,
 )
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.kubernetes.quantity import parse_amount, parse_bytes
-from cotenant.core.model.resource import MILLICORES_PER_CORE, Amounts, Resource
-from cotenant.core.model.text import shown
-from recommender.colocation.columns import whole
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes
+from cotenant.base.resource import MILLICORES_PER_CORE, Amounts, Resource
+from cotenant.base.text import shown
+from cotenant.recommender.colocation.columns import whole
 
 RATIO_CAP: Final = 100.0
 """A CPU normalization ratio beyond this is taken for a slip."""

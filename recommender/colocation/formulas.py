@@ -19,13 +19,22 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS
-from cotenant.core.model.colocation.reclaim_policies import POD_TERMS, POLICIES, POLICY_CODES, PodTerm, ReclaimPolicy
-from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import IMPLAUSIBLE, UNKNOWN, Booleans, Floats, Integers, NodeColumns, share, whole
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
+from cotenant.base.colocation.reclaim_policies import POD_TERMS, POLICIES, POLICY_CODES, PodTerm, ReclaimPolicy
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.columns import (
+    IMPLAUSIBLE,
+    UNKNOWN,
+    Booleans,
+    Floats,
+    Integers,
+    NodeColumns,
+    share,
+    whole,
+)
 
 REASONS: Final = (
     Reason.OK,

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
-from recommender.colocation.facts import ColocationNode, fact_columns
-from recommender.colocation.pods import Measured, PodColumns
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.cluster import Inventory
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
+from cotenant.recommender.colocation.facts import ColocationNode, fact_columns
+from cotenant.recommender.colocation.pods import Measured, PodColumns
+from cotenant.recommender.colocation.strategy import ColocationConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.reasons import Reason
-from recommender.colocation.columns import AMOUNT_CAP, Floats, NodeColumns, whole
-from recommender.colocation.formulas import REASONS, BandColumns, Parameters, batch, mid, where_policy
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.reasons import Reason
+from cotenant.recommender.colocation.columns import AMOUNT_CAP, Floats, NodeColumns, whole
+from cotenant.recommender.colocation.formulas import REASONS, BandColumns, Parameters, batch, mid, where_policy
 
 ROWS_AT_ONCE: Final = 2**16
 """Nodes times moments that exist as columns at the same time."""

@@ -12,12 +12,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.reclaim_policies import POLICIES, POLICY_CODES
-from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
-from recommender.colocation.formulas import Parameters, Term, kept_percent, normalization, pod_terms, system_terms
-from recommender.colocation.pods import PodTerms
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.reclaim_policies import POLICIES, POLICY_CODES
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
+from cotenant.recommender.colocation.formulas import (
+    Parameters,
+    Term,
+    kept_percent,
+    normalization,
+    pod_terms,
+    system_terms,
+)
+from cotenant.recommender.colocation.pods import PodTerms
 
 
 def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:

@@ -19,12 +19,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.colocation.pod_turnover import Place, PodCensus, unreplaced
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
+from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced
 
 CLASSES: Final = tuple(PriorityClass)
 CLASS_CODE: Final[Mapping[PriorityClass, int]] = {c: i for i, c in enumerate(CLASSES)}

@@ -18,21 +18,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
-from cotenant.core.model.kubernetes.json_pointer import escaped
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.reclaim_policies import BY_FORECAST
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
     ORIGIN_ALLOCATABLE_ANNOTATION,
 )
-from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import Booleans, Floats
-from recommender.colocation.facts import ColocationNode
-from recommender.colocation.formulas import REASONS, BandColumns
-from recommender.colocation.state import Computed
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.columns import Booleans, Floats
+from cotenant.recommender.colocation.facts import ColocationNode
+from cotenant.recommender.colocation.formulas import REASONS, BandColumns
+from cotenant.recommender.colocation.state import Computed
 
 Key = tuple[Band, Resource]
 KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)

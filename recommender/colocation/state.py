@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Node, Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.colocation.pod_turnover import PodCensus
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.resource import Resource
-from recommender.colocation.columns import (
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.columns import (
     AMOUNT_CAP,
     IMPLAUSIBLE,
     UNKNOWN,
@@ -30,11 +29,12 @@ from recommender.colocation.columns import (
     forecast_columns,
     whole,
 )
-from recommender.colocation.facts import ColocationNode, fact_columns
-from recommender.colocation.formulas import BandColumns, Parameters, batch, mid
-from recommender.colocation.numa import zone_batch
-from recommender.colocation.pods import PodColumns
-from recommender.colocation.strategy import ColocationConfig, Resolved
+from cotenant.recommender.colocation.facts import ColocationNode, fact_columns
+from cotenant.recommender.colocation.formulas import BandColumns, Parameters, batch, mid
+from cotenant.recommender.colocation.model.pod_turnover import PodCensus
+from cotenant.recommender.colocation.numa import zone_batch
+from cotenant.recommender.colocation.pods import PodColumns
+from cotenant.recommender.colocation.strategy import ColocationConfig, Resolved
 
 Computed = Mapping[tuple[Band, Resource], BandColumns]
 """Amounts of all nodes, the same nodes in the same order for every key."""

@@ -15,24 +15,24 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from cotenant.core.model.colocation.colocation_strategy import (
+from cotenant.base.colocation.colocation_strategy import (
     CONFIG_FORM,
     KEY_OF,
     MOST_PERCENT,
     ColocationStrategy,
     ReclaimFields,
 )
-from cotenant.core.model.colocation.slo_config import Entry, Layers, parse
-from cotenant.core.model.colocation.slo_forms import SloKey
-from cotenant.core.model.errors import CotenantError, SettingsError
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.kubernetes.protocol import (
     COLOCATION_STRATEGY_ANNOTATION,
     CPU_RECLAIM_RATIO_LABEL,
     MEMORY_RECLAIM_RATIO_LABEL,
     MID_STATIC_CPU_RATIO_LABEL,
     MID_STATIC_MEMORY_RATIO_LABEL,
 )
-from cotenant.core.model.text import shown
+from cotenant.base.text import shown
+from cotenant.recommender.colocation.model.slo_config import Entry, Layers, parse
+from cotenant.recommender.colocation.model.slo_forms import SloKey
 
 CONFIG_KEY: Final = SloKey.COLOCATION.value
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, NUMA_ZONE, TOPOLOGIES, TOPOLOGY_GROUP
-from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.resource import Resource
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, NUMA_ZONE, TOPOLOGIES, TOPOLOGY_GROUP
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import Resource
 
 Lend = Callable[[str, Resource, Sequence[int]], npt.NDArray[np.int64]]
 """Batch amount of each zone of a node, given the zones' capacities."""

@@ -19,15 +19,15 @@ from math import isclose
 
 import numpy as np
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
-from cotenant.core.model.usage.usage import Signal
-from cotenant.core.settings.sections.recommender import KrrSettings, RecommenderSettings
-from recommender.base import known, recommendation, rounded_up, withheld
-from recommender.evidence import Evidence, Floats, Integers, row_percentile
-from recommender.severity import absolute_severity
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import KrrSettings, RecommenderSettings
+from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.base import known, recommendation, rounded_up, withheld
+from cotenant.recommender.evidence import Evidence, Floats, Integers, row_percentile
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.severity import absolute_severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}

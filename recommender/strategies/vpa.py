@@ -21,16 +21,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
-from cotenant.core.settings.sections.recommender import RecommenderSettings, VpaSettings
-from recommender.base import known, proportional_limit, recommendation, withheld
-from recommender.evidence import Evidence, Floats, Integers
-from recommender.severity import limit_severity, severity
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import RecommenderSettings, VpaSettings
+from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
+from cotenant.recommender.base import known, proportional_limit, recommendation, withheld
+from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.severity import limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}

@@ -12,11 +12,11 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.decide import MOST, Moment, RuleContext
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.decide import MOST, Moment, RuleContext
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]
 GOLDEN: Final = np.uint32(2_654_435_769)

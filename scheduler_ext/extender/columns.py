@@ -21,11 +21,18 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.reclaim_policies import AMPLE_PERCENT
-from cotenant.core.settings.sections.extender import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
-from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, LoadThresholds, Outlook, beyond
-from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
-from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
+from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT
+from cotenant.base.settings.sections.extender import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
+from cotenant.scheduler_ext.extender.metric import (
+    BATCH_NAMES,
+    ExtenderNode,
+    LoadMetric,
+    LoadThresholds,
+    Outlook,
+    beyond,
+)
+from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
+from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,15 +13,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.cpu_accumulator import (
+from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.cpu_accumulator import (
     CpuBindPolicy,
     CpuRequest,
     NumaPolicy,
     NumaStrategy,
     fewest_numa_nodes,
 )
-from cotenant.core.model.allocation.cpu_allocator import (
+from cotenant.base.allocation.cpu_allocator import (
     CpuAllocator,
     NodeCpuPolicies,
     amplified_room,
@@ -29,13 +29,13 @@ from cotenant.core.model.allocation.cpu_allocator import (
     occupation,
     request_on,
 )
-from cotenant.core.model.allocation.topology_document import STATIC, parse_topology
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.extender import CpuAllocationSettings
-from scheduler_ext.extender.judgement import Code
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
-from scheduler_ext.extender.watch.frame import CpuRoom
+from cotenant.base.allocation.topology_document import STATIC, parse_topology
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.extender import CpuAllocationSettings
+from cotenant.scheduler_ext.extender.judgement import Code
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.watch.frame import CpuRoom
 
 Codes = npt.NDArray[np.int8]
 _REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPUS}

@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import cpus, devices, guard
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.judgement import NodeJudgement
-from scheduler_ext.extender.judgement_cache import Opinions
-from scheduler_ext.extender.load import load_aware, load_rules
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
-from scheduler_ext.extender.watch.frame import ShareOf
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender import cpus, devices, guard
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.judgement import NodeJudgement
+from cotenant.scheduler_ext.extender.judgement_cache import Opinions
+from cotenant.scheduler_ext.extender.load import load_aware, load_rules
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.watch.frame import ShareOf
 
 Floats = npt.NDArray[np.float64]
 MOST: Final = 10

@@ -17,19 +17,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.device_allocator import DeviceAllocator, inventory_on, taken_by
-from cotenant.core.model.allocation.device_candidates import amounts_on
-from cotenant.core.model.allocation.device_placement import place_devices
-from cotenant.core.model.allocation.device_request import DeviceDemand, KindRequest
-from cotenant.core.model.allocation.devices import DeviceInventory, TakenDevices
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_request import fits
-from cotenant.core.settings.sections.extender import DeviceAllocationSettings
-from scheduler_ext.extender.judgement import Code
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
-from scheduler_ext.extender.watch.frame import DeviceRoom
+from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.device_allocator import DeviceAllocator, inventory_on, taken_by
+from cotenant.base.allocation.device_candidates import amounts_on
+from cotenant.base.allocation.device_placement import place_devices
+from cotenant.base.allocation.device_request import DeviceDemand, KindRequest
+from cotenant.base.allocation.devices import DeviceInventory, TakenDevices
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_request import fits
+from cotenant.base.settings.sections.extender import DeviceAllocationSettings
+from cotenant.scheduler_ext.extender.judgement import Code
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.watch.frame import DeviceRoom
 
 Codes = npt.NDArray[np.int8]
 

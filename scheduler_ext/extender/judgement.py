@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.allocation.cpu_allocator import KUBELET_OWNS, NO_TOPOLOGY, OTHER_POLICY, TOO_FEW
-from cotenant.core.model.allocation.device_allocator import NO_DEVICES
-from scheduler_ext.extender.watch.frame import SLOT_SECONDS
+from cotenant.base.allocation.cpu_allocator import KUBELET_OWNS, NO_TOPOLOGY, OTHER_POLICY, TOO_FEW
+from cotenant.base.allocation.device_allocator import NO_DEVICES
+from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS
 
 Codes = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]

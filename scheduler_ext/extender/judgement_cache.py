@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.judgement import Code, NodeJudgement
-from scheduler_ext.extender.load import load_rules
-from scheduler_ext.extender.load.load_rules import Floats, PodKind
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.judgement import Code, NodeJudgement
+from cotenant.scheduler_ext.extender.load import load_rules
+from cotenant.scheduler_ext.extender.load.load_rules import Floats, PodKind
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 KINDS: Final = 32
 """Kinds whose opinions are kept; one takes 34 bytes a node."""

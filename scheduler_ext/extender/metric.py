@@ -16,14 +16,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.reclaim_policies import BY_FORECAST
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.kubernetes.amplification import unamplified
-from cotenant.core.model.kubernetes.moments import seconds_of
-from cotenant.core.model.kubernetes.pod_request import readable_room
-from cotenant.core.model.kubernetes.pod_wire import Quantities
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.colocation.reclaim_policies import BY_FORECAST
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.kubernetes.amplification import unamplified
+from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.kubernetes.pod_request import readable_room
+from cotenant.base.kubernetes.pod_wire import Quantities
+from cotenant.base.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
     BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -32,9 +32,9 @@ from cotenant.core.model.kubernetes.protocol import (
     SUPPRESSED_FRACTION_ANNOTATION,
     SYSTEM_QOS_ANNOTATION,
 )
-from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.resource import BEYOND_CAPACITY, Resource
-from scheduler_ext.extender.pod import RESOURCES, Pair
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import BEYOND_CAPACITY, Resource
+from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from cotenant.core.model.allocation.device_request import shared_resources_of
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.pod_resources import counted_limits, counted_requests
-from cotenant.core.model.kubernetes.pod_wire import (
+from cotenant.base.allocation.device_request import shared_resources_of
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.pod_resources import counted_limits, counted_requests
+from cotenant.base.kubernetes.pod_wire import (
     RESIZE_IN_PROGRESS,
     RESIZE_PENDING,
     PodSpecWire,
@@ -30,7 +30,7 @@ from cotenant.core.model.kubernetes.pod_wire import (
     parse_amounts,
     pod_resources,
 )
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
     EXTENDED_RESOURCES,
     PLACEHOLDER_LABEL,
@@ -38,7 +38,7 @@ from cotenant.core.model.kubernetes.protocol import (
     RESERVATION_LABEL,
     RUN_SECONDS_ANNOTATION,
 )
-from cotenant.core.model.kubernetes.qos import (
+from cotenant.base.kubernetes.qos import (
     PRIORITY_CLASS_LABEL,
     QOS_LABEL,
     PriorityClass,
@@ -46,10 +46,10 @@ from cotenant.core.model.kubernetes.qos import (
     qos_of,
     with_default,
 )
-from cotenant.core.model.kubernetes.quantity import parse_amount
-from cotenant.core.model.reservations.reservation import PodIdentity, Reference
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.extender import LoadAwareSettings
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.kubernetes.reservation import PodIdentity, Reference
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.extender import LoadAwareSettings
 
 RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
 """Order of every pair of amounts: (millicores, bytes)."""

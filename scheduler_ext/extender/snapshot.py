@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.reservations.reservation import Phase, Reservation
-from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
-from scheduler_ext.extender.name_index import NameIndex
-from scheduler_ext.extender.watch.frame import (
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.reservation import Phase, Reservation
+from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
+from cotenant.scheduler_ext.extender.name_index import NameIndex
+from cotenant.scheduler_ext.extender.watch.frame import (
     SLOT_SECONDS,
     SLOTS,
     CollectionState,

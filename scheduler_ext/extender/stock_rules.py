@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reservations.reservation import Taint, Toleration, toleration
-from scheduler_ext.extender.metric import ExtenderNode
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.reservation import Taint, Toleration, toleration
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 Json = Mapping[str, Any]
 Check = Callable[[ExtenderNode], str]

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler_ext.extender.metric import LoadMetric, Outlook
-from scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.metric import LoadMetric, Outlook
+from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
 
 REMEMBERED_SECONDS: Final = 7200.0
 """So long departures are remembered on a node without a forecast: one that comes ends its history in this time."""

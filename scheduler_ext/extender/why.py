@@ -13,17 +13,17 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cotenant.core.model.allocation.allocator import HardwareClaim
-from cotenant.core.model.allocation.cpu_allocator import CpuAllocator
-from cotenant.core.model.allocation.device_allocator import DeviceAllocator
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import decide
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.decide import Moment, Posture
-from scheduler_ext.extender.judgement import NodeJudgement
-from scheduler_ext.extender.metric import BATCH_NAMES
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.base.allocation.allocator import HardwareClaim
+from cotenant.base.allocation.cpu_allocator import CpuAllocator
+from cotenant.base.allocation.device_allocator import DeviceAllocator
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.decide import Moment, Posture
+from cotenant.scheduler_ext.extender.judgement import NodeJudgement
+from cotenant.scheduler_ext.extender.metric import BATCH_NAMES
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
 _PART: Final = re.compile(r"(\d+) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")

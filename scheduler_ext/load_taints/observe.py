@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.node_taints import AVOIDED, REFUSED
-from cotenant.core.model.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NODE_CONDITION_PREFIX
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.load import load_aware, prediction
-from scheduler_ext.extender.metric import ExtenderNode
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot
-from scheduler_ext.load_taints.decide import LoadEffect, NodeLoads
+from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED
+from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NODE_CONDITION_PREFIX
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.load import load_aware, prediction
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
+from cotenant.scheduler_ext.load_taints.decide import LoadEffect, NodeLoads
 
 Floats = npt.NDArray[np.float64]
 _EFFECTS = {AVOIDED: LoadEffect.AVOIDED, REFUSED: LoadEffect.REFUSED}

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import QUOTA_GATE
-from cotenant.core.model.queues.report import QueueReport
-from cotenant.core.model.reservations.scheduling_gate import without_gate
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.report import gang_problems, with_gangs
-from scheduler_ext.queues.gangs.state import gangs_decided
-from scheduler_ext.queues.gangs.status import pod_group_intents
-from scheduler_ext.queues.preempt import preemptions
-from scheduler_ext.queues.quota_admission import LetGo, quota_admission
-from scheduler_ext.queues.quota_queue import queue_order
-from scheduler_ext.queues.quota_report import quota_problems, report_of
-from scheduler_ext.queues.quota_status import root_quota_intents, status_intents
-from scheduler_ext.queues.revoke import borrows_since, over_since, revocation
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.intent import Address, Intent, Patch
+from cotenant.base.kubernetes.protocol import QUOTA_GATE
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.report import gang_problems, with_gangs
+from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
+from cotenant.scheduler_ext.queues.gangs.status import pod_group_intents
+from cotenant.scheduler_ext.queues.model.report import QueueReport
+from cotenant.scheduler_ext.queues.preempt import preemptions
+from cotenant.scheduler_ext.queues.quota_admission import LetGo, quota_admission
+from cotenant.scheduler_ext.queues.quota_queue import queue_order
+from cotenant.scheduler_ext.queues.quota_report import quota_problems, report_of
+from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, status_intents
+from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since, revocation
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 
 LONGEST_SECONDS: Final = 30.0
 """Everything is looked at again after this time at the latest."""

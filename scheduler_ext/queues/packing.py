@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.model.kubernetes.pod_request import added, format_room
-from cotenant.core.model.queues.queue_pod import Placement, QueuePod
-from scheduler_ext.extender.metric import ExtenderNode
-from scheduler_ext.extender.stock_rules import refusals
-from scheduler_ext.queues.view import QueueNode
+from cotenant.base.kubernetes.pod_request import added, format_room
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.stock_rules import refusals
+from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.queues.view import QueueNode
 
 PODS: Final = "pods"
 """Allocatable of a node besides its resources: how many pods it takes."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.packing import FreeRoom, member_groups
-from scheduler_ext.queues.quota_admission import QuotaAdmission
-from scheduler_ext.queues.quota_queue import QueueUnit
-from scheduler_ext.queues.revoke import excess
-from scheduler_ext.queues.victims import bounded, eviction, let_go_by_quota, victims
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.intent import Create
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.packing import FreeRoom, member_groups
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
+from cotenant.scheduler_ext.queues.quota_queue import QueueUnit
+from cotenant.scheduler_ext.queues.revoke import excess
+from cotenant.scheduler_ext.queues.victims import bounded, eviction, let_go_by_quota, victims
+from cotenant.scheduler_ext.queues.view import QueueView
 
 
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:

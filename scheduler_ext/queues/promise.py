@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from cotenant.core.model.kubernetes.intent import Address, Create, Intent, Patch
-from cotenant.core.model.kubernetes.moments import micro_moment
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
-from cotenant.core.model.queues.native_group import native_group
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.reservations.scheduling_gate import OUR_GATES, without_gate
-from scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
+from cotenant.base.kubernetes.intent import Address, Create, Intent, Patch
+from cotenant.base.kubernetes.moments import micro_moment
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.scheduler_ext.queues.model.native_group import native_group
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, without_gate
 
 
 def renewed(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:

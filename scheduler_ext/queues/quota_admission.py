@@ -20,18 +20,18 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from cotenant.core.model.kubernetes.pod_request import added
-from cotenant.core.model.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
-from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.plan import PLAN_LABEL
-from cotenant.core.model.reservations.reservation import Reservation
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
-from scheduler_ext.queues.quota_trees import NO_GROUPS, ElasticTree, QuotaForest, placed, with_trees
-from scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
+from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
+from cotenant.scheduler_ext.queues.quota_trees import NO_GROUPS, ElasticTree, QuotaForest, placed, with_trees
+from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
 
 TURNS: Final = 16
 """Quotas of a tree that get a turn in one round, at most."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cotenant.core.model.kubernetes.pod_request import added
-from cotenant.core.model.kubernetes.quota_tree import Amounts, QuotaNode, quantity_of
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.queues.packing import FreeRoom, member_groups, shortage_text
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, quantity_of
+from cotenant.scheduler_ext.queues.packing import FreeRoom, member_groups, shortage_text
+from cotenant.scheduler_ext.queues.view import QueueView
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,20 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from cotenant.core.model.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION
-from cotenant.core.model.kubernetes.quota_tree import QuotaTree
-from cotenant.core.model.queues.likely_end import LEAST_RUNS, expected_end, when_free
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.queues.report import QueueReport, QuotaRow, WaitingPodRow
-from cotenant.core.model.reasons import Reason
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.report import with_gangs
-from scheduler_ext.queues.gangs.state import gangs_decided
-from scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
-from scheduler_ext.queues.quota_trees import ElasticTree
-from scheduler_ext.queues.revoke import borrows_since, over_since
-from scheduler_ext.queues.victims import let_go_by_quota
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.report import with_gangs
+from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
+from cotenant.scheduler_ext.queues.model.likely_end import LEAST_RUNS, expected_end, when_free
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
+from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
+from cotenant.scheduler_ext.queues.quota_trees import ElasticTree
+from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since
+from cotenant.scheduler_ext.queues.victims import let_go_by_quota
+from cotenant.scheduler_ext.queues.view import QueueView
 
 HOLDERS: Final = 3
 """Quotas named as those that use more than their guarantee, at most."""

@@ -15,12 +15,12 @@ from contextlib import suppress
 
 import msgspec
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply, Create, Patch
-from cotenant.core.model.kubernetes.json_pointer import escaped
-from cotenant.core.model.kubernetes.moments import moment, moment_of
-from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
-from cotenant.core.model.kubernetes.quota_tree import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
+from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.moments import moment, moment_of
+from cotenant.base.kubernetes.protocol import QUOTA_GROUP
+from cotenant.scheduler_ext.queues.model.quota_tree import (
     BORROWS_SINCE_ANNOTATION,
     CHILD_REQUEST_ANNOTATION,
     IS_PARENT_LABEL,
@@ -39,9 +39,9 @@ from cotenant.core.model.kubernetes.quota_tree import (
     amounts_of,
     quantity_of,
 )
-from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
-from scheduler_ext.queues.quota_trees import profile_capacity
-from scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
+from cotenant.scheduler_ext.queues.quota_trees import profile_capacity
+from cotenant.scheduler_ext.queues.view import QueueView
 
 
 def status_intents(

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_request import added
-from cotenant.core.model.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.scheduler_ext.queues.model.quota_tree import (
     TOTAL_ANNOTATION,
     Amounts,
     QuotaNode,
@@ -23,7 +23,7 @@ from cotenant.core.model.kubernetes.quota_tree import (
     amounts_of,
     quantity_of,
 )
-from scheduler_ext.queues.view import QueueNode, QuotaProfile
+from cotenant.scheduler_ext.queues.view import QueueNode, QuotaProfile
 
 NO_GROUPS = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
 """Quotas of the system: they divide nothing, and nobody waits for them."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.model.kubernetes.quota_tree import quantity_of
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
-from scheduler_ext.queues.victims import bounded, eviction, let_go_by_quota, victims
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.intent import Create
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.quota_tree import quantity_of
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
+from cotenant.scheduler_ext.queues.victims import bounded, eviction, let_go_by_quota, victims
+from cotenant.scheduler_ext.queues.view import QueueView
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
-from cotenant.core.model.kubernetes.intent import Address, Create, eviction_of
-from cotenant.core.model.kubernetes.pod_request import added
-from cotenant.core.model.kubernetes.quota_tree import Amounts
-from cotenant.core.model.queues.queue_pod import QueuePod
-from scheduler_ext.queues.quota_queue import queue_order, waits
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.intent import Address, Create, eviction_of
+from cotenant.base.kubernetes.pod_request import added
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
+from cotenant.scheduler_ext.queues.quota_queue import queue_order, waits
+from cotenant.scheduler_ext.queues.view import QueueView
 
 Pods: TypeAlias = tuple[QueuePod, ...]
 

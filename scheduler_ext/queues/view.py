@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.quota_tree import RESOURCE_KEYS_ANNOTATION, TREE_LABEL, Amounts, QuotaNode
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.queues.native_group import NativeGroup
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.reservations.reservation import Reservation, Taint
-from cotenant.core.model.text import shown
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.reservation import Reservation, Taint
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.text import shown
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import RESOURCE_KEYS_ANNOTATION, TREE_LABEL, Amounts, QuotaNode
 
 
 @dataclass(frozen=True, slots=True)

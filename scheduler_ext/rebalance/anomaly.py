@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.kubernetes.moments import seconds_of
-from scheduler_ext.rebalance.arguments import AnomalyCondition
+from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.scheduler_ext.rebalance.arguments import AnomalyCondition
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 """Counts where a condition's timeout is zero."""

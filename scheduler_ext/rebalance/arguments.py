@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.json_documents.struct_validation import Deviation, deviations, without_nulls
-from cotenant.core.model.kubernetes.moments import seconds_of
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
+from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.struct_validation import Deviation, deviations, without_nulls
+from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0)]

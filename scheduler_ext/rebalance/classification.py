@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.extender.metric import beyond
-from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
+from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.extender.metric import beyond
+from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

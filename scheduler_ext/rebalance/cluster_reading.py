@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.observed import ON_NODES
-from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.protocol import SYSTEM_NAMESPACE
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.metric import (
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.metric import (
     ExtenderNodeWire,
     ForecastWire,
     LoadMetric,
@@ -31,8 +31,8 @@ from scheduler_ext.extender.metric import (
     node_of,
     outlook_of,
 )
-from scheduler_ext.extender.watch.watcher import PATHS
-from scheduler_ext.rebalance.load import (
+from cotenant.scheduler_ext.extender.watch.watcher import PATHS
+from cotenant.scheduler_ext.rebalance.load import (
     DisruptionBudget,
     NodeLoad,
     RebalanceInputs,
@@ -40,8 +40,8 @@ from scheduler_ext.rebalance.load import (
     WorkloadOutlook,
     pod_of,
 )
-from scheduler_ext.rebalance.migration.job import MigrationJob, address_of
-from scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob, address_of
+from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"

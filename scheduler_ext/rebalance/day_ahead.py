@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
-from scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR, LoadTable
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, WorkloadOutlook, usage_of
-from scheduler_ext.rebalance.price import step_seconds
+from cotenant.base.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
+from cotenant.scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR, LoadTable
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, WorkloadOutlook, usage_of
+from cotenant.scheduler_ext.rebalance.price import step_seconds
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

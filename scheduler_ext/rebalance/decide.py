@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
-from scheduler_ext.rebalance.arguments import RebalanceArgs
-from scheduler_ext.rebalance.classification import (
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
+from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
+from cotenant.scheduler_ext.rebalance.classification import (
     HALF_HOUR,
     Classification,
     NodeClass,
@@ -29,13 +29,13 @@ from scheduler_ext.rebalance.classification import (
     state_of,
     table_of,
 )
-from scheduler_ext.rebalance.day_ahead import day_of
-from scheduler_ext.rebalance.eligibility import Eligibility, ordered
-from scheduler_ext.rebalance.limits import MoveLimits
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
-from scheduler_ext.rebalance.next_day import spare_next_day
-from scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
-from scheduler_ext.rebalance.price import (
+from cotenant.scheduler_ext.rebalance.day_ahead import day_of
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, ordered
+from cotenant.scheduler_ext.rebalance.limits import MoveLimits
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from cotenant.scheduler_ext.rebalance.next_day import spare_next_day
+from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
+from cotenant.scheduler_ext.rebalance.price import (
     MovePrice,
     ended,
     overload,
@@ -44,8 +44,8 @@ from scheduler_ext.rebalance.price import (
     price,
     step_seconds,
 )
-from scheduler_ext.rebalance.receivers import Receivers
-from scheduler_ext.rebalance.round_state import (
+from cotenant.scheduler_ext.rebalance.receivers import Receivers
+from cotenant.scheduler_ext.rebalance.round_state import (
     FORECAST_MARGIN,
     SHORT_LIST,
     RebalanceRound,

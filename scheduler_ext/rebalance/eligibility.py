@@ -9,18 +9,18 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass, qos_of
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import (
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass, qos_of
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.arguments import (
     PAUSE_SECONDS,
     SYSTEM_PRIORITIES,
     MigrationArgs,
     Namespaces,
     PodSelector,
 )
-from scheduler_ext.rebalance.load import NEVER, RebalancePod
+from cotenant.scheduler_ext.rebalance.load import NEVER, RebalancePod
 
 Floats = npt.NDArray[np.float64]
 Rule = Callable[[RebalancePod], bool]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.emptying.decide import NEEDED
-from scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.emptying.decide import NEEDED
+from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import MigrationArgs, limit_of
-from scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
-from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs, limit_of
+from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
 
 
 @dataclass(slots=True)

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from scheduler_ext.extender.pod import ExtenderPodStatusWire, PodFacts, PodWire, facts_of
-from scheduler_ext.extender.stock_rules import not_judged
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from cotenant.scheduler_ext.extender.pod import ExtenderPodStatusWire, PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.stock_rules import not_judged
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"

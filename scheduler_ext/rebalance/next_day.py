@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.classification import Classification, PoolThresholds
-from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS
-from scheduler_ext.rebalance.load import RebalancePod, usage_of
-from scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
-from scheduler_ext.rebalance.price import price
-from scheduler_ext.rebalance.receivers import Receivers
-from scheduler_ext.rebalance.round_state import (
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.classification import Classification, PoolThresholds
+from cotenant.scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS
+from cotenant.scheduler_ext.rebalance.load import RebalancePod, usage_of
+from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
+from cotenant.scheduler_ext.rebalance.price import price
+from cotenant.scheduler_ext.rebalance.receivers import Receivers
+from cotenant.scheduler_ext.rebalance.round_state import (
     FORECAST_MARGIN,
     SHORT_LIST,
     RebalanceRound,

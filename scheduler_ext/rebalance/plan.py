@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.classification import NodeClass
-from scheduler_ext.rebalance.price import MovePrice
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
+from cotenant.scheduler_ext.rebalance.classification import NodeClass
+from cotenant.scheduler_ext.rebalance.price import MovePrice
 
 Pair = tuple[float, float]
 
@@ -45,7 +45,7 @@ class RebalancedNode:
     """One node. Pairs are shares of capacity (CPU, memory).
 
     peak: highest half hour expected in the next 24 hours, which is compared with `high`, NaN unknown; how it is made
-    up: `cotenant.core.model.usage.peak`. reason: OK, or why the node is not judged.
+    up: `cotenant.base.usage.peak`. reason: OK, or why the node is not judged.
     """
 
     name: str

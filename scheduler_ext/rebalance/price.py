@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from scheduler_ext.rebalance.classification import HALF_HOUR, LOOK_AHEAD_STEPS
-from scheduler_ext.rebalance.load import RebalancePod
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.scheduler_ext.rebalance.classification import HALF_HOUR, LOOK_AHEAD_STEPS
+from cotenant.scheduler_ext.rebalance.load import RebalancePod
 
 Floats = npt.NDArray[np.float64]
 USUAL_RESTART_SECONDS: Final = 60.0

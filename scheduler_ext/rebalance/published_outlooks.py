@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.resource import MIB
-from scheduler_ext.rebalance.load import WorkloadOutlook
-from scheduler_ext.reservations.guard import MANAGED
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.resource import MIB
+from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
+from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 OUTLOOKS_CONFIG_MAP: Final = "cotenant-workload-forecasts"
 KEY: Final = "forecasts"

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import EMPTYING, MOVES, NODES, RESOURCES, SHARES
-from cotenant.core.model.table import Table
-from scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
-from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
-from scheduler_ext.rebalance.emptying.decide import decide_emptying
-from scheduler_ext.rebalance.migration.failed_moves import sentences
-from scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes
-from scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.table import Table
+from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
+from cotenant.scheduler_ext.rebalance.migration.failed_moves import sentences
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes
+from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES, RESOURCES, SHARES
+from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 MOST_NAMES: Final = 3
 LEFT_ALONE: Final = "left alone"

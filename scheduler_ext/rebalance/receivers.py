@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.extender.stock_rules import refusals
-from scheduler_ext.rebalance.load import NodeLoad, RebalancePod
+from cotenant.scheduler_ext.extender.stock_rules import refusals
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalancePod
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -8,15 +8,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.rebalance.anomaly import DetectorRound
-from scheduler_ext.rebalance.arguments import RebalanceArgs
-from scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
-from scheduler_ext.rebalance.day_ahead import DayAhead, pod_path
-from scheduler_ext.rebalance.eligibility import Eligibility
-from scheduler_ext.rebalance.limits import MoveLimits
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
-from scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
-from scheduler_ext.rebalance.receivers import Receivers
+from cotenant.scheduler_ext.rebalance.anomaly import DetectorRound
+from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
+from cotenant.scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
+from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, pod_path
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
+from cotenant.scheduler_ext.rebalance.limits import MoveLimits
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
+from cotenant.scheduler_ext.rebalance.receivers import Receivers
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.core.model.kubernetes.pod_request import added, fits, rest
-from cotenant.core.model.kubernetes.protocol import GANG_LABEL, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
-from scheduler_ext.reservations.placeholder import fresh_name
-from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView
+from cotenant.base.kubernetes.pod_request import added, fits, rest
+from cotenant.base.kubernetes.protocol import GANG_LABEL, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.placeholder import fresh_name
+from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView
 
 LAST: Final = 1 << 62
 STANDBY_SECONDS: Final = 60.0

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Intent
-from cotenant.core.model.kubernetes.protocol import GANG_GATE
-from cotenant.core.model.reservations.reservation import Mode, Reservation
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.assign import Assignment, assigned
-from scheduler_ext.reservations.guard import Guard, ReservationSwap
-from scheduler_ext.reservations.lifecycle import cared_for
-from scheduler_ext.reservations.owner import released
-from scheduler_ext.reservations.placeholder import deleted
-from scheduler_ext.reservations.swap import SwapStep, advance
-from scheduler_ext.reservations.view import PodView, ReservationView
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.protocol import GANG_GATE
+from cotenant.base.kubernetes.reservation import Mode, Reservation
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.assign import Assignment, assigned
+from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap
+from cotenant.scheduler_ext.reservations.lifecycle import cared_for
+from cotenant.scheduler_ext.reservations.owner import released
+from cotenant.scheduler_ext.reservations.placeholder import deleted
+from cotenant.scheduler_ext.reservations.swap import SwapStep, advance
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 LONGEST_SECONDS: Final = 30.0
 """Everything is looked at again after this time at the latest."""

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import micro_moment, moment_of
-from cotenant.core.model.kubernetes.pod_request import format_room, parse_room
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
-from cotenant.core.model.reservations.reservation import Reference
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import micro_moment, moment_of
+from cotenant.base.kubernetes.pod_request import format_room, parse_room
+from cotenant.base.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
+from cotenant.base.kubernetes.reservation import Reference
 
 Json = Mapping[str, Any]
 

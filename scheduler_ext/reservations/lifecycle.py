@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Delete, Intent
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.pod_request import fits, format_room
-from cotenant.core.model.reservations.reservation import Condition, Mode, Phase, Reservation, ReservationStatus
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.owner import claimed
-from scheduler_ext.reservations.placeholder import (
+from cotenant.base.kubernetes.intent import Delete, Intent
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.pod_request import fits, format_room
+from cotenant.base.kubernetes.reservation import Condition, Mode, Phase, Reservation, ReservationStatus
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.owner import claimed
+from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
     class_intent,
     created,
@@ -26,7 +26,7 @@ from scheduler_ext.reservations.placeholder import (
     lower_class,
     not_considered,
 )
-from scheduler_ext.reservations.status import (
+from cotenant.scheduler_ext.reservations.status import (
     CONSIDERED,
     READY,
     SCHEDULED,
@@ -38,8 +38,8 @@ from scheduler_ext.reservations.status import (
     references,
     status_intent,
 )
-from scheduler_ext.reservations.swap import unguarded, wanted
-from scheduler_ext.reservations.view import ENDED, PodView, ReservationView
+from cotenant.scheduler_ext.reservations.swap import unguarded, wanted
+from cotenant.scheduler_ext.reservations.view import ENDED, PodView, ReservationView
 
 EXPIRED: Final = "Expired"
 TAKER_SECONDS: Final = 3.0

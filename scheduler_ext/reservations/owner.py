@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.json_pointer import escaped
-from cotenant.core.model.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
-from cotenant.core.model.reservations.reservation import AllocatePolicy, Reservation
-from cotenant.core.model.reservations.scheduling_gate import without_gate
-from scheduler_ext.reservations.placeholder import label_of
-from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
+from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
+from cotenant.base.kubernetes.reservation import AllocatePolicy, Reservation
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
+from cotenant.scheduler_ext.reservations.placeholder import label_of
+from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
 
 Json = Mapping[str, Any]
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address, Create, Delete
-from cotenant.core.model.kubernetes.pod_request import format_room
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Create, Delete
+from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
     OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
@@ -22,11 +22,11 @@ from cotenant.core.model.kubernetes.protocol import (
     RESERVATION_LABEL,
     SCHEDULING_GROUP,
 )
-from cotenant.core.model.reservations.reservation import Mode, Reservation
-from cotenant.core.model.text import shown
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import MANAGED, HeldPlaceholder
-from scheduler_ext.reservations.view import PodView
+from cotenant.base.kubernetes.reservation import Mode, Reservation
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.base.text import shown
+from cotenant.scheduler_ext.reservations.guard import MANAGED, HeldPlaceholder
+from cotenant.scheduler_ext.reservations.view import PodView
 
 Json = Mapping[str, Any]
 

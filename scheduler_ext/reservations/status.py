@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.pod_request import added, format_room, masked
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.model.reservations.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
-from scheduler_ext.reservations.view import PodView
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.pod_request import added, format_room, masked
+from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.base.kubernetes.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.view import PodView
 
 SCHEDULED: Final = "Scheduled"
 READY: Final = "Ready"

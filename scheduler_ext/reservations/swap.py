@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cotenant.core.model.kubernetes.intent import Intent
-from cotenant.core.model.kubernetes.pod_request import added, rest
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.reservations.reservation import Mode, Reservation
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
-from scheduler_ext.reservations.owner import preparations, released
-from scheduler_ext.reservations.placeholder import PlaceholderSpec, created, deleted, fresh_name
-from scheduler_ext.reservations.view import PodView, ReservationView
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.pod_request import added, rest
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.reservation import Mode, Reservation
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.owner import preparations, released
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, created, deleted, fresh_name
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGone", "Undone"]
 

@@ -9,18 +9,18 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.pod_request import CPU
-from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.pod_request import CPU
+from cotenant.base.kubernetes.pod_wire import requests_of_pod
+from cotenant.base.kubernetes.protocol import (
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_GATE,
     RESERVATION_LABEL,
 )
-from cotenant.core.model.reservations.reservation import PodIdentity, Reservation, Toleration, toleration
-from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
+from cotenant.base.kubernetes.reservation import PodIdentity, Reservation, Toleration, toleration
+from cotenant.scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
 
 Json = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.webhook_server.service import WebhookService
+from cotenant.admission.webhook_server.service import WebhookService
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.webhook import running

@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from admission.pod_mutation import AdmissionCall, Mutation, mutated
-from admission.policies.compiler import CompiledProfiles, compile_profiles
-from admission.profile import PriorityClassEntry, Profile
-from admission.profile_record import RECORD_ANNOTATION
-from admission.view import ClusterView
-from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_RESOURCES_ANNOTATION
-from cotenant.core.model.kubernetes.quantity import parse_bytes
+from cotenant.admission.pod_mutation import AdmissionCall, Mutation, mutated
+from cotenant.admission.policies.compiler import CompiledProfiles, compile_profiles
+from cotenant.admission.profile import PriorityClassEntry, Profile
+from cotenant.admission.profile_record import RECORD_ANNOTATION
+from cotenant.admission.view import ClusterView
+from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_RESOURCES_ANNOTATION
+from cotenant.base.kubernetes.quantity import parse_bytes
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.waiting import wait_for

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from admission.profile_record import signing_key
-from admission.view import ClusterView
-from admission.webhook_server.app import WebhookApp
-from admission.webhook_server.authority import CertificatePolicy, Material, renewed
-from admission.webhook_server.server import WebhookServer
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.profile_record import signing_key
+from cotenant.admission.view import ClusterView
+from cotenant.admission.webhook_server.app import WebhookApp
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, renewed
+from cotenant.admission.webhook_server.server import WebhookServer
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.admission import AdmissionSettings
 
 POLICY = CertificatePolicy(("127.0.0.1", "localhost"))
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.annotated import owner_of, with_annotated
-from admission.pod_mutation import AdmissionCall, mutated
-from admission.view import ClusterView
-from cotenant.core.model.changes.annotated_resources import (
+from cotenant.admission.annotated import owner_of, with_annotated
+from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.view import ClusterView
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     LONGEST,
     AnnotatedResources,
@@ -21,8 +23,6 @@ from cotenant.core.model.changes.annotated_resources import (
     encoded,
     same,
 )
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.pod_qos import pod_qos
 from tests.admission.bodies import pod
 
 OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}

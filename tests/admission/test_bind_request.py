@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.bind_request import with_bind_request
-from admission.pod_mutation import mutated, writable
-from admission.policies.compiler import compile_profiles
-from admission.profile import Profile
-from cotenant.core.model.kubernetes.pod_wire import limits_of, requests_of
+from cotenant.admission.bind_request import with_bind_request
+from cotenant.admission.pod_mutation import mutated, writable
+from cotenant.admission.policies.compiler import compile_profiles
+from cotenant.admission.profile import Profile
+from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from tests.admission.test_profiles import call, pod, view
 
 BIND = "cotenant.dev/bind"

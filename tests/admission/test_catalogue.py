@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.profile import Profile
-from admission.webhook_server.service import WebhookService
+from cotenant.admission.profile import Profile
+from cotenant.admission.webhook_server.service import WebhookService
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

@@ -13,9 +13,14 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
-from admission.webhook_server.certificates import CertificateController, CertificateFileReloader, FolderStore, Injector
-from cotenant.core.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
+from cotenant.admission.webhook_server.certificates import (
+    CertificateController,
+    CertificateFileReloader,
+    FolderStore,
+    Injector,
+)
+from cotenant.base.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
 
 NOW = 1.79e9
 DAY = 86_400.0

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from jsonpatch import JsonPatch
 
-from admission.guard_watchdog import GRACE_SECONDS, LOOK_AGAIN_SECONDS, GuardWatchdog, overdue
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import connect
-from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.admission.guard_watchdog import GRACE_SECONDS, LOOK_AGAIN_SECONDS, GuardWatchdog, overdue
+from cotenant.base.kube import connect
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import account, install_rights
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane

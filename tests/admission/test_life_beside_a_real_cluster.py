@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from admission.webhook_server.authority import CertificatePolicy
-from admission.webhook_server.certificates import CertificateController, FolderStore, Injector, SecretStore
-from admission.webhook_server.service import WebhookService
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.webhook_server.authority import CertificatePolicy
+from cotenant.admission.webhook_server.certificates import CertificateController, FolderStore, Injector, SecretStore
+from cotenant.admission.webhook_server.service import WebhookService
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.admission import AdmissionSettings
 from tests.admission.bodies import PODS, QUOTAS, pod, quota
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError
@@ -134,7 +134,7 @@ def test_the_command_serves_until_it_is_ended(control_plane: ControlPlane, names
     open; ended as a pod is, within what Kubernetes grants many times over."""
     settings = AdmissionSettings()
     prepare(control_plane, settings)
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
     command += ["--set", "admission.certificate_check_seconds=0.5", "serve", "webhook", "--port", "0"]
     command += ["--kubeconfig", str(account(control_plane, WEBHOOK)), "--cert-dir", str(tmp_path), "--self-signed"]
     process = subprocess.Popen([*command, "--url", "https://127.0.0.1"], stderr=subprocess.PIPE, text=True)
@@ -179,7 +179,7 @@ def test_a_certificate_of_our_own_needs_a_folder_when_asked_for() -> None:
     command = [
         sys.executable,
         "-c",
-        "from cotenant.apps.cli.main import run; run()",
+        "from cotenant.cli.main import run; run()",
         "serve",
         "webhook",
         "--self-signed",

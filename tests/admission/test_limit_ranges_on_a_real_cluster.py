@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from admission.namespace_limits.demands import quota_warnings
-from admission.webhook_server.service import WebhookService
+from cotenant.admission.namespace_limits.demands import quota_warnings
+from cotenant.admission.webhook_server.service import WebhookService
 from tests.admission.bodies import PODS, pod
 from tests.cluster.api import Api, ApiError
 from tests.cluster.waiting import wait_for

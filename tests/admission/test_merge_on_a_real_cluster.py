@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.strategic_merge import merged
+from cotenant.admission.strategic_merge import merged
 from tests.cluster.control_plane import ControlPlane
 
 TEMPLATE: dict[str, Any] = {

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from admission.review import ReviewContext, answer
-from admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, misread_on_pod, misread_on_quota
-from admission.view import ClusterView
+from cotenant.admission.review import ReviewContext, answer
+from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, misread_on_pod, misread_on_quota
+from cotenant.admission.view import ClusterView
 from tests.admission.bodies import pod, quota
 from tests.admission.serving import review_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from admission.webhook_server.service import WebhookService
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
+from cotenant.admission.webhook_server.service import WebhookService
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from tests.admission.bodies import PODS, QUOTAS, P, pod, quota
 from tests.cluster.api import Api, ApiError
 from tests.cluster.waiting import wait_for

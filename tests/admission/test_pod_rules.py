@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from admission.pod_rules import problems_of_change, problems_of_new
-from admission.problem import in_words
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
+from cotenant.admission.pod_rules import problems_of_change, problems_of_new
+from cotenant.admission.problem import in_words
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 VALUES = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500, "": 0}
 # koordinator's table: LSR goes with prod alone, BE with neither prod nor none; everything else passes

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from admission.policies.cel import literal, text
-from admission.policies.compiler import BATCH_POLICY, LIMIT_RANGE_POLICY, PREFIX, CompiledProfiles, compile_profiles
-from admission.policies.overlap import Overlaps, OwnText, Writes, disjoint
-from admission.profile import Profile, apply_to
+from cotenant.admission.policies.cel import literal, text
+from cotenant.admission.policies.compiler import (
+    BATCH_POLICY,
+    LIMIT_RANGE_POLICY,
+    PREFIX,
+    CompiledProfiles,
+    compile_profiles,
+)
+from cotenant.admission.policies.overlap import Overlaps, OwnText, Writes, disjoint
+from cotenant.admission.profile import Profile, apply_to
 from tests.admission.policy_cases import pod, profile_of, shipped_profiles
 
 LABELS = st.dictionaries(st.sampled_from("kmn"), st.sampled_from(["gold", "a", "x" * 62]), max_size=2)

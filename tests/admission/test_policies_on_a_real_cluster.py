@@ -11,8 +11,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from admission.policies.compiler import API_VERSION, compile_profiles
-from cotenant.apps.cli.main import root
+from cotenant.admission.policies.compiler import API_VERSION, compile_profiles
+from cotenant.cli.main import root
 from tests.admission.policy_cases import (
     PROFILES,
     PolicyCluster,

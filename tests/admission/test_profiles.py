@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.json_patch import difference
-from admission.pod_mutation import AdmissionCall, mutated
-from admission.profile import PriorityClassEntry, Profile
-from admission.profile_record import RECORD_ANNOTATION, signing_key
-from admission.view import ClusterView
-from cotenant.core.model.errors import UsageError
+from cotenant.admission.json_patch import difference
+from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.profile import PriorityClassEntry, Profile
+from cotenant.admission.profile_record import RECORD_ANNOTATION, signing_key
+from cotenant.admission.view import ClusterView
+from cotenant.base.errors import UsageError
 
 KEY = signing_key(b"the serving certificate's private key")
 CLASSES = {"koord-batch": PriorityClassEntry(5000), "koord-prod": PriorityClassEntry(9000)}

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from admission.guard_watchdog import absent_groups, forgotten, served_until
-from admission.pod_mutation import AdmissionCall, mutated
-from admission.queue_gates import NativeGangs, queued
-from admission.view import ClusterView
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
-from cotenant.core.model.queues.gang import gang_of_pod_group
-from cotenant.core.model.queues.native_group import NativeGroup, group_named
+from cotenant.admission.guard_watchdog import absent_groups, forgotten, served_until
+from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.queue_gates import NativeGangs, queued
+from cotenant.admission.view import ClusterView
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 NOW = 1_000.0
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"

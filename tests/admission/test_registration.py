@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.review import ROUTES
-from admission.webhook_server.registration import registered
-from cotenant.apps.cli.cluster.installation.manifests import manifests
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.review import ROUTES
+from cotenant.admission.webhook_server.registration import registered
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.admission import AdmissionSettings
+from cotenant.cli.cluster.installation.manifests import manifests
 
 TEMPLATE = [found.body for found in manifests(("registration",))]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from admission.pod_mutation import AdmissionCall, mutated
-from admission.reservation_gate import Offers, gated
-from admission.view import ClusterView
-from cotenant.core.model.reservations.reservation import Reservation
+from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.reservation_gate import Offers, gated
+from cotenant.admission.view import ClusterView
+from cotenant.base.kubernetes.reservation import Reservation
 
 GATE = [{"name": "cotenant.dev/reservation"}]
 NOW = 1_000.0

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.resources import decimal_si, renamed, translated, with_extended_spec
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.admission.resources import decimal_si, renamed, translated, with_extended_spec
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 
 ANNOTATION = "node.koordinator.sh/extended-resource-spec"
 

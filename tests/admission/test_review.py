@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.config_rules import problems_of_config, warnings_of_config
-from admission.review import ROUTES, ReviewContext, answer
-from admission.view import ClusterView
 from bench.webhook_reviews import review, view
+from cotenant.admission.config_rules import problems_of_config, warnings_of_config
+from cotenant.admission.review import ROUTES, ReviewContext, answer
+from cotenant.admission.view import ClusterView
 
 PYTHON = re.compile(r"<[A-Za-z]\w*\.\w+: |\bNone\b|\bNoneType\b|\bTrue\b|\bFalse\b|[{\[]'\w|\bdict\b")
 """What nobody writes in a manifest."""

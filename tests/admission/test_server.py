@@ -14,10 +14,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from admission.profile import PriorityClassEntry, Profile
-from admission.view import ClusterView
-from admission.webhook_server.authority import renewed
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
+from cotenant.admission.profile import PriorityClassEntry, Profile
+from cotenant.admission.view import ClusterView
+from cotenant.admission.webhook_server.authority import renewed
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for
 

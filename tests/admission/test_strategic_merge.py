@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from admission.strategic_merge import merged
-from cotenant.core.model.errors import UsageError
+from cotenant.admission.strategic_merge import merged
+from cotenant.base.errors import UsageError
 
 POD = {
     "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x"]},

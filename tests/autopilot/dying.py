@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autopilot.rounds.acts import ActConfig
-from autopilot.rounds.rounds import Rounds
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import KubeClient, connect
-from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.autopilot.rounds.acts import ActConfig
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.kube import KubeClient, connect
+from cotenant.base.kube.connection import ApiRequest, ApiResponse
+from cotenant.base.people import Person
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.recommender.model.recommendation import Recommendation
 
 
 @dataclass(frozen=True)

@@ -20,27 +20,27 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.rounds.acts import ActConfig
-from autopilot.rounds.rounds import Rounds
-from changes.decide.change_windows import is_open
-from changes.decide.field_changes import holds_values
-from changes.decide.regression_check import Compared, Measure
-from cotenant.core.adapters.clock import ShiftedClock
-from cotenant.core.adapters.kube import KubeClient, connect
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.change import ChangeEvent, ChangeState, ChangeStatus, Write
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from tests.actions.world import created, ready
+from cotenant.autopilot.rounds.acts import ActConfig
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.errors import CotenantError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, connect
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Person
+from cotenant.base.process.clock import ShiftedClock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.decide.change_windows import is_open
+from cotenant.changes.decide.field_changes import holds_values
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
+from cotenant.recommender.model.recommendation import Recommendation
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
+from tests.changes.world import created, ready
 from tests.cluster import faults
 from tests.cluster.accounts import certified
 
-PRELOADED: Final = ["cotenant.core.adapters.kube.auth", "tests.autopilot.manager_lives"]
+PRELOADED: Final = ["cotenant.base.kube.auth", "tests.autopilot.manager_lives"]
 LEAPS_HOURS: Final = (-30.0, -1.0, 0.0, 0.1, 0.1, 0.5, 2.0, 7.0, 25.0, 49.0)
 ROUNDS_A_LIFE: Final = 3
 WINDOW: Final = "daily 00:00-14:00 UTC"

@@ -10,24 +10,24 @@ from typing import Any
 
 import msgspec
 
-from autopilot.decide.floors import FloorForecast
-from autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
-from autopilot.rounds.ledger_history import LedgerReader
-from autopilot.rounds.reading import RoundReading
-from autopilot.rounds.rounds import Rounds
-from autopilot.service import ClusterAutopilotService
-from changes.decide.change_windows import is_open
-from changes.decide.regression_check import Compared
-from cotenant.core.adapters.bucket_ledger import open_ledger
-from cotenant.core.adapters.clock import ShiftedClock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.errors import ClusterForbidden, NotLeader
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation, Trust
-from cotenant.core.settings.root import Settings
-from tests.actions.world import recommended
+from cotenant.autopilot.decide.floors import FloorForecast
+from cotenant.autopilot.rounds.acts import ActConfig, ActOutcome, LedClient
+from cotenant.autopilot.rounds.ledger_history import LedgerReader
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.autopilot.service import ClusterAutopilotService
+from cotenant.base.errors import ClusterForbidden, NotLeader
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.ledger.bucket_ledger import open_ledger
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import ShiftedClock
+from cotenant.base.settings.root import Settings
+from cotenant.changes.decide.change_windows import is_open
+from cotenant.changes.decide.regression_check import Compared
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.recommender.model.recommendation import Recommendation, Trust
+from tests.changes.world import recommended
 from tests.cluster.accounts import account, applier
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.decide.history import Decisions, LedgerNote, folded_notes
-from autopilot.decide.policy import NamespacedPolicy, parse_policy
-from autopilot.decide.records import SWITCHING_SECONDS, lapsed, rows_of
-from autopilot.service import ClusterAutopilotService
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.autopilot.decide.history import Decisions, LedgerNote, folded_notes
+from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
+from cotenant.autopilot.decide.records import SWITCHING_SECONDS, lapsed, rows_of
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.service import ClusterAutopilotService
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.people import Person
+from cotenant.base.process.clock import SystemClock
 from tests.autopilot.scene import APPROVER, AutopilotScene
 from tests.cluster.accounts import applier, await_right
 from tests.cluster.control_plane import ControlPlane

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.decide.candidates import (
+from cotenant.autopilot.decide.candidates import (
     LiveNamespace,
     PolicyInForce,
     candidates_of,
@@ -19,21 +19,21 @@ from autopilot.decide.candidates import (
     permitted,
     settings_under,
 )
-from autopilot.decide.history import Decisions
-from autopilot.decide.kills import raised_after_kills
-from autopilot.decide.policy import ceiling_of, effective, parse_policy
-from autopilot.decide.queue import QueueCandidate
-from cotenant.core.model.autopilot import AutopilotMode, Way
-from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.autopilot import CeilingSettings
-from cotenant.core.settings.sections.recommender import CotenantSettings
+from cotenant.autopilot.decide.history import Decisions
+from cotenant.autopilot.decide.kills import raised_after_kills
+from cotenant.autopilot.decide.policy import ceiling_of, effective, parse_policy
+from cotenant.autopilot.decide.queue import QueueCandidate
+from cotenant.autopilot.model import AutopilotMode, Way
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
+from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 ONE_GIB = {"memory": "1Gi"}

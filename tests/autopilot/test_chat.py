@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from autopilot.rounds.reading import RoundReading
-from changes.soak.watcher import News
-from cotenant.apps.manager.controllers.autopilot_controller import AutopilotController
-from cotenant.apps.manager.controllers.autopilot_notes import REPORT_SECONDS, WEEK_SECONDS, ChatNotes, news_of
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.settings.sections.notify import NotifySettings
-from tests.actions.world import deployed, own_node
+from cotenant.autopilot.controller import AutopilotController
+from cotenant.autopilot.notes import REPORT_SECONDS, WEEK_SECONDS, ChatNotes, news_of
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.changes.soak.watcher import News
 from tests.autopilot.scene import APPROVER, AutopilotScene
+from tests.base.test_webhook import SECRET, Answer, Receiver, status
+from tests.changes.world import deployed, own_node
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
-from tests.edges.test_webhook import SECRET, Answer, Receiver, status
 from tests.support.api_server import make_certificate
 
 HARM = News("shop/web: rolled-back", "p99 latency", bad=True)

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from autopilot.decide.policy import NamespacedPolicy
-from autopilot.rounds.acts import ActConfig, ActOutcome
-from autopilot.rounds.reading import PolicyReading, RoundReading
-from autopilot.rounds.rounds import Rounds
-from cotenant.apps.manager.controllers.autopilot_controller import AutopilotController
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.changes.change import ChangeStatus
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import ClusterUnreachable
-from cotenant.core.model.kubernetes.intent import Outcome
-from cotenant.core.settings.root import Settings
+from cotenant.autopilot.controller import AutopilotController
+from cotenant.autopilot.decide.policy import NamespacedPolicy
+from cotenant.autopilot.rounds.acts import ActConfig, ActOutcome
+from cotenant.autopilot.rounds.reading import PolicyReading, RoundReading
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.errors import ClusterUnreachable
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.people import Person
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.root import Settings
+from cotenant.changes.model.change import ChangeStatus
 
 NOW = 1_800_000_000.0
 MINUTE = 60.0

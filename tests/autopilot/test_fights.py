@@ -10,21 +10,28 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
-from autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
-from autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
-from autopilot.decide.queue import RoundInputs, decide
-from autopilot.decide.records import rows_of
-from autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
-from changes.decide.field_changes import planned
-from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotEvent, AutopilotMode, QueueVerdict
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus, cool_downs
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Trust
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.autopilot import CeilingSettings
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from tests.actions.world import recommended
+from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
+from cotenant.autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
+from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
+from cotenant.autopilot.decide.queue import RoundInputs, decide
+from cotenant.autopilot.decide.records import rows_of
+from cotenant.autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
+from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.changes.decide.field_changes import planned
+from cotenant.changes.model.change import (
+    AUTOPILOT_KEY_PREFIX,
+    Change,
+    ChangeEvent,
+    ChangeState,
+    ChangeStatus,
+    cool_downs,
+)
+from cotenant.recommender.model.recommendation import Trust
+from tests.changes.world import recommended
 from tests.support.extent import full
 
 WEB = WorkloadRef("shop", "Deployment", "web")
@@ -100,7 +107,16 @@ class Fight(RuleBasedStateMachine):
         assert write is not None
         number = len(self.standings)
         change = Change(
-            f"c{number}", f"{KEY_PREFIX}{number}", "shop", "Deployment", "web", "m", (), "template", "", (write,)
+            f"c{number}",
+            f"{AUTOPILOT_KEY_PREFIX}{number}",
+            "shop",
+            "Deployment",
+            "web",
+            "m",
+            (),
+            "template",
+            "",
+            (write,),
         )
         self.standings.append(
             ChangeStatus(change, ChangeState.APPLIED, self.now, self.now, "m", begun_seconds=self.now)

@@ -9,27 +9,27 @@ from pathlib import Path
 
 import msgspec
 
-from autopilot.decide.floors import FloorForecast, FloorStep
-from autopilot.decide.halt import Halt
-from autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import QueueCandidate, QueueEntry
-from autopilot.rounds.acts import ActConfig, Acts
-from autopilot.rounds.floors import Floors
-from autopilot.rounds.ledger_history import LedgerReader
-from autopilot.rounds.reading import RoundReading
-from changes.audited_acts import AuditedActs
-from cotenant.apps.cli.changes.change_service import kubeconfig_door
-from cotenant.apps.pipeline.tables import replicas
-from cotenant.apps.simulation.api_server.rights import AccessRule, Account
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.autopilot import CeilingSettings
-from recommender.replicas import ReplicaFloor
+from cotenant.autopilot.decide.floors import FloorForecast, FloorStep
+from cotenant.autopilot.decide.halt import Halt
+from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.autopilot.rounds.acts import ActConfig, Acts
+from cotenant.autopilot.rounds.floors import Floors
+from cotenant.autopilot.rounds.ledger_history import LedgerReader
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.base.kube import KubeClient
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Person
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.base.store import Store
+from cotenant.changes.audited_acts import AuditedActs
+from cotenant.cli.changes.change_service import kubeconfig_door
+from cotenant.pipeline.tables import replicas
+from cotenant.recommender.replicas import ReplicaFloor
+from cotenant.simulation.api_server.rights import AccessRule, Account
 from tests.autopilot.test_floors import FACTOR, HALF_HOUR, MOST, OWN, WEB, scaler
 from tests.support.autopilot import APPROVER, NAMESPACE, NOW, EmbeddedAutopilot, embedded
 

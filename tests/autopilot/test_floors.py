@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from autopilot.decide.floors import (
+from cotenant.autopilot.decide.floors import (
     FloorForecast,
     FloorStep,
     LentFloor,
@@ -26,20 +26,20 @@ from autopilot.decide.floors import (
     lent_of,
     lent_peaks,
 )
-from autopilot.decide.history import LedgerNote, folded_notes
-from autopilot.rounds.floors import floor_forecasts
-from autopilot.rounds.ledger_history import LedgerHistory
-from autopilot.service import report_rows
-from cotenant.apps.manager.controllers.autopilot_notes import floor_news
-from cotenant.apps.pipeline.tables import replicas
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.plan import LENT_FLOOR_ANNOTATION
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from recommender.replicas import ReplicaFloor
+from cotenant.autopilot.decide.history import LedgerNote, folded_notes
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.notes import floor_news
+from cotenant.autopilot.rounds.floors import floor_forecasts
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory
+from cotenant.autopilot.service import report_rows
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.store import Store
+from cotenant.pipeline.tables import replicas
+from cotenant.recommender.replicas import ReplicaFloor
+from cotenant.scheduler_ext.reservations.model.plan import LENT_FLOOR_ANNOTATION
 from tests.cluster.api import Json
 from tests.support.autopilot import NAMESPACE, NOW
 

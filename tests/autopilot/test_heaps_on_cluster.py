@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from changes.decide.regression_check import Compared, Measure
-from cotenant.core.model.autopilot import QueueVerdict
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Field, Trust
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.runtimes.heap import HeapProposal
-from tests.actions.world import Kubelet, deployed, live, own_node, recommended
+from cotenant.autopilot.model import QueueVerdict
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.model.change import ChangeState
+from cotenant.recommender.model.recommendation import Field, Trust
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
+from tests.changes.world import Kubelet, deployed, live, own_node, recommended
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopilot.decide.history import LedgerNote
-from autopilot.decide.records import ProposedValue, ProposedWorkload, encoded_values, proposals_between
-from autopilot.rounds.hindsight import SIGNALS, weeks_after
-from autopilot.rounds.ledger_history import LedgerHistory
-from autopilot.service import report_rows
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.autopilot import AutopilotEvent
-from cotenant.core.model.cluster import Container, Inventory, Pod, Workload
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.recommender import PriceSettings
+from cotenant.autopilot.decide.history import LedgerNote
+from cotenant.autopilot.decide.records import ProposedValue, ProposedWorkload, encoded_values, proposals_between
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.rounds.hindsight import SIGNALS, weeks_after
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory
+from cotenant.autopilot.service import report_rows
+from cotenant.base.cluster import Container, Inventory, Pod, Workload
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.recommender.model.recommendation import Field
 from tests.autopilot.test_candidates import WEB, recommendation, request
 from tests.support.store import MIDNIGHT
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.actions.world import own_node
 from tests.autopilot.manager_lives import breaches, manager_lives
 from tests.autopilot.scene import AutopilotScene
+from tests.changes.world import own_node
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.webhook import running

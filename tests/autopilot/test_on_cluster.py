@@ -13,25 +13,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.webhook_server.service import WebhookService
-from autopilot.decide.floors import FloorForecast
-from autopilot.decide.starts import ready_since
-from autopilot.rounds.reading import PolicyReading, RoundReading
-from changes.decide.regression_check import Compared, Measure
-from cotenant.core.adapters.clock import ShiftedClock, SystemClock
-from cotenant.core.model.autopilot import SWITCH_CONFIG_MAP, QueueVerdict
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.service import BundleForm
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.usage import HALF_HOUR_SECONDS
-from tests.actions.dying import killed
-from tests.actions.world import Kubelet, cpus, created, deployed, own_node, pods, ready, template
+from cotenant.admission.webhook_server.service import WebhookService
+from cotenant.autopilot.decide.floors import FloorForecast
+from cotenant.autopilot.decide.starts import ready_since
+from cotenant.autopilot.model import SWITCH_CONFIG_MAP, QueueVerdict
+from cotenant.autopilot.rounds.reading import PolicyReading, RoundReading
+from cotenant.base.errors import CotenantError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.process.clock import ShiftedClock, SystemClock
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.usage.usage import HALF_HOUR_SECONDS
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import BundleForm
+from cotenant.recommender.model.recommendation import Action, Field, Value
 from tests.autopilot.dying import DyingRound, dying_round
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene, shut_window
+from tests.changes.dying import killed
+from tests.changes.world import Kubelet, cpus, created, deployed, own_node, pods, ready, template
 from tests.cluster.api import ApiError, Json
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import ControlPlane

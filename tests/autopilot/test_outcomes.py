@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autopilot.decide.halt import too_much_harm
-from autopilot.decide.history import ActState, acts_of, busy, failed_acts
-from autopilot.decide.writers import reverted
-from changes.decide.field_changes import planned
-from cotenant.core.model.autopilot import KEY_PREFIX
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.settings.sections.autopilot import AutopilotSettings
-from tests.actions.world import recommended
+from cotenant.autopilot.decide.halt import too_much_harm
+from cotenant.autopilot.decide.history import ActState, acts_of, busy, failed_acts
+from cotenant.autopilot.decide.writers import reverted
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.autopilot import AutopilotSettings
+from cotenant.changes.decide.field_changes import planned
+from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeEvent, ChangeState, ChangeStatus
 from tests.autopilot.test_fights import START, WEB, live
+from tests.changes.world import recommended
 
 DAY = 86_400.0
 UNDOING = (ChangeEvent.ROLLBACK_ACCEPTED, ChangeEvent.ROLLED_BACK)
@@ -25,7 +24,7 @@ def applied(name: str = "c0", batch: str = "0", workload: WorkloadRef = WEB) -> 
     write = planned(live("1"), [recommended(workload)], name)
     assert write is not None
     where = (workload.namespace, workload.kind, workload.name)
-    change = Change(name, f"{KEY_PREFIX}{batch}", *where, "manager", (), "template", "", (write,))
+    change = Change(name, f"{AUTOPILOT_KEY_PREFIX}{batch}", *where, "manager", (), "template", "", (write,))
     return ChangeStatus(change, ChangeState.APPLIED, START, START, "manager", begun_seconds=START)
 
 

@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from autopilot.rounds.acts import ActConfig
-from autopilot.rounds.rounds import Rounds
-from changes.decide.regression_check import Compared, Measure
-from cotenant.apps.cli.changes.change_service import autopilot_service_of, kubeconfig_door
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.model.changes.annotated_resources import WEBHOOK_CONFIGURATION
-from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation, Trust
-from cotenant.core.settings.root import Settings
-from tests.actions.world import RESOURCES, recommended
+from cotenant.autopilot.rounds.acts import ActConfig
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.root import Settings
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
+from cotenant.cli.changes.change_service import autopilot_service_of, kubeconfig_door
+from cotenant.recommender.model.recommendation import Recommendation, Trust
+from cotenant.simulation.api_server import EmbeddedServer
+from tests.changes.world import RESOURCES, recommended
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for

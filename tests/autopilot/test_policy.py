@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.decide.candidates import settings_under
-from autopilot.decide.policy import (
+from cotenant.autopilot.decide.candidates import settings_under
+from cotenant.autopilot.decide.policy import (
     PolicyLimits,
     PolicySpec,
     ceiling_of,
@@ -20,11 +20,11 @@ from autopilot.decide.policy import (
     parse_policy,
     read_policy,
 )
-from cotenant.core.model.autopilot import AutopilotMode, Direction, Way
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
-from cotenant.core.settings.sections.autopilot import CeilingSettings
+from cotenant.autopilot.model import AutopilotMode, Direction, Way
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings, GuardrailSettings
+from cotenant.base.settings.sections.autopilot import CeilingSettings
 
 WINDOWS = ["mon-fri 20:00-06:00 Europe/Berlin", "daily 01:00-05:00 UTC"]
 CHOICES = {

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
-from autopilot.decide.history import ActState, Decisions, PastAct
-from autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import (
+from cotenant.autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
+from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
+from cotenant.autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.queue import (
     QueueCandidate,
     QueueEntry,
     RoundInputs,
@@ -23,13 +23,13 @@ from autopilot.decide.queue import (
     for_manifests,
     withheld,
 )
-from cotenant.core.model.autopilot import KEY_PREFIX, AutopilotMode, QueueVerdict, Way
-from cotenant.core.model.changes.change import Change, ChangeState, ChangeStatus
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.autopilot import AutopilotSettings, CeilingSettings
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.autopilot import AutopilotSettings, CeilingSettings
+from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeState, ChangeStatus
 
 NOW = 1_800_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
@@ -159,7 +159,9 @@ def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_clos
 
 def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where_nobody_could_look() -> None:
     def rest(name: str, state: ChangeState = ChangeState.WAITING, namespace: str = "shop") -> ChangeStatus:
-        change = Change(name, f"{KEY_PREFIX}1", namespace, "Deployment", name, "m", (), "in-place", "", (), wave=1)
+        change = Change(
+            name, f"{AUTOPILOT_KEY_PREFIX}1", namespace, "Deployment", name, "m", (), "in-place", "", (), wave=1
+        )
         return ChangeStatus(change, state, NOW, NOW, "m")
 
     standings = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autopilot.decide.history import LedgerNote, folded_notes
-from autopilot.decide.queue import QueueEntry
-from autopilot.decide.records import rows_of
-from cotenant.core.model.autopilot import AutopilotEvent, QueueVerdict
+from cotenant.autopilot.decide.history import LedgerNote, folded_notes
+from cotenant.autopilot.decide.queue import QueueEntry
+from cotenant.autopilot.decide.records import rows_of
+from cotenant.autopilot.model import AutopilotEvent, QueueVerdict
 from tests.autopilot.test_queue import DAY, HOUR, NOW, candidate
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.decide.queue import RoundInputs, decide
-from autopilot.decide.refusals import LONGEST_REST_SECONDS, AcceptRefusal, gap_of
-from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
-from cotenant.core.model.reasons import Reason
+from cotenant.autopilot.decide.queue import RoundInputs, decide
+from cotenant.autopilot.decide.refusals import LONGEST_REST_SECONDS, AcceptRefusal, gap_of
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.base.reasons import Reason
 from tests.autopilot.test_queue import NOW, candidate, names, ref
 
 MINUTE = 60.0

@@ -12,24 +12,24 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import QueueCandidate, QueueEntry
-from autopilot.decide.refusals import WriteRefusal
-from autopilot.decide.starts import BoostStep, StartAim
-from autopilot.rounds.acts import ActConfig, Acts
-from autopilot.rounds.cluster_state import set_switch
-from autopilot.rounds.ledger_history import LedgerReader
-from autopilot.rounds.reading import RoundReading
-from autopilot.rounds.starts import Starts
-from changes.audited_acts import AuditedActs
-from cotenant.apps.cli.changes.change_service import kubeconfig_door
-from cotenant.apps.simulation.api_server.rights import AccessRule, Account
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.autopilot import AutopilotMode, QueueVerdict
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.settings.sections.autopilot import CeilingSettings
-from tests.actions.world import RESOURCES
+from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.autopilot.decide.refusals import WriteRefusal
+from cotenant.autopilot.decide.starts import BoostStep, StartAim
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.autopilot.rounds.acts import ActConfig, Acts
+from cotenant.autopilot.rounds.cluster_state import set_switch
+from cotenant.autopilot.rounds.ledger_history import LedgerReader
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.rounds.starts import Starts
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.people import Person
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.changes.audited_acts import AuditedActs
+from cotenant.cli.changes.change_service import kubeconfig_door
+from cotenant.simulation.api_server.rights import AccessRule, Account
+from tests.changes.world import RESOURCES
 from tests.support.autopilot import APPROVER, NAMESPACE, NOW, EmbeddedAutopilot, embedded
 
 WEB = WorkloadRef(NAMESPACE, "Deployment", "web")

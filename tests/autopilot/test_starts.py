@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from autopilot.decide.halt import Halt
-from autopilot.decide.history import LedgerNote, folded_notes
-from autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from autopilot.decide.queue import QueueCandidate, QueueEntry, helped_starts
-from autopilot.decide.starts import (
+from cotenant.autopilot.decide.halt import Halt
+from cotenant.autopilot.decide.history import LedgerNote, folded_notes
+from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, helped_starts
+from cotenant.autopilot.decide.starts import (
     BoostStep,
     PodBoost,
     StartAim,
@@ -26,13 +26,13 @@ from autopilot.decide.starts import (
     endings,
     highest_starts,
 )
-from cotenant.core.model.autopilot import AutopilotEvent, AutopilotMode, QueueVerdict
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.quantity import parse_millicores
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.autopilot import CeilingSettings
+from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import parse_millicores
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 NOW = 1_800_000_000.0
 LONGEST = 600.0

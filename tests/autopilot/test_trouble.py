@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from autopilot.rounds.trouble import asked_trouble
-from cotenant.core.settings.root import Settings
+from cotenant.autopilot.rounds.trouble import asked_trouble
+from cotenant.base.settings.root import Settings
 from tests.support.prometheus import Server, blocks_from
 
 NOW = 1_700_000_000

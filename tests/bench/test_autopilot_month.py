@@ -9,9 +9,9 @@ import pytest
 
 from bench.autopilot_month import AUTOPILOT, LOWERING, SPEC, Month, kill_row, rows
 from bench.replay_worlds import HISTORY_DAYS
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.changes.model.change import ChangeState
 
 
 @pytest.mark.slow

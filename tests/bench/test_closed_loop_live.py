@@ -11,12 +11,12 @@ import pytest
 from bench.closed_loop_live import WITHIN, WallPace, decided, lending_of, measures, rows, simulated
 from bench.live_cluster import LiveWorld, live_cluster, live_world, moved
 from bench.live_play import PODS, LivePlay, LoopRecord
-from cotenant.apps.experiment.batch_jobs import BatchJobs, arriving
-from cotenant.apps.experiment.install import FORECAST, USAGE
-from cotenant.apps.experiment.lenders import ByFormula
-from cotenant.apps.experiment.outcome import SharingScenario
-from cotenant.apps.experiment.world import SYNTHETIC
-from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.experiment.batch_jobs import BatchJobs, arriving
+from cotenant.experiment.install import FORECAST, USAGE
+from cotenant.experiment.lenders import ByFormula
+from cotenant.experiment.outcome import SharingScenario
+from cotenant.experiment.world import SYNTHETIC
 from tests.cluster import needing
 from tests.cluster.waiting import wait_for
 

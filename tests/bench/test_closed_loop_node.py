@@ -27,8 +27,8 @@ from bench.closed_loop_rows import (
     with_constants,
 )
 from bench.record import RESULTS
-from cotenant.apps.experiment import interference
-from cotenant.apps.experiment.interference import Interference, latency_multiplier
+from cotenant.experiment import interference
+from cotenant.experiment.interference import Interference, latency_multiplier
 
 CORES = 2
 LIMIT = 2.0

@@ -10,20 +10,13 @@ from hypothesis import strategies as st
 
 from bench.closed_loop_reservations import rows, usage_of
 from bench.peak_world import CLUSTER, POD_CORES, demand_of, size_of
-from cotenant.apps.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, scaled
-from cotenant.apps.simulation.peaks.peak_play import (
-    FILLING_SLOTS,
-    HOUR_SLOTS,
-    PeakOutcome,
-    PeakPods,
-    PeakService,
-    played,
-)
-from cotenant.apps.simulation.peaks.peak_replay import PeakReplay, analysed, proposed
-from cotenant.core.model.reservations.plan import Proposal, Span
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.proposals import Size
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.scheduler_ext.reservations.model.plan import Proposal, Span
+from cotenant.scheduler_ext.reservations.plans.proposals import Size
+from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, scaled
+from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakPods, PeakService, played
+from cotenant.simulation.peaks.peak_replay import PeakReplay, analysed, proposed
 
 START = 1_803_513_600.0
 """A midnight, UTC."""

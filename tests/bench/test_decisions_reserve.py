@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.decisions_reserve import FIRST, based, cost, reserved
 from bench.plans_replay import DAY
-from cotenant.core.model.usage.forecast import LEVELS
+from cotenant.base.usage.forecast import LEVELS
 
 FLAT, PEAK = 10_000.0, 4_000.0
 

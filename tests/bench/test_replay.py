@@ -10,9 +10,9 @@ import pytest
 
 from bench.replay import Frontier, churn, core_minutes_above, score, short_of_cpu
 from bench.replay_worlds import CPU, STRATEGIES, Moment, World, moment
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
-from recommender.backtest import backtest
+from cotenant.base.usage.usage import DAY_SECONDS, Signal
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.recommender.backtest import backtest
 
 
 @cache

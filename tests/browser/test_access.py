@@ -13,16 +13,16 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from changes.decide.patches import kubectl_command
-from cotenant.apps.cli.cluster.dashboard import manifest
-from cotenant.apps.cli.demo.live_cluster import way_in
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard import pages
-from dashboard.access import launch
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import StoreSource
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.cli.cluster.dashboard import manifest
+from cotenant.cli.demo.live_cluster import way_in
+from cotenant.dashboard import pages
+from cotenant.dashboard.access import launch
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import settled

@@ -13,12 +13,12 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.colocation.reclaimable import decode_terms
-from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.text import visible
-from cotenant.core.model.views import FINDINGS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
-from dashboard import pages
+from cotenant.base.colocation.reclaimable import decode_terms
+from cotenant.base.table import Schema, Table
+from cotenant.base.text import visible
+from cotenant.dashboard import pages
+from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model.views import FINDINGS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from tests.browser.conftest import Open
 from tests.browser.test_pages import THEMES, api, column, pictured, settled
 from tests.support import dashboard as support

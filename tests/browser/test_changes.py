@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from changes.service import ClusterChangeService
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.changes.service import ClusterChangeService
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

@@ -28,7 +28,7 @@ def test_the_buttons_of_an_open_page_go_off_with_the_reason_and_come_back_by_the
     open_page: Open,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("changes.service.GLANCE_SECONDS", 1.0)  # people wait for 10 s
+    monkeypatch.setattr("cotenant.changes.service.GLANCE_SECONDS", 1.0)  # people wait for 10 s
     with FaultProxy(control_plane, tmp_path, control_plane.admin_kubeconfig) as proxy:
         scene = acting.Scene(made, acting.settings_of(tmp_path, proxy.kubeconfig, acting.ACTIONS))
         ref = scene.workloads[0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.views import NODES
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import StoreSource
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.people import Grant, Person, Role
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import NODES
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import at_node, serious
 from tests.browser.test_narrow import misfits

@@ -18,21 +18,21 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from changes.decide.field_changes import address_of
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.apps.cli.demo.live_cluster import way_in
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import KubeClient, connect
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest, WorkloadReview
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.views import RECOMMENDATIONS
-from cotenant.core.settings.load import load
-from cotenant.core.settings.root import Settings
-from dashboard.changes import review as reviewing
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, connect
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.load import load
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.model.service import ChangeRequest, WorkloadReview
+from cotenant.cli.changes.change_service import change_service_of
+from cotenant.cli.demo.live_cluster import way_in
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.simulation.demo import CLUSTER
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_review import NEXT, shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.access import oidc
+from cotenant.dashboard.access import oidc
 from tests.browser.conftest import Open
 from tests.support import dex as support
 from tests.support.dex import ADA, PASSWORD, Behind

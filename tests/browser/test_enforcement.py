@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.apps.pipeline.enforcement import keep
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.colocation.enforcement import EnforcementHistory, Gathering
-from cotenant.core.model.colocation.enforcement_tables import Retention
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.sources.source import Snapshot, StoreSource
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.store import Store
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
+from cotenant.enforcer.model.enforcement_tables import Retention
+from cotenant.profiler.enforcement.collected import keep
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
-from dashboard import pages
+from cotenant.dashboard import pages
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import STILL, api, settled, wait_for_column

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.core.model.views import Overview
+from cotenant.recommender.model.views import Overview
 from tests.browser.conftest import Open
 from tests.browser.test_pages import settled
 from tests.browser.test_units import TOKYO_HOURS, switched

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from changes.decide.patches import kubectl_command
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.views import RECOMMENDATIONS, Overview
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -430,7 +430,7 @@ def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tm
 
 @pytest.mark.soak
 def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp_path: Path) -> None:
-    from cotenant.core.model.table import Table
+    from cotenant.base.table import Table
 
     nasty = "<img src=x onerror=alert(1)>"
     results = support.results(tmp_path)
@@ -449,11 +449,11 @@ def test_dash_s_own_bundle_stands_in_for_the_small_one(
 ) -> None:
     import shutil
 
-    import dashboard.app
+    import cotenant.dashboard.app
 
     assets = tmp_path / "assets"
-    shutil.copytree(dashboard.app.ASSETS, assets, ignore=shutil.ignore_patterns("plotly-cartesian*"))
-    monkeypatch.setattr(dashboard.app, "ASSETS", assets)
+    shutil.copytree(cotenant.dashboard.app.ASSETS, assets, ignore=shutil.ignore_patterns("plotly-cartesian*"))
+    monkeypatch.setattr(cotenant.dashboard.app, "ASSETS", assets)
     with support.served(support.app_of(made)) as address:
         page = settled(open_page(address))
         assert "plotly-cartesian" not in page.content()
@@ -464,7 +464,7 @@ def test_dash_s_own_bundle_stands_in_for_the_small_one(
 def test_the_small_bundle_and_no_enterprise_grid_are_loaded(
     open_page: Open, address: str, chromium: Any, name: str
 ) -> None:
-    from dashboard.app import ASSETS
+    from cotenant.dashboard.app import ASSETS
 
     if not (ASSETS / "plotly-cartesian.min.js").exists():
         pytest.skip("the small plotly bundle was not fetched")

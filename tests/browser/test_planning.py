@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import PLANS
+from cotenant.base.table import Table
+from cotenant.recommender.model.views import PLANS
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, settled

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.core.model.queues.report import QueueReport
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import StoreSource
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.scheduler_ext.queues.model.report import QueueReport
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.cli.report.scan_report import page as report
+from cotenant.cli.report.scan_report import page as report
 from tests.browser.conftest import Open
 from tests.cli.test_report import contents, recommendation, row
 from tests.support.extent import full

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.apps.cli.changes.change_service import plan_service_of
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Role
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.reservations import callbacks as plan_acts
-from dashboard.sources.source import StoreSource
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Role
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store import Store
+from cotenant.cli.changes.change_service import plan_service_of
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.reservations import callbacks as plan_acts
+from cotenant.dashboard.sources.source import StoreSource
 from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

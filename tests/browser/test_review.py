@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest, Method
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.views import RECOMMENDATIONS
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from dashboard.changes import review as reviewing
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import ChangeRequest, Method
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.apps.cli.changes.change_service import change_service_of, kubeconfig_door
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.changes.people import Person
-from dashboard.changes import review as reviewing
-from tests.actions.test_seconding import reserved
+from cotenant.base.people import Person
+from cotenant.base.process.clock import FixedClock
+from cotenant.cli.changes.change_service import change_service_of, kubeconfig_door
+from cotenant.dashboard.changes import review as reviewing
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
+from tests.changes.test_seconding import reserved
 from tests.support import access, acting
 from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import served

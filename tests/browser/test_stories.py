@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import FORECASTS, RECOMMENDATIONS, WORKLOADS
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import FORECASTS, RECOMMENDATIONS, WORKLOADS
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from cotenant.core.model.colocation.lendable_tables import NODE_HISTORY
-from cotenant.core.model.resource import GIB
-from cotenant.core.model.views import WORKLOADS, Overview, portraits_of
+from cotenant.base.resource import GIB
+from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model.views import WORKLOADS, Overview, portraits_of
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import api, settled

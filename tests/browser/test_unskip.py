@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.core.model.kubernetes.moments import moment
+from cotenant.base.kubernetes.moments import moment
 from tests.browser.conftest import Open
 from tests.support import plans
 from tests.support.plans import HOUR, SIX

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from changes.service import ClusterChangeService
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Grant, Person, Role
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.changes.service import ClusterChangeService
+from cotenant.cli.changes.change_service import change_service_of
 from tests.browser.conftest import Open
 from tests.support import acting
 from tests.support.plans import TestClock

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.store import Store
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.simulation.demo import CLUSTER
 from tests.browser.conftest import Open
 from tests.browser.test_pages import settled
 from tests.support import dashboard as support

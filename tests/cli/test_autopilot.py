@@ -13,16 +13,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cotenant.apps.cli.main import root
-from cotenant.apps.manager.features import NAMES
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.apps.pipeline.explain import write
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.settings.root import Settings
-from tests.actions.world import created, ready, template
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.cli.main import root
+from cotenant.manager.features import NAMES
+from cotenant.manager.run import Manager, Options
+from cotenant.recommender.stored_recommendations import write
 from tests.autopilot.scene import AutopilotScene
+from tests.changes.world import created, ready, template
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.cluster.waiting import wait_for

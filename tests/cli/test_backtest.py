@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cotenant.apps.cli.report.backtest_drawings import frontier, lines
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
-from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyTrial
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store
+from cotenant.base.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
+from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
+from cotenant.cli.report.backtest_drawings import frontier, lines
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.support import command_line
 
 MONDAY = 1_700_438_400

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.cells import csv_cell, human, sparkline
-from cotenant.core.model.table import Kind
-from cotenant.core.model.text import csv_text, percent, visible
+from cotenant.base.commands.cells import csv_cell, human, sparkline
+from cotenant.base.table import Kind
+from cotenant.base.text import csv_text, percent, visible
 
 
 def test_a_ratio_is_written_in_percent_with_so_many_digits_and_its_sign_where_it_is_a_change() -> None:

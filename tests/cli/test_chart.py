@@ -11,10 +11,10 @@ import pytest
 import yaml
 from cryptography import x509
 
-from cotenant import __version__
-from cotenant.apps.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
-from cotenant.apps.manager.features import NAMES
-from cotenant.core.settings.sections.node.runtime import DraSettings
+from cotenant.base.settings.sections.node.runtime import DraSettings
+from cotenant.base.version import __version__
+from cotenant.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
+from cotenant.manager.features import NAMES
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (
     EVERYTHING,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.cli.cluster.installation.manifests import bodies, texts
+from cotenant.cli.cluster.installation.manifests import bodies, texts
 from tests.cli.charts import EVERYTHING, Json, named, rendered, values_of
 from tests.cluster import needing
 from tools.build_chart import DEPLOY

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS
+from cotenant.cli.cluster.installation.manifests import COMPONENTS
 from tests.cli.charts import (
     EVERYTHING,
     Json,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.cli.analysis import scan_clusters
-from cotenant.apps.cli.session import CliSession
-from cotenant.core.model.errors import UsageError
+from cotenant.base.commands.session import CliSession
+from cotenant.base.errors import UsageError
+from cotenant.cli.analysis import scan_clusters
 
 CONTEXTS = ("west", "east")
 ASKS = {"kube.context": None}

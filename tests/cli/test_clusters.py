@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from profiler.synthetic import SyntheticSpec, generate
-from tests.edges.test_webhook import Receiver, status
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from tests.base.test_webhook import Receiver, status
 from tests.support.command_line import LEAN, cotenant
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server, free_port

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.simulation.demo import fill
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
-from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.progress import Silent
+from cotenant.base.store import Store
+from cotenant.base.usage.backtest import BACKTEST, BacktestReport
+from cotenant.base.usage.what_if import WHAT_IF, WhatIf
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import fill
 from tests.support.command_line import cotenant
 
 pytestmark = pytest.mark.slow

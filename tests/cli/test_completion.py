@@ -18,7 +18,7 @@ import pytest
 from tests.support.dashboard import WEEK, results
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ENTRY: Final = "from cotenant.apps.cli.main import run; run()"
+ENTRY: Final = "from cotenant.cli.main import run; run()"
 PATIENCE_SECONDS: Final = 60.0
 
 pytestmark = pytest.mark.slow

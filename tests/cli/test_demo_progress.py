@@ -10,8 +10,8 @@ from threading import Thread
 import pytest
 import requests
 
-from cotenant.apps.cli.demo.progress_page import ProgressPage
-from cotenant.core.model.progress import Silent
+from cotenant.base.progress import Silent
+from cotenant.cli.demo.progress_page import ProgressPage
 
 pytestmark = pytest.mark.server
 

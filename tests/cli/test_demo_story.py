@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.views import Overview
-from cotenant.core.settings.load import load
+from cotenant.base.settings.load import load
+from cotenant.base.store import Store
+from cotenant.recommender.model.views import Overview
+from cotenant.simulation.demo import CLUSTER
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 

@@ -8,24 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from changes.decide.regression_check import Measure
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.apps.cli.demo.live_cluster import verified
-from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.apps.simulation.controllers.autoscaler import NOTHING
-from cotenant.apps.simulation.objects import workload_label
-from cotenant.apps.simulation.usage_now import Curves
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.model.views import RECOMMENDATIONS
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.changes.decide.regression_check import Measure
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.cli.changes.change_service import change_service_of
+from cotenant.cli.demo.live_cluster import verified
+from cotenant.manager.decisions.results import RunResults
+from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.simulation.controllers.autoscaler import NOTHING
+from cotenant.simulation.objects import workload_label
+from cotenant.simulation.usage_now import Curves
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 

@@ -14,27 +14,28 @@ import msgspec
 import pytest
 import yaml
 
-from cotenant.apps.cli.changes.change_service import move_service_of
-from cotenant.apps.cli.cluster.descheduler import RebalanceMode, Show, arguments_from
-from cotenant.apps.cli.cluster.descheduler import _print as print_report
-from cotenant.apps.cli.output import Format
-from cotenant.apps.manager.controllers.descheduler_controller import DeschedulerController
-from cotenant.apps.manager.decisions.results import RunResults, WorkloadMedian
-from cotenant.core.adapters.kube import Mirror, Writer
-from cotenant.core.model.changes.people import Role
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import MOVES, NODES
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from scheduler_ext.rebalance.arguments import configured
-from scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.rebalance_report import emptying_report_of, move_rows, report_of
+from cotenant.base.commands.output import Format
+from cotenant.base.kube import Mirror, Writer
+from cotenant.base.people import Role
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.cli.changes.change_service import move_service_of
+from cotenant.cli.cluster.descheduler import RebalanceMode, Show, arguments_from
+from cotenant.cli.cluster.descheduler import _print as print_report
+from cotenant.manager.decisions.results import RunResults
+from cotenant.scheduler_ext.rebalance.arguments import configured
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
+from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import MOVES, NODES
+from cotenant.scheduler_ext.rebalance.model.workload_median import WorkloadMedian
+from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, move_rows, report_of
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

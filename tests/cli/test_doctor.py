@@ -16,18 +16,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.cluster.probes import cluster, machine, metrics, reclaimed, storage
-from cotenant.apps.cli.cluster.probes.outcome import Probe, ProbeOutcome, ProbeState
-from cotenant.apps.cli.main import root
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import StoreError
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.quality import Defect, QualityRecord
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.prometheus.survey import NEEDED
+from cotenant.base.errors import StoreError
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.cli.cluster.probes import cluster, machine, metrics, reclaimed, storage
+from cotenant.cli.cluster.probes.outcome import Probe, ProbeOutcome, ProbeState
+from cotenant.cli.main import root
+from cotenant.profiler.prometheus.survey import NEEDED
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.faultproxy import FaultProxy
 from tests.support.overview import overview
@@ -304,7 +304,7 @@ def test_a_password_in_an_address_is_not_shown(answering: Callable[[int, bytes],
 @pytest.mark.slow
 @pytest.mark.prometheus
 def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
-    from profiler.synthetic import SyntheticSpec, generate
+    from cotenant.profiler.synthetic import SyntheticSpec, generate
     from tests.support.openmetrics import Dress
     from tests.support.openmetrics.blocks import create_blocks
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.cluster.why import template_of
-from cotenant.apps.cli.documents import documents
-from cotenant.apps.cli.main import root
-from cotenant.core.model.errors import UsageError
+from cotenant.base.commands.documents import documents
+from cotenant.base.errors import UsageError
+from cotenant.cli.cluster.why import template_of
+from cotenant.cli.main import root
 
 BROKEN = {
     "a day that no calendar has": "kind: Reservation\nwhen: 2026-13-45\n",

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cotenant.apps.cli.node.enforcement import app
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.colocation.enforcement import Gathering
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from dashboard.sources.source import StoreSource
-from enforcer.contract import Knob, Level
-from enforcer.decide.changes import Done, WriteOutcome
-from enforcer.decide.loop import Memory, decide
-from enforcer.decide.registry import strategies
-from enforcer.report.action_log import LOG_FILE, ActionReporter, AgentMetrics
-from enforcer.report.recorder import Recorder
+from cotenant.base.errors import UsageError
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.store import Store
+from cotenant.cli.node.enforcement import app
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.enforcer.contract import Knob, Level
+from cotenant.enforcer.decide.changes import Done, WriteOutcome
+from cotenant.enforcer.decide.loop import Memory, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.model.enforcement import Gathering
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.enforcer.report.action_log import LOG_FILE, ActionReporter, AgentMetrics
+from cotenant.enforcer.report.recorder import Recorder
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments
 from tests.support import dashboard as support
 
@@ -127,8 +127,8 @@ def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_pat
     # The recording is of 2023; a ring of a week would not keep it.
     assert done.exit_code == 0 and "older than manager.enforcement_days" in done.output
     assert acts(url) == []
-    from cotenant.apps.cli.node.enforcement import recounted
-    from cotenant.core.settings.root import Settings
+    from cotenant.base.settings.root import Settings
+    from cotenant.cli.node.enforcement import recounted
 
     found = recounted(path, Settings())
     assert {act.dry for act in found.acts} == {True}
@@ -146,7 +146,7 @@ def test_the_list_has_the_page_s_rows_under_the_page_s_filters(tmp_path: Path, u
     rows = json.loads(shown.stdout)
     source = StoreSource(Store(url, "default"), support.QUICK)
     snapshot = source.snapshot()
-    from dashboard.tables import filters
+    from cotenant.base.tables import filters
 
     wanted = snapshot.rows(ENFORCEMENT.name, filters.parse("mode=real&sort=time", ENFORCEMENT))
     expected = list(snapshot.tables[ENFORCEMENT.name].take(wanted).rows())

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.analysis.explain.explain_node import describe
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.pipeline.nodes import node_explanations
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.adapters.kube.colocation import NodeInputs, node_inputs
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
-from cotenant.core.model.progress import Silent
-from cotenant.core.settings.root import Settings
-from profiler.synthetic import SyntheticSpec
-from recommender.colocation.publish import publish
-from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.errors import NoData
+from cotenant.base.kube import Writer
+from cotenant.base.kube.colocation import NodeInputs, node_inputs
+from cotenant.base.kubernetes.intent import Apply, Intent, Patch
+from cotenant.base.kubernetes.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.cli.analysis.explain.explain_node import describe
+from cotenant.pipeline import corridor
+from cotenant.pipeline.nodes import node_explanations
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.recommender.colocation.publish import publish
+from cotenant.recommender.colocation.state import ColocationState
+from cotenant.recommender.colocation.strategy import ColocationConfig
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli import main
-from cotenant.apps.cli.cluster.installation.manifests import DEFAULT, manifests
-from scheduler_ext.sketch import converted
+from cotenant.cli import main
+from cotenant.cli.cluster.installation.manifests import DEFAULT, manifests
+from cotenant.scheduler_ext.sketch import converted
 from tests.cli.documented_rights import MAY, MAY_NOT
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane

@@ -13,18 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cotenant.apps.cli import main
-from cotenant.apps.cli.cluster.installation.gaps import gaps, missing
-from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
-from cotenant.apps.cli.cluster.installation.plan import (
-    ObservedManifest,
-    StepState,
-    differences,
-    judged,
-    own_part,
-    shortened,
-)
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
+from cotenant.cli import main
+from cotenant.cli.cluster.installation.gaps import gaps, missing
+from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
+from cotenant.cli.cluster.installation.plan import ObservedManifest, StepState, differences, judged, own_part, shortened
 
 LABELS = {"app.kubernetes.io/managed-by": "cotenant"}
 ALL = manifests(DEFAULT)
@@ -196,7 +189,7 @@ def test_a_reservation_is_converted_from_a_file_and_from_stdin(tmp_path: Any) ->
     command = [
         sys.executable,
         "-c",
-        "from cotenant.apps.cli.main import run; run()",
+        "from cotenant.cli.main import run; run()",
         "config",
         "convert",
         "reservation",

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cotenant.apps.cli import main
-from cotenant.apps.cli.extras import PACKAGES, in_words
-from cotenant.apps.cli.groups import addressed, load_command
-from cotenant.apps.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
-from cotenant.apps.cli.registry import ACT, COMMANDS, ELSEWHERE, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
-from cotenant.apps.cli.session import parse_overrides
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.load import default_config
+from cotenant.base.commands.extras import PACKAGES, in_words
+from cotenant.base.commands.session import parse_overrides
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.load import default_config
+from cotenant.cli import main
+from cotenant.cli.groups import addressed, load_command
+from cotenant.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
+from cotenant.cli.registry import ACT, COMMANDS, ELSEWHERE, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
 
 ROOT = typer.main.get_command(main.root)
 
@@ -220,7 +220,7 @@ def test_a_wrong_setting_is_said_on_stderr_with_its_fix() -> None:
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command `faulty` whose module raises a fault of its own."""
     source = (
-        "from cotenant.apps.cli.command import new_app\napp = new_app()\n"
+        "from cotenant.base.commands.command import new_app\napp = new_app()\n"
         "@app.command()\ndef faulty() -> None:\n    raise ZeroDivisionError('a\\x1b[2Jb')\n"
     )
     (tmp_path / "faulty_command.py").write_text(source)

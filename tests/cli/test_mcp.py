@@ -20,7 +20,7 @@ from tests.support import dashboard as support
 from tests.support.clusters import copies
 from tests.support.dashboard import Results
 
-COMMAND = "from cotenant.apps.cli.main import run; run()"
+COMMAND = "from cotenant.cli.main import run; run()"
 Conversation = Callable[[ClientSession], Awaitable[Any]]
 
 

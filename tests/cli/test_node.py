@@ -13,8 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cotenant.apps.cli.main import root
-from enforcer.report.status import HeldValue, NodeStatus, PodStatus, VerdictStatus
+from cotenant.cli.main import root
+from cotenant.enforcer.report.status import HeldValue, NodeStatus, PodStatus, VerdictStatus
 from tests.enforcer.agents import BATCH, KNOBS, SUPPRESS
 from tests.support import kubepods
 from tests.support.kubepods import Kubepods

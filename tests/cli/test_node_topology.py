@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.device_allocator import COLLECTION
-from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.device_allocator import COLLECTION
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO
+from cotenant.cli.main import root
 from tests.cluster import topologies
 from tests.cluster.accounts import account, planner
 from tests.cluster.control_plane import ControlPlane

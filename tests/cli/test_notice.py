@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.analysis.notice import Summary, Worst, address, payload, summarise, worth_sending
-from cotenant.core.model.changes.savings import RequestTotals, Savings
-from cotenant.core.model.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.resource import GIB
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS
-from cotenant.core.settings.sections.notify import NotifySettings
+from cotenant.base.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import GIB
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.table import Table
+from cotenant.cli.analysis.notice import Summary, Worst, address, payload, summarise, worth_sending
+from cotenant.recommender.model.savings import RequestTotals, Savings
+from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
 from tests.support.overview import overview
 
 HOSTILE = "<!channel> <https://evil.example|click> &lt; `x` \u202e"

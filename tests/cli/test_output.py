@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from cotenant.apps.cli.cells import title
-from cotenant.apps.cli.output import (
+from cotenant.base.commands.cells import title
+from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
     aligned,
@@ -26,8 +26,8 @@ from cotenant.apps.cli.output import (
     print_table,
     render,
 )
-from cotenant.core.model.table import Column, Kind, Schema, Table
-from cotenant.core.model.views import FORECASTS, RECOMMENDATIONS
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.recommender.model.views import FORECASTS, RECOMMENDATIONS
 
 SCHEMA = Schema(
     "pods",

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.cli.cells import human
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
-from cotenant.core.model.recommendation import Confidence
-from cotenant.core.model.table import Kind
+from cotenant.base.commands.cells import human
+from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.base.store import Store
+from cotenant.base.table import Kind
+from cotenant.recommender.model.recommendation import Confidence
+from cotenant.simulation.demo import CLUSTER
+from tests.base.test_webhook import Receiver, status
 from tests.cli.test_report import Parsed
-from tests.edges.test_webhook import Receiver, status
 from tests.support import command_line
 from tests.support.command_line import LEAN
 from tests.support.dashboard import WEEK, Results, app_of, results, served

@@ -17,7 +17,7 @@ import pytest
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 COMPLETION = Path(__file__).resolve().parents[2] / "release" / "completion"
-ENTRY = "from cotenant.apps.cli.main import run; run()"
+ENTRY = "from cotenant.cli.main import run; run()"
 
 
 def cotenant(*args: str, env: dict[str, str] | None = None, code: str = ENTRY) -> subprocess.CompletedProcess[str]:
@@ -92,12 +92,12 @@ def test_exit_codes(args: tuple[str, ...], code: int) -> None:
 )
 def test_what_a_command_raises_decides_the_exit_code(tmp_path: Path, body: str, code: int) -> None:
     (tmp_path / "probe_command.py").write_text(
-        "import typer\nfrom cotenant.apps.cli.command import EXIT_FINDINGS, new_app\n"
-        "from cotenant.core.model.errors import StoreError, UsageError\napp = new_app()\n"
+        "import typer\nfrom cotenant.base.commands.command import EXIT_FINDINGS, new_app\n"
+        "from cotenant.base.errors import StoreError, UsageError\napp = new_app()\n"
         f"@app.command()\ndef probe() -> None:\n    {body}\n"
     )
     entry = (
-        "import sys; from cotenant.apps.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
+        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
         "main.COMMANDS = (main.CommandEntry('probe', 'probe_command', 'Probe.'),); main.run()"
     )
     ended = cotenant("probe", code=entry)
@@ -124,14 +124,14 @@ def test_a_reader_that_is_gone_gets_no_traceback() -> None:
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     (tmp_path / "slow_command.py").write_text(
-        "import time\nfrom cotenant.apps.cli.command import new_app\nfrom cotenant.apps.cli.output import message\n"
+        "import time\nfrom base.commands.command import new_app\nfrom base.commands.output import message\n"
         "app = new_app()\n"
         "@app.command()\ndef slow() -> None:\n    message('waiting')\n    time.sleep(60)\n"
     )
     entry = (
         # a shell that starts its tests in the background lets them ignore interrupts, and that is inherited
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from cotenant.apps.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
+        "from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
         "main.COMMANDS = (main.CommandEntry('slow', 'slow_command', 'Slow.'),); main.run()"
     )
     process = subprocess.Popen(
@@ -158,7 +158,7 @@ def test_a_terminal_gets_a_table_with_colour_and_a_pipe_gets_none() -> None:
 
 def test_a_severity_is_coloured_and_the_text_stays_the_same() -> None:
     code = (
-        "from cotenant.core.model.table import *\nfrom cotenant.apps.cli.output import *\nText = Kind.TEXT\n"
+        "from cotenant.base.table import *\nfrom cotenant.base.commands.output import *\nText = Kind.TEXT\n"
         "schema = Schema('s', (Column('name', 'Name', Text, ''), Column('severity', 'Severity', Text, '')), ())\n"
         "rows = [{'name': 'a\\x1b[2Jb', 'severity': 'critical'}, {'name': 'critical', 'severity': 'good'}]\n"
         "print_table(Table.from_rows(schema, rows), Format.TABLE)"
@@ -230,7 +230,7 @@ def test_completion_knows_commands_and_subcommands() -> None:
 def test_version_imports_nothing_heavy() -> None:
     heavy = ("numpy", "pandas", "pyarrow", "kubernetes", "dash", "sklearn", "statsmodels", "requests", "yaml")
     code = (
-        "import sys, atexit\nfrom cotenant.apps.cli.main import run\n"
+        "import sys, atexit\nfrom cotenant.cli.main import run\n"
         f"atexit.register(lambda: print(sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr))\nrun()"
     )
     assert cotenant("version", code=code).stderr.strip() == "[]"
@@ -252,12 +252,12 @@ def test_help_starts_fast() -> None:
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_log_lines_go_to_stderr_in_the_form_asked_for(tmp_path: Path, form: str) -> None:
     (tmp_path / "talk_command.py").write_text(
-        "import structlog, typer\nfrom cotenant.apps.cli.command import new_app, session_of\napp = new_app()\n"
+        "import structlog, typer\nfrom cotenant.base.commands.command import new_app, session_of\napp = new_app()\n"
         "@app.command()\ndef talk(ctx: typer.Context) -> None:\n"
         "    session_of(ctx).load()\n    structlog.get_logger('room').debug('asked', pods=3)\n    print('data')\n"
     )
     entry = (
-        "import sys; from cotenant.apps.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
+        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
         "main.COMMANDS = (main.CommandEntry('talk', 'talk_command', 'Talk.'),); main.run()"
     )
     assert cotenant("talk", "--log-format", form, code=entry).stderr == "", "debug lines are for --debug"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
+from cotenant.cli.main import root
 
 PROFILES = sorted(str(file) for file in (Path(__file__).parents[2] / "deploy" / "profiles").glob("*.yaml"))
 HEAD = {"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.apps.cli.progress import LineProgress, TerminalBars, bars
-from cotenant.core.model.progress import Progress
+from cotenant.base.commands.progress import LineProgress, TerminalBars, bars
+from cotenant.base.progress import Progress
 
 
 def run(progress: Progress) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.apps.cli.queues.queue_service import METRICS, ClusterQueueService
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.queues.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS
-from cotenant.core.model.resource import GIB
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.prometheus.client import Client
+from cotenant.base.errors import NoData
+from cotenant.base.kube import KubeClient
+from cotenant.base.people import Person
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.resource import GIB
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.cli.queues.queue_service import METRICS, ClusterQueueService
+from cotenant.profiler.prometheus.client import Client
+from cotenant.scheduler_ext.queues.model.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS
 from tests.support.prometheus import Server, blocks_from
 
 pytestmark = [pytest.mark.server, pytest.mark.prometheus]

@@ -16,18 +16,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cotenant.apps.cli.command import EXIT_PARTIAL
-from cotenant.apps.cli.main import root
-from cotenant.apps.cli.queues.queue_service import queue_service_of
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.apps.simulation.api_server.rights import AccessRule, Account
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.errors import ClusterForbidden, NoData
-from cotenant.core.model.kubernetes.moments import micro_moment
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
-from cotenant.core.model.kubernetes.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.errors import ClusterForbidden, NoData
+from cotenant.base.kubernetes.moments import micro_moment
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.cli.main import root
+from cotenant.cli.queues.queue_service import queue_service_of
+from cotenant.scheduler_ext.queues.model.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
+from cotenant.simulation.api_server import EmbeddedServer
+from cotenant.simulation.api_server.rights import AccessRule, Account
 from tests.cluster.api import Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from changes.change_ledger import ANCHOR
-from changes.decide.gitops.bundle import PULL_REQUEST
-from cotenant.apps.cli.main import root
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.changes.change_ledger import ANCHOR
+from cotenant.changes.decide.gitops.bundle import PULL_REQUEST
+from cotenant.cli.main import root
 from tests.support import acting
 from tests.support.api_server import ApiServer
 

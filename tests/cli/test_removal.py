@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli import main
-from cotenant.apps.cli.command import EXIT_PARTIAL
+from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.cli import main
 from tests.support.api_server import ApiServer, Handler
 
 OUT_OF_ORDER = "/apis/metrics.k8s.io/v1beta1"

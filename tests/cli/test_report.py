@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.report.scan_drawings import band, bar, heat, sparkline
-from cotenant.apps.cli.report.scan_report import MOST_ROWS, ReportContents, page
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Action, Backtest, Clamp, Field, Recommendation, Trust, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.text import visible
-from cotenant.core.model.usage.quality import Defect, QualityRecord
-from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS, WORKLOADS, BandSeries
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.table import Table
+from cotenant.base.text import visible
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.cli.report.scan_drawings import band, bar, heat, sparkline
+from cotenant.cli.report.scan_report import MOST_ROWS, ReportContents, page
+from cotenant.recommender.model.recommendation import Action, Backtest, Clamp, Field, Recommendation, Trust, Value
+from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS, WORKLOADS, BandSeries
 from tests.support.overview import overview
 
 HOSTILE = [

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cotenant.apps.cli.main import root
-from cotenant.apps.pipeline.plans import table
-from cotenant.apps.simulation.demo import fill
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.reservations.plan import Expected, Proposal, Span
-from cotenant.core.model.resource import Resource
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store
+from cotenant.cli.main import root
+from cotenant.pipeline.plans import table
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.scheduler_ext.reservations.model.plan import Expected, Proposal, Span
+from cotenant.simulation.demo import fill
 from tests.cluster.accounts import account, planner
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

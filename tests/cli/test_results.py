@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.apps.cli import main
-from cotenant.apps.cli.analysis.results import chosen
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import FINDINGS, FORECASTS, RECLAIMABLE, WORKLOADS, Overview
+from cotenant.base.commands.results import chosen
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.cli import main
+from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECLAIMABLE, WORKLOADS, Overview
 from tests.support.dashboard import WEEK, results
 
 ROWS = [
@@ -40,7 +40,7 @@ def test_namespaces_and_a_filter_narrow_each_other(
 
 
 def test_a_range_ends_with_the_newest_row_of_all_namespaces() -> None:
-    from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
+    from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
     # The newest row is at 100,000 s, so the last 24 h begin at 13,600 s: shop's row of 10,000 s is older.
     rows = [{"time": 10_000, "namespace": "shop"}, {"time": 100_000, "namespace": "pay"}]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.core.adapters.store import Store
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.store import Store
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.command_line import LEAN, cotenant
 from tests.support.extent import full_rows

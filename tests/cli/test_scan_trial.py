@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS, Overview
+from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS, Overview
 from tests.support import dashboard as support
 from tests.support.command_line import LEAN, cotenant
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
-from cotenant.core.settings.docs import markdown, schema
-from cotenant.core.settings.root import Settings
+from cotenant.base.settings.docs import markdown, schema
+from cotenant.base.settings.root import Settings
+from cotenant.cli.main import root
 
 
 def invoke(*args: str, env: dict[str, str] | None = None) -> Any:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.analysis.severity import FailOn
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.recommendation import Severity
+from cotenant.base.errors import UsageError
+from cotenant.base.severity import Severity
+from cotenant.cli.analysis.severity import FailOn
 
 
 @pytest.mark.parametrize("text", ["severity=critical", " severity = critical "])

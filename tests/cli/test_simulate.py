@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cotenant.apps.cli.analysis.simulate import replay_summary
-from cotenant.apps.cli.reservations.rows import peak_replays
-from cotenant.apps.experiment.what_if import RISKS_PERCENT
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.apps.simulation.peaks.peak_play import PeakOutcome
-from cotenant.apps.simulation.peaks.peak_replay import PeakReplay
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.what_if import WHAT_IF, WhatIf
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.progress import Silent
+from cotenant.base.store import Store
+from cotenant.base.usage.what_if import WHAT_IF, WhatIf
+from cotenant.cli.analysis.simulate import replay_summary
+from cotenant.cli.reservations.rows import peak_replays
+from cotenant.experiment.what_if import RISKS_PERCENT
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import CLUSTER, fill
+from cotenant.simulation.peaks.peak_play import PeakOutcome
+from cotenant.simulation.peaks.peak_replay import PeakReplay
 from tests.support import command_line
 
 MONDAY = 1_700_438_400

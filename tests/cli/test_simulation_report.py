@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from bench.closed_loop_figure import MOST_VIOLATION_PERCENT, drawn
-from cotenant.apps.cli.report.simulation_report import ASSUMPTIONS, SimulationContents, amount, clock, curves, page
-from cotenant.apps.experiment.interference import Interference
-from cotenant.apps.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome, SharingScenario, SharingTimeline
-from cotenant.apps.experiment.what_if import what_if
-from cotenant.apps.simulation.nodes.incident_story import IncidentCost
-from cotenant.core.model.usage.usage import DAY_SECONDS
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.cli.report.simulation_report import ASSUMPTIONS, SimulationContents, amount, clock, curves, page
+from cotenant.experiment.interference import Interference
+from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome, SharingScenario, SharingTimeline
+from cotenant.experiment.what_if import what_if
+from cotenant.simulation.nodes.incident_story import IncidentCost
 from tests.support.command_line import cotenant
 
 BEGIN = 1_795_046_400

@@ -11,8 +11,8 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
-from cotenant.core.model.kubernetes.protocol import SLO_CONFIG_MAP, SYSTEM_NAMESPACE
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SYSTEM_NAMESPACE
+from cotenant.cli.main import root
 from tests.cluster.control_plane import ControlPlane
 
 DATA = {

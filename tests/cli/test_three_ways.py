@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import pytest
 
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.views import PODS, RECOMMENDATIONS
-from dashboard.pages import pods, recommendations
+from cotenant.base.store import Store
+from cotenant.dashboard.pages import pods, recommendations
+from cotenant.recommender.model.views import PODS, RECOMMENDATIONS
+from cotenant.simulation.demo import CLUSTER
 from tests.support import dashboard as support
 from tests.support.command_line import LEAN, cotenant
 from tests.support.dashboard import WEEK, Results

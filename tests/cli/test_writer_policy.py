@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.core.model.kubernetes.protocol import MANAGER
+from cotenant.base.kubernetes.protocol import MANAGER
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

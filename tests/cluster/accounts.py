@@ -20,11 +20,11 @@ from pathlib import Path
 
 import yaml
 
-from cotenant.apps.cli.cluster.installation.manifests import Manifest, address_of, bodies, manifests
-from cotenant.core.adapters.kube import KubeClient, Writer, access_review
-from cotenant.core.adapters.shipped_manifests import deploy
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer, access_review
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.process.shipped_manifests import deploy
+from cotenant.cli.cluster.installation.manifests import Manifest, address_of, bodies, manifests
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for

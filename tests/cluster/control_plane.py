@@ -27,8 +27,8 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cotenant.core.adapters.kube import KubeClient, connect
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.kube import KubeClient, connect
+from cotenant.base.settings.sections.kube import KubeSettings
 from tests.cluster.api import Api, ApiError, client_tls
 from tests.cluster.binaries import find
 from tests.cluster.pki import SERVICE_ADDRESS, Authority, write_kubeconfig

@@ -19,8 +19,8 @@ from fractions import Fraction
 from typing import Any
 from urllib.parse import urlsplit
 
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.quantity import EXPONENT_CAP, LARGEST, LENGTH_CAP, parse_bytes, parse_millicores
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.quantity import EXPONENT_CAP, LARGEST, LENGTH_CAP, parse_bytes, parse_millicores
 from tests.cluster.api import client_tls
 from tests.cluster.control_plane import ControlPlane
 

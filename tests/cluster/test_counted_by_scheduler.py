@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cotenant.apps.manager.queue_objects import queue_pod
-from cotenant.core.adapters.kube.objects import PodObject
-from cotenant.core.adapters.kube.observed import ObservedPodWire, QueuePodWire, pod_of
-from cotenant.core.adapters.kube.projection import effective_request
-from cotenant.core.model.kubernetes.pod_request import format_room, parse_room
-from cotenant.core.model.kubernetes.pod_resources import counted_requests
-from cotenant.core.model.kubernetes.pod_wire import requests_of_pod
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from enforcer.sources import wire
-from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.reservations.view import PodView
+from cotenant.base.kube.objects import PodObject
+from cotenant.base.kube.observed import ObservedPodWire, QueuePodWire, pod_of
+from cotenant.base.kube.projection import effective_request
+from cotenant.base.kubernetes.pod_request import format_room, parse_room
+from cotenant.base.kubernetes.pod_resources import counted_requests
+from cotenant.base.kubernetes.pod_wire import requests_of_pod
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.enforcer.sources import wire
+from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.queues.queue_objects import queue_pod
+from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import FAKE_NODE, ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.core.model.kubernetes.pod_qos import pod_qos
-from cotenant.core.model.kubernetes.pod_request import parse_room
-from cotenant.core.model.kubernetes.pod_wire import limits_of, requests_of
+from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pod_shapes import pod

@@ -9,15 +9,15 @@ from typing import Any
 
 import yaml
 
-from admission.webhook_server.cluster_state import ClusterState
-from admission.webhook_server.registration import registered
-from admission.webhook_server.service import Certificates, WebhookService
-from cotenant.apps.cli.cluster.installation.manifests import address_of, manifests
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.settings.sections.admission import AdmissionSettings
+from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.registration import registered
+from cotenant.admission.webhook_server.service import Certificates, WebhookService
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.admission import AdmissionSettings
+from cotenant.cli.cluster.installation.manifests import address_of, manifests
 from tests.admission.bodies import QUOTAS, quota
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError

@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.kubernetes import protocol
-from cotenant.core.model.progress import Silent
-from cotenant.core.settings.root import Settings
-from dashboard.frame.view import DashboardContext, View
-from dashboard.sources.namespace_filter import Narrowing
-from dashboard.sources.source import StoreSource
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.kubernetes import protocol
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.sources.namespace_filter import Narrowing
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.support import dashboard as support
 from tests.support.templates import copy_template
 

@@ -12,21 +12,21 @@ import pytest
 from mcp.client import Client
 from mcp.server.lowlevel import Server
 
-from cotenant.apps.cli.analysis.mcp_server import server_of
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.amount_text import amount
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Schema
-from cotenant.core.model.text import percent
-from cotenant.core.model.usage.peak import PEAK_NAME
-from cotenant.core.model.views import FINDINGS, NODES, PLANS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.pages import nodes, portrait
-from dashboard.pages.recommendations import explained
-from dashboard.reservations import detail
-from dashboard.sources.source import StoreSource
+from cotenant.base.amount_text import amount
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.resource import Resource
+from cotenant.base.table import Schema
+from cotenant.base.text import percent
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.cli.analysis.mcp_server import server_of
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.pages import nodes, portrait
+from cotenant.dashboard.pages.recommendations import explained
+from cotenant.dashboard.reservations import detail
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import FINDINGS, NODES, PLANS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from tests.consistency.settings import Scene
 from tests.consistency.test_every_cell import differences, numbers, stored
 from tests.support import dashboard as support

@@ -13,11 +13,13 @@ import pytest
 import yaml
 
 import cotenant
-from cotenant.apps.python_api.tables import column_name
-from cotenant.core.model.quantities.quantity import Surface
-from cotenant.core.model.quantities.registry import every_quantity
-from cotenant.core.model.table import Kind, Schema
-from cotenant.core.model.views import (
+from cotenant.base.table import Kind, Schema
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.sources.source import SCHEMAS
+from cotenant.python_api.tables import column_name
+from cotenant.quantities.quantity import Surface
+from cotenant.quantities.registry import every_quantity
+from cotenant.recommender.model.views import (
     FINDINGS,
     FORECASTS,
     NODES,
@@ -28,8 +30,6 @@ from cotenant.core.model.views import (
     REPLICAS,
     WORKLOADS,
 )
-from dashboard.rest import results
-from dashboard.sources.source import SCHEMAS
 from tests.consistency.settings import Scene
 from tests.support.command_line import cotenant as command
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.analysis.notice import payload, summarise
-from cotenant.apps.cli.demo.demo import summary
-from cotenant.apps.cli.report.scan_report import ReportContents, page
-from cotenant.core.model.amount_text import amount
-from cotenant.core.model.changes.savings import Savings
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
-from cotenant.core.settings.sections.notify import NotifySettings
-from dashboard.pages import overview as page_overview
-from dashboard.pages import recommendations
-from dashboard.tables import select_bar
-from dashboard.tables.selection import Selection
+from cotenant.base.amount_text import amount
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.cli.analysis.notice import payload, summarise
+from cotenant.cli.demo.demo import summary
+from cotenant.cli.report.scan_report import ReportContents, page
+from cotenant.dashboard.pages import overview as page_overview
+from cotenant.dashboard.pages import recommendations
+from cotenant.dashboard.tables import select_bar
+from cotenant.dashboard.tables.selection import Selection
+from cotenant.recommender.model.savings import Savings
+from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
 from tests.consistency.settings import Scene
 from tests.support.command_line import cotenant as command
 from tests.support.component_text import found, text_of

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal
-from cotenant.core.model.views import COVERAGE, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
-from profiler.synthetic import SyntheticCluster, generate
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.profiler.synthetic import SyntheticCluster, generate
+from cotenant.recommender.model.views import COVERAGE, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from tests.consistency.settings import SETTINGS, SPEC, Scene, scene
 
 pytestmark = [pytest.mark.slow]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotenant.apps.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -95,7 +95,7 @@ def embedded_api(server: EmbeddedServer, token: str = "") -> Api:
 
 
 def embedded_target(server: EmbeddedServer) -> Target:
-    """The server of cotenant.apps.simulation."""
+    """The server of cotenant.simulation."""
 
     def api() -> Api:
         return embedded_api(server)

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.apps.simulation.api_server import AccessRule, Account
-from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard.changes import review
-from tests.actions.test_seconding import reserved
+from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.cli.changes.change_service import change_service_of
+from cotenant.dashboard.changes import review
+from cotenant.simulation.api_server import AccessRule, Account
+from tests.changes.test_seconding import reserved
 from tests.support import access as support
 from tests.support import acting
 from tests.support.access import Browser

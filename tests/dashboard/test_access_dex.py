@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.core.adapters.store import Store
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard.access import oidc
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store import Store
+from cotenant.cli.changes.change_service import change_service_of
+from cotenant.dashboard.access import oidc
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.pki import Authority

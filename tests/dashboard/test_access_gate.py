@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.changes.people import Grant, IdentitySource, NotAllowed, Role
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard.access import forgery, front, grants, headers
-from dashboard.access.front import Front
-from dashboard.access.login import safe_next
-from dashboard.access.menu import initials, roles
+from cotenant.base.errors import SettingsError
+from cotenant.base.people import Grant, IdentitySource, NotAllowed, Role
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.dashboard.access import forgery, front, grants, headers
+from cotenant.dashboard.access.front import Front
+from cotenant.dashboard.access.login import safe_next
+from cotenant.dashboard.access.menu import initials, roles
 from tests.support import access as support
 from tests.support.access import Browser
 

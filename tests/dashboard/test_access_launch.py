@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard.access import launch
-from dashboard.access.front import Front
-from dashboard.access.launch import Launch, Proof
-from dashboard.access.sessions import Seals
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.dashboard.access import launch
+from cotenant.dashboard.access.front import Front
+from cotenant.dashboard.access.launch import Launch, Proof
+from cotenant.dashboard.access.sessions import Seals
 from tests.dashboard.test_access_gate import CALLBACK, TICK
 from tests.support import access as support
 from tests.support.access import Browser

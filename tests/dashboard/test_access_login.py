@@ -314,7 +314,7 @@ def test_a_bearer_token_that_is_not_for_us_is_refused(address: str, provider: Pr
 def test_new_keys_of_the_provider_are_found_without_a_restart(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dashboard.access import oidc
+    from cotenant.dashboard.access import oidc
 
     monkeypatch.setattr(oidc, "AGAIN_SECONDS", 0.0)
     with support.dashboard(tmp_path, support.by_login(provider, tmp_path)) as url:

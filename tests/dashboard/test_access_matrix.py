@@ -17,26 +17,26 @@ import pytest
 import requests
 import yaml
 
-from cotenant.apps.cli.changes.change_service import (
+from cotenant.base.kube import Writer
+from cotenant.base.kube.connection import ApiRequest
+from cotenant.base.kubernetes.intent import Address, Create
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.people import RIGHTS, Grant, Person, Right, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.cli.changes.change_service import (
     autopilot_service_of,
     change_service_of,
     kubeconfig_door,
     move_service_of,
     plan_service_of,
 )
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.adapters.kube.connection import ApiRequest
-from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.model.changes.people import RIGHTS, Grant, Person, Right, Role
-from cotenant.core.model.changes.service import ChangeRequest
-from cotenant.core.model.kubernetes.intent import Address, Create
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.reservations.plan import Span
-from cotenant.core.model.reservations.plan_service import PlanTerms
-from dashboard.autopilot.policy_editor import TEMPLATE, as_yaml
-from dashboard.changes import review as reviewing
-from dashboard.sources.source import StoreSource
+from cotenant.dashboard.autopilot.policy_editor import TEMPLATE, as_yaml
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.scheduler_ext.reservations.model.plan import Span
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
 from tests.cluster.crds import FOLDER
 from tests.support import access, acting, sweep
 from tests.support.access import Browser

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.table import Kind, Table
-from cotenant.core.model.views import PODS, RECOMMENDATIONS
-from dashboard.sources.answers import LARGEST_SHARE, MOST_CELLS, QUESTION_CELLS, Answers
-from dashboard.sources.namespace_filter import narrowed
-from dashboard.sources.source import Snapshot
-from dashboard.tables.filters import Query
-from dashboard.tables.queries import Relation
+from cotenant.base.table import Kind, Table
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import Relation
+from cotenant.dashboard.sources.answers import LARGEST_SHARE, MOST_CELLS, QUESTION_CELLS, Answers
+from cotenant.dashboard.sources.namespace_filter import narrowed
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.recommender.model.views import PODS, RECOMMENDATIONS
 
 
 class Desk:

@@ -18,10 +18,10 @@ import requests
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root as cli
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.cli.main import root as cli
 from tests.support import acting
 from tests.support.access import Browser
 from tests.support.acting import Prepared, Scene

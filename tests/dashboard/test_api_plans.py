@@ -11,10 +11,10 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.changes.people import Role
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.reservations.plan import Plan, PlanOwner, Span, WindowSource
-from dashboard.rest.plans import calendar
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.people import Role
+from cotenant.dashboard.rest.plans import calendar
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, Span, WindowSource
 from tests.support import plans
 from tests.support.access import Browser
 from tests.support.plans import HOUR, SIX, Scene, person, window

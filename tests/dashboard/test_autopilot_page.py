@@ -14,20 +14,20 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autopilot.decide.halt import Halt
-from autopilot.policy_draft import parse_draft
-from autopilot.rounds.reading import RoundReading
-from autopilot.service import visible_to
-from cotenant.core.model.autopilot import AutopilotMode
-from cotenant.core.model.changes.people import Grant, NotAllowed, Person, Role
-from cotenant.core.model.changes.service import BundleForm
-from cotenant.core.model.errors import NoData, UsageError
-from cotenant.core.model.reasons import Reason
-from dashboard.app import create_app
-from dashboard.autopilot import acting, bundles, policy_editor
-from dashboard.frame import panels
-from dashboard.frame.view import DashboardContext, View
-from dashboard.pages import autopilot as page
+from cotenant.autopilot.decide.halt import Halt
+from cotenant.autopilot.model import AutopilotMode
+from cotenant.autopilot.policy_draft import parse_draft
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.service import visible_to
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.people import Grant, NotAllowed, Person, Role
+from cotenant.base.reasons import Reason
+from cotenant.changes.model.service import BundleForm
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.autopilot import acting, bundles, policy_editor
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.pages import autopilot as page
 from tests.dashboard.test_states import text_of
 from tests.support import autopilot as support
 from tests.support import dashboard

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.simulation.demo import CLUSTER
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.usage.backtest import BACKTEST, BacktestReport
-from dashboard.pages import forecast
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.base.usage.backtest import BACKTEST, BacktestReport
+from cotenant.dashboard.pages import forecast
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 

@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.errors import StoreError, UsageError
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.table import Schema, Table
-from cotenant.core.model.views import NODES, PODS, RECLAIMABLE
-from dashboard.figures import room as chart
-from dashboard.nodes import batch
-from dashboard.nodes.batch import LIKELY, SURE, Job, Room
-from dashboard.pages import batch as page
-from dashboard.sources.source import Snapshot, StoreSource
+from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Schema, Table
+from cotenant.dashboard.figures import room as chart
+from cotenant.dashboard.nodes import batch
+from cotenant.dashboard.nodes.batch import LIKELY, SURE, Job, Room
+from cotenant.dashboard.pages import batch as page
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE
 from tests.dashboard.test_states import Changed, Faulty, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

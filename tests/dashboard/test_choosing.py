@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.changes.savings import RequestTotals, Savings
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import GIB
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.changes import review as reviewing
-from dashboard.sources.source import Snapshot
-from dashboard.tables import filters, queries
-from dashboard.tables import selection as choosing
-from dashboard.tables.filters import Query
-from dashboard.tables.selection import Selection, SelectionTotals
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import GIB
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables import filters, queries
+from cotenant.base.tables.filters import Query
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.selection import Selection, SelectionTotals
+from cotenant.recommender.model.savings import RequestTotals, Savings
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 
 def row(workload: str, **cells: Any) -> dict[str, Any]:

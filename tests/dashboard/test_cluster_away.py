@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.model.changes.people import Grant, Person, Right, Role
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.changes import callbacks
-from dashboard.frame.view import DashboardContext, View
-from dashboard.reservations import plan_actions
-from dashboard.sources.source import StoreSource
-from dashboard.tables import select_bar
+from cotenant.base.people import Grant, Person, Right, Role
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.cli.changes.change_service import change_service_of
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.reservations import plan_actions
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import select_bar
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.waiting import wait_for
 from tests.support import acting as support
 

@@ -11,10 +11,10 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from cotenant.apps.cli.cluster.dashboard import ServedCluster, application
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.core.settings.root import Settings
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.cli.cluster.dashboard import ServedCluster, application
+from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from tests.support.access import Browser, by_proxy
 from tests.support.clusters import copies
 from tests.support.command_line import cotenant

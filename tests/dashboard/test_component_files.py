@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.core.settings.sections.dashboard import AccessSettings
+from cotenant.base.settings.sections.dashboard import AccessSettings
 from tests.support import access as support
 from tests.support.access import Browser
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.node.cpu_drawing import drawn
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.allocation.cpu_ownership import core_groups, legend, owners, sign_of
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.node_topology import HIDDEN, visible_to
-from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus
-from cotenant.core.model.changes.people import Grant, Person, Role
-from dashboard.frame.view import DashboardContext, View
-from dashboard.nodes import cpus_of_node
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_ownership import core_groups, legend, owners, sign_of
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.node_topology import HIDDEN, visible_to
+from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
+from cotenant.base.people import Grant, Person, Role
+from cotenant.cli.node.cpu_drawing import drawn
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.nodes import cpus_of_node
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support.machines import CPUS, MACHINE, FixedTopologies

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.resource import GIB, MIB, Resource
-from dashboard.tables import display
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.dashboard.tables import display
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.pipeline.enforcement import keep
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.colocation.enforcement import (
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.store import Store
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables.filters import Query
+from cotenant.dashboard.figures import enforcement as chart
+from cotenant.dashboard.figures.base import MAX_POINTS, Chart
+from cotenant.dashboard.figures.enforcement import Mark, Shown
+from cotenant.dashboard.nodes import enforcement as enforcing
+from cotenant.dashboard.pages import enforcement as page
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.enforcer.model.enforcement import (
     REASON_SENTENCES,
     EnforcementHistory,
     Gathering,
@@ -30,22 +37,8 @@ from cotenant.core.model.colocation.enforcement import (
     LaneSample,
     row_of,
 )
-from cotenant.core.model.colocation.enforcement_tables import (
-    ENFORCEMENT,
-    Retention,
-    gridded,
-    joined,
-    joined_lanes,
-    lanes_of,
-)
-from cotenant.core.model.table import Table
-from dashboard.figures import enforcement as chart
-from dashboard.figures.base import MAX_POINTS, Chart
-from dashboard.figures.enforcement import Mark, Shown
-from dashboard.nodes import enforcement as enforcing
-from dashboard.pages import enforcement as page
-from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables.filters import Query
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, Retention, gridded, joined, joined_lanes, lanes_of
+from cotenant.profiler.enforcement.collected import keep
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import served

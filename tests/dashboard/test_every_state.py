@@ -17,9 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import (
+from cotenant.base.errors import (
     ClusterForbidden,
     CotenantError,
     SourceForbidden,
@@ -27,10 +25,12 @@ from cotenant.core.model.errors import (
     StoreError,
     StoreForbidden,
 )
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.frame import panels
-from dashboard.pages import recommendations
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.base.store.files import Folder
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.pages import recommendations
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.dashboard.test_states import METHODS, Faulty, drawings, text_of, view_on, well
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.output import Format, render
-from cotenant.core.model import views
-from cotenant.core.model.changes import tables
-from cotenant.core.model.table import Kind, Schema, Table
-from cotenant.core.model.text import csv_text
-from dashboard.rest import results
-from dashboard.sources.snoozed import COLUMNS
-from dashboard.sources.source import SCHEMAS
+from cotenant.base.commands.output import Format, render
+from cotenant.base.table import Kind, Schema, Table
+from cotenant.base.text import csv_text
+from cotenant.changes.model import tables
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.sources.snoozed import COLUMNS
+from cotenant.dashboard.sources.source import SCHEMAS
+from cotenant.recommender.model import views
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 HOSTILE = ('=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1+1")

@@ -11,22 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.colocation.enforcement import AgentAction, Lane, row_of
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.table import Table
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.core.model.views import NODES, PODS, RECOMMENDATIONS, WORKLOADS, Overview
-from dashboard import pages
-from dashboard.figures import base
-from dashboard.frame import extent
-from dashboard.frame.view import Obeyed, Page, View
-from dashboard.pages import enforcement, nodes, overview, recommendations
-from dashboard.sources.source import StoreSource
-from dashboard.tables import carried, filters, list_page, queries, time_span
-from dashboard.tables.list_page import Listing
+from cotenant.base.errors import UsageError
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables import filters, queries, time_span
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.dashboard import pages
+from cotenant.dashboard.figures import base
+from cotenant.dashboard.frame import extent
+from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.pages import enforcement, nodes, overview, recommendations
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import carried, list_page
+from cotenant.dashboard.tables.list_page import Listing
+from cotenant.enforcer.model.enforcement import AgentAction, Lane, row_of
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
+from cotenant.recommender.model.views import NODES, PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

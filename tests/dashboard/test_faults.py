@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from cotenant.core.adapters.telemetry import configure_logging
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from dashboard.frame import panels
-from dashboard.server import connections
-from dashboard.sources.source import Snapshot
+from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.server import connections
+from cotenant.dashboard.sources.source import Snapshot
 from tests.dashboard.test_access_gate import CALLBACK, TICK
 from tests.support import dashboard as support
 from tests.support.access import Browser

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.colocation.lendable import LIKELY, SURE
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.views import BandSeries, NamespaceWaste
-from dashboard.figures import band, base, gantt, heat, legend, lines, passage, room, waste
-from dashboard.figures.base import Chart
-from dashboard.figures.gantt import Bar
-from dashboard.figures.passage import Passage
-from dashboard.figures.room import RoomSeries
+from cotenant.base.resource import GIB, Resource
+from cotenant.dashboard.figures import band, base, gantt, heat, legend, lines, passage, room, waste
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.gantt import Bar
+from cotenant.dashboard.figures.passage import Passage
+from cotenant.dashboard.figures.room import RoomSeries
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.model.views import BandSeries, NamespaceWaste
 
 HOUR = 3600
 START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.changes.tables import ENTRIES
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import NODES, RECOMMENDATIONS, WORKLOADS
-from dashboard.sources.source import SCHEMAS
-from dashboard.tables import carried, filters, queries
-from dashboard.tables.filters import FilterCondition, Query
+from cotenant.base.errors import UsageError
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables import filters, queries
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.changes.model.tables import ENTRIES
+from cotenant.dashboard.sources.source import SCHEMAS
+from cotenant.dashboard.tables import carried
+from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, WORKLOADS
 
 ROWS: list[dict[str, Any]] = [
     {"namespace": "pay", "kind": "Deployment", "workload": "checkout", "container": "app", "severity": "critical",

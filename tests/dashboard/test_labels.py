@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.reasons import Reason
-from dashboard.tables.labels import LABELS, label
+from cotenant.base.reasons import Reason
+from cotenant.dashboard.tables.labels import LABELS, label
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.steps import Ready
 
 
 def test_no_chip_shows_a_code_of_ours_with_hyphens() -> None:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.reclaim_policies import TERMS
-from cotenant.core.model.colocation.reclaimable import decode_terms, encode_terms
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.views import RECLAIMABLE
-from dashboard.nodes import lendable
-from dashboard.nodes.lendable import Lent
+from cotenant.base.colocation.reclaim_policies import TERMS
+from cotenant.base.colocation.reclaimable import decode_terms, encode_terms
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.dashboard.nodes import lendable
+from cotenant.dashboard.nodes.lendable import Lent
+from cotenant.recommender.model.views import RECLAIMABLE
 from tests.support.dashboard import Results
 
 ROW = {

@@ -8,9 +8,9 @@ from typing import Any
 
 from dash import Dash, html, no_update
 
-from cotenant.core.model.errors import ClusterUnreachable
-from dashboard.frame.live_page import LivePage, LivePart
-from dashboard.frame.view import DashboardContext, View
+from cotenant.base.errors import ClusterUnreachable
+from cotenant.dashboard.frame.live_page import LivePage, LivePart
+from cotenant.dashboard.frame.view import DashboardContext, View
 from tests.support import dashboard as support
 
 

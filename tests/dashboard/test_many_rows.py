@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from starlette.responses import StreamingResponse
 
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.rest import results
-from dashboard.sources.source import StoreSource
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.support import dashboard as support
 from tests.support.many_rows import repeated
 

@@ -10,14 +10,14 @@ from dash.development.base_component import Component
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard import pages
-from dashboard.changes import callbacks
-from dashboard.frame import shell
-from dashboard.frame.view import View
-from dashboard.pages import recommendations
-from dashboard.server.markup import Markup, addressed_ids, join
-from dashboard.sources.source import StoreSource
-from dashboard.tables import list_page
+from cotenant.dashboard import pages
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.frame import shell
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.pages import recommendations
+from cotenant.dashboard.server.markup import Markup, addressed_ids, join
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import list_page
 from tests.support import dashboard as support
 
 CALLED = frozenset({"called", "sum"})

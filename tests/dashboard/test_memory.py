@@ -9,12 +9,12 @@ from types import ModuleType
 
 import pytest
 
-from cotenant.core.adapters.memory import ARENAS, give_back
+from cotenant.base.process.memory import ARENAS, give_back
 
 THREADS = 12
 PROGRAM = """
 import ctypes, sys, threading
-from cotenant.core.adapters.memory import few_heaps, give_back
+from cotenant.base.process.memory import few_heaps, give_back
 if sys.argv[2] == "few":
     few_heaps()
 together = threading.Barrier({threads})
@@ -55,7 +55,7 @@ def test_memory_is_given_back_while_another_thread_imports_arrow(monkeypatch: py
 
 ARROW_ALONE = """
 import sys
-from cotenant.core.adapters.store.parquet import arrow_alone
+from cotenant.base.store.parquet import arrow_alone
 arrow_alone()
 import pyarrow as pa
 table = pa.table({"amount": pa.array([1.0, 2.0])})

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.colocation.enforcement import AgentAction, Lane, row_of
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import NODES
-from dashboard.tables import filters, queries, time_span
+from cotenant.base.errors import UsageError
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables import filters, queries, time_span
+from cotenant.enforcer.model.enforcement import AgentAction, Lane, row_of
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
+from cotenant.recommender.model.views import NODES
 
 NOON = 1_795_089_600  # 2026-11-19T12:00:00Z
 

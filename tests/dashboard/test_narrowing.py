@@ -11,33 +11,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from changes.change_ledger import ChangeJournal
-from changes.decide.patches import kubectl_command
-from cotenant.apps.cli.changes.change_service import change_service_of, kubeconfig_door
-from cotenant.apps.cli.cluster.dashboard import manifest
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.simulation import cluster_population, demo
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.changes.change import Change
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard import pages
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, narrowed
-from dashboard.sources.source import Snapshot, StoreSource
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store import Store
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.changes.model.change import Change
+from cotenant.cli.changes.change_service import change_service_of, kubeconfig_door
+from cotenant.cli.cluster.dashboard import manifest
+from cotenant.dashboard import pages
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, narrowed
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
+from cotenant.simulation import cluster_population, demo
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.support import access, canaries, sweep
 from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.analysis.notice import payload, summarise
-from cotenant.apps.cli.demo.demo import summary
-from cotenant.apps.cli.report.scan_report import ReportContents, page
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.changes.savings import PlannedSavings, Savings, When
-from cotenant.core.model.changes.savings_text import saving_text
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.resource import GIB
-from cotenant.core.model.views import RECOMMENDATIONS, Overview
-from cotenant.core.settings.sections.notify import NotifySettings
-from dashboard.frame.view import View
-from dashboard.pages import overview, recommendations
-from dashboard.sources.source import StoreSource
-from dashboard.tables import savings, select_bar
-from dashboard.tables import selection as choosing
-from dashboard.tables.selection import Selection
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.resource import GIB
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.cli.analysis.notice import payload, summarise
+from cotenant.cli.demo.demo import summary
+from cotenant.cli.report.scan_report import ReportContents, page
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.pages import overview, recommendations
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import savings, select_bar
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.selection import Selection
+from cotenant.recommender.model.savings import PlannedSavings, Savings, When
+from cotenant.recommender.model.savings_text import saving_text
+from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 from tests.support import dashboard as support
 from tests.support.command_line import cotenant
 from tests.support.component_text import found, text_of

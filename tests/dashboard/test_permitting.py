@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.simulation.api_server import AccessRule, Account, EmbeddedServer
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import Permission
-from dashboard.changes import permissions
-from dashboard.frame.view import DashboardContext, View
-from dashboard.sources.source import StoreSource
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.changes.model.service import Permission
+from cotenant.dashboard.changes import permissions
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import QUICK

@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.reservations.rows import score_table
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations import plan_scores
-from cotenant.core.model.reservations.plan import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.reservation import AllocatePolicy
+from cotenant.base.resource import Resource
+from cotenant.cli.reservations.rows import score_table
+from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures.gantt import STATES, Pods
+from cotenant.dashboard.reservations import forms as plan_forms
+from cotenant.dashboard.reservations import story
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
     DecisionScope,
@@ -32,14 +38,8 @@ from cotenant.core.model.reservations.plan import (
     Span,
     WindowSource,
 )
-from cotenant.core.model.reservations.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
-from cotenant.core.model.reservations.plan_states import available_pods, state_of, used_reservations
-from cotenant.core.model.reservations.reservation import AllocatePolicy
-from cotenant.core.model.resource import Resource
-from dashboard.figures import gantt
-from dashboard.figures.gantt import STATES, Pods
-from dashboard.reservations import forms as plan_forms
-from dashboard.reservations import story
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, state_of, used_reservations
 from tests.dashboard.test_reservations_page import ROWS
 from tests.support.plans import HOUR, LEAD, SIX
 

@@ -14,12 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.reservations.rows import plan_table, report_table, score_table
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.reservations import plan_scores
-from cotenant.core.model.reservations.occurrence_report import reports
-from cotenant.core.model.reservations.plan import (
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.reservation import Phase
+from cotenant.base.store import Store
+from cotenant.cli.reservations.rows import plan_table, report_table, score_table
+from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.reservations import board, detail, plan_page, story
+from cotenant.dashboard.reservations.board import BoardPlans
+from cotenant.dashboard.rest.plans import _plan_body
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
+from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     PeakWindow,
     Plan,
@@ -29,21 +37,13 @@ from cotenant.core.model.reservations.plan import (
     Score,
     Span,
 )
-from cotenant.core.model.reservations.plan_states import (
+from cotenant.scheduler_ext.reservations.model.plan_states import (
     PLAN_STATES,
     RESERVATION_STATES,
     PlanGroup,
     by_need,
     counts,
 )
-from cotenant.core.model.reservations.reservation import Phase
-from dashboard.figures import gantt
-from dashboard.frame.view import DashboardContext, View
-from dashboard.reservations import board, detail, plan_page, story
-from dashboard.reservations.board import BoardPlans
-from dashboard.rest.plans import _plan_body
-from dashboard.sources.source import StoreSource
-from dashboard.tables import display
 from tests.dashboard.test_plan_story import SCORE, plan, units
 from tests.support import dashboard as support
 from tests.support.plans import HOUR, SIX, TestClock, embedded
@@ -120,7 +120,7 @@ def _columns(table: Any) -> tuple[list[str], list[str]]:
 
 def _body(one: Plan) -> dict[str, Any]:
     """As REST answers."""
-    from dashboard.rest.wire import json_answer
+    from cotenant.dashboard.rest.wire import json_answer
 
     return dict(json.loads(bytes(json_answer(_plan_body(Service(one), one, 7.0)).body)))
 

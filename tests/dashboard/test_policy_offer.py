@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.policy_trial import POLICY_TRIAL, PolicyScore, PolicyTrial
-from dashboard.nodes import policy_offer
-from dashboard.pages import overview
-from dashboard.sources.source import ResultSource, StoreSource
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store
+from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyScore, PolicyTrial
+from cotenant.dashboard.nodes import policy_offer
+from cotenant.dashboard.pages import overview
+from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

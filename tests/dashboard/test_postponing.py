@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.changes.service import PostponedRecommendation
-from cotenant.core.model.errors import StoreError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import RECOMMENDATIONS
-from dashboard.sources import snoozed as postponing
-from dashboard.sources.snoozed import LedgerMarks, Postponing
-from dashboard.sources.source import Snapshot
-from dashboard.tables import filters, queries
+from cotenant.base.errors import StoreError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables import filters, queries
+from cotenant.changes.model.service import PostponedRecommendation
+from cotenant.dashboard.sources import snoozed as postponing
+from cotenant.dashboard.sources.snoozed import LedgerMarks, Postponing
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.recommender.model.views import RECOMMENDATIONS
 
 WORDS = st.sampled_from(["a", "b", "none", "", "ü"])
 REFS = st.builds(WorkloadRef, WORDS, WORDS, WORDS)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store import tables
-from cotenant.core.adapters.store.relation import LISTED, Relation, RowCondition
-from cotenant.core.model.table import Column, Kind, Schema, Table
-from dashboard.tables import filters, queries, time_span
-from dashboard.tables.filters import EMPTY, KEYS, ORDERS, FilterCondition, Query
+from cotenant.base.store import tables
+from cotenant.base.store.relation import LISTED, Relation, RowCondition
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables import filters, queries, time_span
+from cotenant.base.tables.filters import EMPTY, KEYS, ORDERS, FilterCondition, Query
 
 SCHEMA = Schema(
     "things",

@@ -11,17 +11,17 @@ import plotly.graph_objects as go
 import pytest
 import requests
 
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.errors import ClusterForbidden, UsageError
-from cotenant.core.model.queues.queue_service import QuotaHistory
-from cotenant.core.model.queues.report import QueueReport
-from cotenant.core.model.queues.tables import GANGS, QUOTAS, WAITING_PODS
-from dashboard.app import create_app
-from dashboard.figures import quotas as figures
-from dashboard.frame import panels
-from dashboard.frame.view import DashboardContext, View, in_cluster
-from dashboard.pages import queues as page
-from dashboard.rest.queues import COMMAND
+from cotenant.base.errors import ClusterForbidden, UsageError
+from cotenant.base.people import Grant, Person, Role
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.figures import quotas as figures
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import DashboardContext, View, in_cluster
+from cotenant.dashboard.pages import queues as page
+from cotenant.dashboard.rest.queues import COMMAND
+from cotenant.scheduler_ext.queues.model.queue_service import QuotaHistory
+from cotenant.scheduler_ext.queues.model.report import QueueReport
+from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support.queues import NOW, REPORT, FixedQueues

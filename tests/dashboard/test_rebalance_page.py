@@ -12,25 +12,25 @@ import plotly.graph_objects as go
 import pytest
 import requests
 
-from cotenant.apps.cli.cells import row_cells
-from cotenant.apps.cli.cluster.descheduler import Show
-from cotenant.apps.cli.cluster.descheduler import _print as print_report
-from cotenant.apps.cli.output import Format
-from cotenant.core.model.changes.people import Person, Role
-from cotenant.core.model.errors import ClusterForbidden, NoData, UsageError
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.rebalance.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
-from cotenant.core.model.rebalance.tables import EMPTYING, JOBS, MOVES, NODES
-from cotenant.core.model.usage.peak import HIGHEST_HALF_HOUR_NAME
-from dashboard.app import create_app
-from dashboard.figures import load_maps
-from dashboard.frame import panels
-from dashboard.frame.view import DashboardContext, View, in_cluster
-from dashboard.pages import rebalance as page
-from dashboard.rebalance import approval
-from dashboard.tables.labels import label
-from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from scheduler_ext.rebalance.rebalance_report import report_of
+from cotenant.base.commands.cells import row_cells
+from cotenant.base.commands.output import Format
+from cotenant.base.errors import ClusterForbidden, NoData, UsageError
+from cotenant.base.people import Person, Role
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
+from cotenant.cli.cluster.descheduler import Show
+from cotenant.cli.cluster.descheduler import _print as print_report
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.figures import load_maps
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import DashboardContext, View, in_cluster
+from cotenant.dashboard.pages import rebalance as page
+from cotenant.dashboard.rebalance import approval
+from cotenant.dashboard.tables.labels import label
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from cotenant.scheduler_ext.rebalance.model.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
+from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
 from tests.dashboard.test_states import text_of
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 from tests.support import dashboard as support

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.access.headers import inline
-from dashboard.rest import reference
+from cotenant.dashboard.access.headers import inline
+from cotenant.dashboard.rest import reference
 from tests.support import access as support
 from tests.support.access import Browser
 

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.core.adapters.store import buckets
-from cotenant.core.adapters.store.buckets import BucketPatience
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import SettingsError, StoreError
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard.access import gate, shared_sessions
-from dashboard.access.gate import Gate
-from dashboard.access.sessions import SESSION, Seals, Session, fresh_id
-from dashboard.access.shared_sessions import SessionKeys, SharedSessions
+from cotenant.base.errors import SettingsError, StoreError
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.base.store import buckets
+from cotenant.base.store.buckets import BucketPatience
+from cotenant.base.store.files import Folder
+from cotenant.dashboard.access import gate, shared_sessions
+from cotenant.dashboard.access.gate import Gate
+from cotenant.dashboard.access.sessions import SESSION, Seals, Session, fresh_id
+from cotenant.dashboard.access.shared_sessions import SessionKeys, SharedSessions
 from tests.support import access as support
 from tests.support import careless_s3, replicas
 from tests.support.access import Browser, dashboard

@@ -11,32 +11,32 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cotenant.apps.cli.changes.change_service import (
+from cotenant.base.errors import StoreBusy
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store import Store
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.tables.filters import MOST_PARTS, MOST_SORTS, MOST_VALUES
+from cotenant.cli.changes.change_service import (
     autopilot_service_of,
     change_service_of,
     kubeconfig_door,
     plan_service_of,
 )
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.simulation import cluster_population, demo
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.errors import StoreBusy
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.table import Column, Kind, Schema, Table
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.rest.wire import MOST_LISTED
-from dashboard.server.request_limits import MOST_MEMBERS
-from dashboard.sources.source import StoreSource
-from dashboard.tables.filters import MOST_PARTS, MOST_SORTS, MOST_VALUES
-from profiler.synthetic import SyntheticSpec
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.rest.wire import MOST_LISTED
+from cotenant.dashboard.server.request_limits import MOST_MEMBERS
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation import cluster_population, demo
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
 from tests.support import sweep

@@ -16,19 +16,19 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.reservations import reservations as cli
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import NODES, PLANS
-from dashboard.figures import gantt
-from dashboard.figures.base import Chart
-from dashboard.figures.gantt import Bar, DemandCurve, Pods
-from dashboard.pages import reservations as page
-from dashboard.reservations import board, detail, proposed_plans
-from dashboard.reservations.proposed_plans import PlanHorizon
-from dashboard.sources.source import Snapshot, StoreSource
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.cli.reservations import reservations as cli
+from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.gantt import Bar, DemandCurve, Pods
+from cotenant.dashboard.pages import reservations as page
+from cotenant.dashboard.reservations import board, detail, proposed_plans
+from cotenant.dashboard.reservations.proposed_plans import PlanHorizon
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.recommender.model.views import NODES, PLANS
 from tests.dashboard.test_states import Changed, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

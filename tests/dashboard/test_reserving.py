@@ -10,14 +10,14 @@ import pytest
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Person, Role
-from cotenant.core.model.reservations.plan import WindowSource
-from cotenant.core.model.reservations.plan_service import PlanRef
-from dashboard.frame.view import DashboardContext, View
-from dashboard.pages import reservations
-from dashboard.reservations import board, callbacks, plan_actions
-from dashboard.sources.source import StoreSource
+from cotenant.base.people import Person, Role
+from cotenant.base.store import Store
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.pages import reservations
+from cotenant.dashboard.reservations import board, callbacks, plan_actions
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.scheduler_ext.reservations.model.plan import WindowSource
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support import plans

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.store.relation import Relation
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import PODS, Overview
-from dashboard.nodes import pods_of_node
-from dashboard.rest import results
-from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables import filters
+from cotenant.base.store import Store
+from cotenant.base.store.relation import Relation
+from cotenant.base.table import Table
+from cotenant.base.tables import filters
+from cotenant.dashboard.nodes import pods_of_node
+from cotenant.dashboard.rest import results
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.recommender.model.views import PODS, Overview
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

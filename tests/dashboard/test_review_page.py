@@ -12,31 +12,32 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from changes.decide import in_place
-from changes.decide.field_changes import address_of
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import send_all
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest, Method
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Delete
-from cotenant.core.model.views import RECOMMENDATIONS
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from dashboard.changes import change_story, review_steps, snooze
-from dashboard.changes import review as reviewing
-from dashboard.changes.change_story import Allowed
-from dashboard.frame import panels
-from dashboard.frame.view import DashboardContext, View
-from dashboard.pages import overview, portrait, review
-from dashboard.pages.recommendations import LIST
-from dashboard.sources.namespace_filter import Narrowing
-from dashboard.sources.snoozed import Postponing
-from dashboard.sources.source import StoreSource
-from dashboard.tables import display, filters, queries, select_bar
-from dashboard.tables import selection as choosing
-from dashboard.tables.selection import Selection
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import send_all
+from cotenant.base.kubernetes.intent import Delete
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.tables import filters, queries
+from cotenant.changes.decide import in_place
+from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import ChangeRequest, Method
+from cotenant.dashboard.changes import change_story, review_steps, snooze
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.changes.change_story import Allowed
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.pages import overview, portrait, review
+from cotenant.dashboard.pages.recommendations import LIST
+from cotenant.dashboard.sources.namespace_filter import Narrowing
+from cotenant.dashboard.sources.snoozed import Postponing
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import display, select_bar
+from cotenant.dashboard.tables import selection as choosing
+from cotenant.dashboard.tables.selection import Selection
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 from tests.support import dashboard as support

@@ -8,23 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.changes.savings import RequestTotals, Savings
-from cotenant.core.model.changes.service import (
-    BundleForm,
-    DryRunResult,
-    FieldMove,
-    GuardrailResult,
-    Method,
-    WorkloadReview,
-)
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import GIB, Resource
-from dashboard.changes import review as reviewing
-from dashboard.changes import review_end
-from dashboard.changes.review import ReviewTerms
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.changes.model.service import BundleForm, DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.dashboard.changes import review as reviewing
+from cotenant.dashboard.changes import review_end
+from cotenant.dashboard.changes.review import ReviewTerms
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.savings import RequestTotals, Savings
 from tests.support.component_text import text_of
 
 WEB, API, JOB = (WorkloadRef("pay", "Deployment", name) for name in ("web", "api", "job"))

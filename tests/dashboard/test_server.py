@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import CotenantError, StoreError
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.app import serve
-from dashboard.server import packed
-from dashboard.sources.source import Snapshot, StoreSource
-from dashboard.tables import filters
+from cotenant.base.errors import CotenantError, StoreError
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.store import Store
+from cotenant.base.tables import filters
+from cotenant.dashboard.app import serve
+from cotenant.dashboard.server import packed
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -77,7 +77,7 @@ def test_csv_and_json_hold_the_same_rows_under_the_same_filter(address: str) -> 
 
 
 def test_csv_equals_that_of_the_command_line(address: str, made: Results) -> None:
-    from cotenant.apps.cli.output import Format, render
+    from cotenant.base.commands.output import Format, render
 
     expected = "".join(render(made.store.read_table(RECOMMENDATIONS), Format.CSV))
     assert Answer(f"{address}/api/v1/recommendations?format=csv").text == expected

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import SettingsError, StoreError
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard.access import shared_sessions
-from dashboard.access.front import Front
-from dashboard.access.gate import Gate
-from dashboard.access.launch import Proof
-from dashboard.access.sessions import Session
-from dashboard.access.shared_sessions import SessionKeys, SharedSessions
+from cotenant.base.errors import SettingsError, StoreError
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.base.store.files import Folder
+from cotenant.dashboard.access import shared_sessions
+from cotenant.dashboard.access.front import Front
+from cotenant.dashboard.access.gate import Gate
+from cotenant.dashboard.access.launch import Proof
+from cotenant.dashboard.access.sessions import Session
+from cotenant.dashboard.access.shared_sessions import SessionKeys, SharedSessions
 
 KEY = b"k" * 40
 FRONT = Front("http", "127.0.0.1:8050", "/")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import StoreError
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.sources.source import StoreSource
+from cotenant.base.errors import StoreError
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from tests.support.dashboard import Results
 
 

@@ -15,15 +15,15 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import SourceError, StoreError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.usage.quality import QualityRecord, ScrapeSpan
-from cotenant.core.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from dashboard import pages
-from dashboard.frame import panels, shell
-from dashboard.frame.view import Page, View
-from dashboard.sources.source import ResultSource, Snapshot, StoreSource, Upkeep
+from cotenant.base.errors import SourceError, StoreError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.store import Store
+from cotenant.base.usage.quality import QualityRecord, ScrapeSpan
+from cotenant.dashboard import pages
+from cotenant.dashboard.frame import panels, shell
+from cotenant.dashboard.frame.view import Page, View
+from cotenant.dashboard.sources.source import ResultSource, Snapshot, StoreSource, Upkeep
+from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from tests.house.test_style import ROOT
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -231,7 +231,7 @@ def test_a_filter_that_is_misspelt_is_answered_on_every_list(made: Results, sour
 
 
 def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None:
-    from cotenant.core.model.usage.quality import Defect
+    from cotenant.base.usage.quality import Defect
 
     class Poor(Faulty):
         def upkeep(self) -> Upkeep:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.table import Table
-from cotenant.core.model.usage.quality import Defect, QualityRecord
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY
-from dashboard.server.status import PULLS_SHOWN, status
-from dashboard.sources.source import StoreSource, Upkeep
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.dashboard.server.status import PULLS_SHOWN, status
+from cotenant.dashboard.sources.source import StoreSource, Upkeep
+from cotenant.recommender.model.views import COVERAGE, COVERAGE_BY_DAY
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.apps.simulation.controllers.autoscaler import NOTHING
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.app import create_app
-from dashboard.frame import demo_clock
-from dashboard.frame.view import DashboardContext, View
-from dashboard.sources.source import StoreSource
-from profiler.synthetic import SyntheticSpec, generate
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.store import Store
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame import demo_clock
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.manager.decisions.results import RunResults
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.simulation.controllers.autoscaler import NOTHING
 from tests.support import dashboard as support
 from tests.support.access import Browser
 

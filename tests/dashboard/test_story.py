@@ -13,24 +13,24 @@ from dash.development.base_component import Component
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.savings import savings_of
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.forecast import fine_path
-from cotenant.core.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from cotenant.core.settings.sections.recommender import PriceSettings
-from dashboard.changes import proposals
-from dashboard.figures import story as chart
-from dashboard.frame.view import DashboardContext, View
-from dashboard.nodes import workload_story
-from dashboard.nodes.workload_story import Story, Subject
-from dashboard.pages import forecast, portrait
-from dashboard.sources.source import FORECAST_LIST, StoreSource
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.forecast import fine_path
+from cotenant.dashboard.changes import proposals
+from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.nodes import workload_story
+from cotenant.dashboard.nodes.workload_story import Story, Subject
+from cotenant.dashboard.pages import forecast, portrait
+from cotenant.dashboard.sources.source import FORECAST_LIST, StoreSource
+from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
+from cotenant.recommender.model.savings import savings_of
+from cotenant.recommender.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

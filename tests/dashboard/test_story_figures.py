@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.histogram import CPU_BUCKETS
-from dashboard.figures import distribution, heat
-from dashboard.figures import story as chart
-from dashboard.figures.base import MAX_POINTS, Chart
-from dashboard.figures.quality import coverage
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.usage.histogram import CPU_BUCKETS
+from cotenant.dashboard.figures import distribution, heat
+from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.figures.base import MAX_POINTS, Chart
+from cotenant.dashboard.figures.quality import coverage
 
 HOUR = 3600
 START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from cotenant.core.model.views import FORECASTS, portraits_of
+from cotenant.recommender.model.views import FORECASTS, portraits_of
 from tests.dashboard.test_server import Answer
 from tests.support.dashboard import Results
 

@@ -12,8 +12,8 @@ import requests
 from dash import Input, Output, ctx, html, set_props
 from fastapi import FastAPI
 
-from dashboard.access.gate import Gate
-from dashboard.server.threaded_dash import ThreadedDash
+from cotenant.dashboard.access.gate import Gate
+from cotenant.dashboard.server.threaded_dash import ThreadedDash
 from tests.support import access as support
 from tests.support.dashboard import served
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.core.model.resource import Resource
-from dashboard.figures import week as chart
-from dashboard.frame import weekly
+from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import week as chart
+from cotenant.dashboard.frame import weekly
 
 MONDAY = 1_767_571_200
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.usage.what_if import WHAT_IF
-from dashboard.figures import what_if as charts
-from dashboard.pages import what_if
-from dashboard.sources.source import ResultSource, StoreSource
+from cotenant.base.store import Store
+from cotenant.base.usage.what_if import WHAT_IF
+from cotenant.dashboard.figures import what_if as charts
+from cotenant.dashboard.pages import what_if
+from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results, replayed

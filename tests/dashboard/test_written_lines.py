@@ -12,19 +12,19 @@ from dash.development.base_component import Component
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.plans.service import ClusterPlanService
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.object_lines import object_lines
-from cotenant.core.model.changes.people import Person, Role
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.rebalance.move_service import TO_BE_EMPTIED
-from cotenant.core.model.reservations.plan import ApprovalPolicy, DecisionScope, Recurrence, Span
-from cotenant.core.model.reservations.plan_service import AT_THAT_MOMENT, PlanRef, PlanService, PlanTerms
-from dashboard.frame.view import DashboardContext, View
-from dashboard.rebalance import approval
-from dashboard.reservations import callbacks
-from dashboard.sources.source import StoreSource
+from cotenant.base.errors import CotenantError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Person, Role
+from cotenant.base.store import Store
+from cotenant.changes.model.object_lines import object_lines
+from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.rebalance import approval
+from cotenant.dashboard.reservations import callbacks
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.scheduler_ext.rebalance.model.move_service import TO_BE_EMPTIED
+from cotenant.scheduler_ext.reservations.model.plan import ApprovalPolicy, DecisionScope, Recurrence, Span
+from cotenant.scheduler_ext.reservations.model.plan_service import AT_THAT_MOMENT, PlanRef, PlanService, PlanTerms
+from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from tests.cluster.api import Api, Json
 from tests.support import dashboard as support
 from tests.support import moves, plans

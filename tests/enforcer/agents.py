@@ -70,7 +70,7 @@ class Running:
         }
         words = [w for k, v in {**given, **self.settings}.items() for w in ("--set", f"{k}={v}")]
         log = (self.folder / "agent.log").open("ab")
-        command = [*self.before, sys.executable, "-m", "enforcer", *self.words, *words]
+        command = [*self.before, sys.executable, "-m", "cotenant.enforcer", *self.words, *words]
         options: dict[str, Any] = {
             "stdout": log,
             "stderr": log,

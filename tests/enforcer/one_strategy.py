@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import CpuUse, Observation, PodSpec, Strategy
-from enforcer.decide.changes import Done
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import CpuUse, Observation, PodSpec, Strategy
+from cotenant.enforcer.decide.changes import Done
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.readings import policy
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids")

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.colocation.node_policy import NodePolicy, decode
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.kubernetes.pod_resources import ContainerKind
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     ContainerReading,
     ContainerSpec,
     CpuUse,
@@ -26,6 +25,7 @@ from enforcer.contract import (
     StrategyPlan,
     Value,
 )
+from cotenant.enforcer.model.node_policy import NodePolicy, decode
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
-from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
-from enforcer.decide.registry import strategies
-from enforcer.report.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
-from enforcer.report.recount import Verdicts
-from enforcer.report.status import ActionRecord, stamp
-from enforcer.strategies.suppression.suppress import Suppress, SuppressState
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
+from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.model.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
+from cotenant.enforcer.report.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
+from cotenant.enforcer.report.recount import Verdicts
+from cotenant.enforcer.report.status import ActionRecord, stamp
+from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 TIER = TIERS[KubeQos.BEST_EFFORT]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import FILE, LOCK, OriginalsJournal
-from enforcer.apply.watchdog import WatchedAgent, give_back
-from enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
-from enforcer.decide.changes import OriginalValue
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import FILE, LOCK, OriginalsJournal
+from cotenant.enforcer.apply.watchdog import WatchedAgent, give_back
+from cotenant.enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
+from cotenant.enforcer.decide.changes import OriginalValue
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.enforcer.own_cgroups import Subtree

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from enforcer.apply.journal import VERSION
+from cotenant.enforcer.apply.journal import VERSION
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.support import kubepods

@@ -12,28 +12,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.adapters.kube import KubeClient, Writer, access_review
-from cotenant.core.adapters.kube.incluster import service_account
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.errors import ClusterForbidden, ClusterInvalid
-from cotenant.core.model.kubernetes.intent import Address, Apply, Intent
-from cotenant.core.model.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.kube import KubeSettings
-from enforcer.apply.eviction_queue import EvictionAnswer
-from enforcer.apply.eviction_requests import Evictor
-from enforcer.contract import CpuUse, Evict, MemoryUse
-from enforcer.decide.evictions import request_of
-from enforcer.report.node_metric_writer import NOTE_SECONDS, PATH, Reporter, Whose
-from enforcer.report.suppressed import SuppressionHistory, note
-from enforcer.report.usage import UsageHistory, node_metric, own_object
-from enforcer.sources.documents import inventory_of, policy_of
-from enforcer.sources.sources import ApiSources
-from profiler.node_metric.status import ProdOutlook, Report
-from profiler.node_metric.turn import ReportContext, ReportDecision, outlooks, turn_of
-from scheduler_ext.extender.metric import ExtenderNodeWire, node_of
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.errors import ClusterForbidden, ClusterInvalid
+from cotenant.base.kube import KubeClient, Writer, access_review
+from cotenant.base.kube.incluster import service_account
+from cotenant.base.kubernetes.intent import Address, Apply, Intent
+from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.enforcer.apply.eviction_queue import EvictionAnswer
+from cotenant.enforcer.apply.eviction_requests import Evictor
+from cotenant.enforcer.contract import CpuUse, Evict, MemoryUse
+from cotenant.enforcer.decide.evictions import request_of
+from cotenant.enforcer.report.node_metric_writer import NOTE_SECONDS, PATH, Reporter, Whose
+from cotenant.enforcer.report.suppressed import SuppressionHistory, note
+from cotenant.enforcer.report.usage import UsageHistory, node_metric, own_object
+from cotenant.enforcer.sources.documents import inventory_of, policy_of
+from cotenant.enforcer.sources.sources import ApiSources
+from cotenant.profiler.node_metric.status import ProdOutlook, Report
+from cotenant.profiler.node_metric.turn import ReportContext, ReportDecision, outlooks, turn_of
+from cotenant.scheduler_ext.extender.metric import ExtenderNodeWire, node_of
 from tests.cluster import needing
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.server,
 ]
 BE = "kubepods/besteffort"
-CLI = "from cotenant.apps.cli.main import run; run()"
+CLI = "from cotenant.cli.main import run; run()"
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def watchdogs(folder: Path) -> list[int]:
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = line.read_bytes().decode(errors="replace").split("\0")
-            if "enforcer.apply.watchdog" in words and str(folder / "state") in words:
+            if "cotenant.enforcer.apply.watchdog" in words and str(folder / "state") in words:
                 found.append(int(line.parent.name))
     return found
 
@@ -287,7 +287,7 @@ def test_without_the_right_to_write_it_goes_on_to_observe_and_is_not_ready(
     words += [f"enforcer.policy_file={running.policy_file}", f"enforcer.pods_file={running.folder / 'pods.json'}"]
     words += [f"telemetry.health_port={running.port}"]
     inner = " ".join(f"--set {word}" for word in words)
-    command = f"{read_only} && exec {sys.executable} -m enforcer --write {inner}"
+    command = f"{read_only} && exec {sys.executable} -m cotenant.enforcer --write {inner}"
     process = subprocess.Popen(["unshare", "-m", "sh", "-c", command], stderr=subprocess.DEVNULL)
     try:
         code, body = wait_for(
@@ -447,7 +447,7 @@ def test_node_status_shows_what_is_held_and_why(node: Kubepods, batch: Pod, tmp_
 
 def test_the_agent_loads_none_of_the_heavy_packages(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
     code = (
-        "import sys, enforcer.__main__ as m; "
+        "import sys, cotenant.enforcer.__main__ as m; "
         "heavy = {'typer', 'pydantic', 'kubernetes', 'pandas', 'sklearn', 'statsmodels', 'dash', 'yaml', 'httpx'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -15,15 +15,25 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, Observation, PodSpec, StrategyPlan, Want
-from enforcer.decide.changes import Done, OriginalValue, WriteOutcome
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import (
+    NO_LIMIT,
+    ContainerSpec,
+    Knob,
+    KubeQos,
+    Level,
+    Observation,
+    PodSpec,
+    StrategyPlan,
+    Want,
+)
+from cotenant.enforcer.decide.changes import Done, OriginalValue, WriteOutcome
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
 
 pytestmark = pytest.mark.server
@@ -183,12 +193,12 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
 SUPPRESSED = """
 import os, signal, sys
 from pathlib import Path
-from enforcer.apply.apply import Applier
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
 wants = tuple(Want(tier, k, v, Level.QOS, "s", "w") for k, v in ((Knob.CPU_QUOTA, 5000), (Knob.CPU_IDLE, 1)))
@@ -417,12 +427,12 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
 OBSERVE_ONLY = """
 import sys
 from pathlib import Path
-from enforcer.apply.apply import Applier
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
 for _ in range(2):

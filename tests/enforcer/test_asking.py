@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.contract import PodSpec
-from enforcer.runtime.pod_resources import PodResources, objection
-from enforcer.sources.kubelet import Assignments
-from enforcer.sources.kubelet_client import WithKubelet, joined
-from enforcer.sources.sources import AgentInputs
+from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.runtime.pod_resources import PodResources, objection
+from cotenant.enforcer.sources.kubelet import Assignments
+from cotenant.enforcer.sources.kubelet_client import WithKubelet, joined
+from cotenant.enforcer.sources.sources import AgentInputs
 from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.server
@@ -110,6 +110,6 @@ def test_only_a_socket_of_roots_is_asked(tmp_path: Path, kind: str, why: str) ->
 
 
 def test_an_agent_that_asks_nobody_does_not_load_grpc() -> None:
-    code = "import sys, enforcer.assembly; print(sorted({'grpc', 'google.protobuf'} & set(sys.modules)))"
+    code = "import sys, cotenant.enforcer.assembly; print(sorted({'grpc', 'google.protobuf'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

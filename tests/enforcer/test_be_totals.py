@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.colocation.node_policy import decode
-from cotenant.core.model.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, Knob, KubeQos, Level, PodReading, StrategyPlan
-from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.strategies.be_totals import BeTotals
+from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NO_LIMIT, Knob, KubeQos, Level, PodReading, StrategyPlan
+from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.enforcer.model.node_policy import decode
+from cotenant.enforcer.strategies.be_totals import BeTotals
 from tests.enforcer.readings import MIB, container, node, seen
 from tests.enforcer.readings import pod as any_pod
 

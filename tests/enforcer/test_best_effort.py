@@ -10,14 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import CpuUse, Evict, Knob, KubeQos, MemoryUse, Observation, PodReading, Pressure, StrategyPlan
-from enforcer.decide.container_resources import BATCH_CPU
-from enforcer.decide.loop import AgentMode, Ages, Memory, decide
-from enforcer.strategies.best_effort import BestEffort, BestEffortState
-from enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import (
+    CpuUse,
+    Evict,
+    Knob,
+    KubeQos,
+    MemoryUse,
+    Observation,
+    PodReading,
+    Pressure,
+    StrategyPlan,
+)
+from cotenant.enforcer.decide.container_resources import BATCH_CPU
+from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.strategies.best_effort import BestEffort, BestEffortState
+from cotenant.enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen, values
 
 TIER = "kubepods/besteffort"

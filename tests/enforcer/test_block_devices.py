@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.observe.machine import block_devices
+from cotenant.enforcer.observe.machine import block_devices
 
 
 @pytest.fixture

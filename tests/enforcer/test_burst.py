@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import CpuBurst
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, CpuUse, Knob, Observation, PodReading
-from enforcer.strategies.burst import (
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NO_LIMIT, CpuUse, Knob, Observation, PodReading
+from cotenant.enforcer.model.node_policy import CpuBurst
+from cotenant.enforcer.strategies.burst import (
     Burst,
     BurstState,
     PoolLoad,

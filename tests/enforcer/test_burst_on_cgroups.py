@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from enforcer.contract import PodSpec
-from enforcer.observe.layout import Layout
-from enforcer.sources.wire import NodePodWire, pod_of
-from enforcer.strategies.burst import Burst
+from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.strategies.burst import Burst
 from tests.enforcer.one_strategy import OneStrategy
 from tests.enforcer.own_cgroups import wait_for
 from tests.support.kubepods import Kubepods, Pod, missing

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.errors import NodeUnreadable
-from enforcer.contract import NO_LIMIT, Knob, Value
-from enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.base.errors import NodeUnreadable
+from cotenant.enforcer.contract import NO_LIMIT, Knob, Value
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
 
 CORES = os.cpu_count() or 1
@@ -160,17 +160,17 @@ def test_the_knobs_of_this_kernel_are_found_in_a_cgroup(subtree: Subtree) -> Non
 
 AS_NOBODY = """
 import os, sys
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import Knob
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.contract import Knob
 os.setgid(65534); os.setuid(65534)
 with Hierarchy(base=sys.argv[1]) as h:
     print(h.write_knob("a", Knob.CPU_SHARES, 2), h.read_knob("a", Knob.CPU_SHARES))
 """
 WITHOUT_FILES = """
 import os, resource, sys
-from cotenant.core.model.errors import NodeUnreadable
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import Knob
+from cotenant.base.errors import NodeUnreadable
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.contract import Knob
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 with Hierarchy(base=sys.argv[1], held_limit=100) as h:
     told = ""
@@ -184,8 +184,8 @@ with Hierarchy(base=sys.argv[1], held_limit=100) as h:
 """
 READ_ONLY = """
 import sys
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import Knob
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.contract import Knob
 with Hierarchy(base=sys.argv[1]) as h:
     print(h.write_knob("a", Knob.CPU_SHARES, 2), h.read_knob("a", Knob.CPU_SHARES))
 """
@@ -222,7 +222,7 @@ def test_when_files_run_out_all_are_closed_and_the_next_tick_works(subtree: Subt
 
 RAISED = """
 import resource
-from enforcer.observe.cgroupfs import raise_file_limit
+from cotenant.enforcer.observe.cgroupfs import raise_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 256))
 print(raise_file_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

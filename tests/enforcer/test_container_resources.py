@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import NodePolicy, decode
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind
-from cotenant.core.model.kubernetes.protocol import (
-    EXTENDED_SPEC_ANNOTATION,
-    RESOURCE_STATUS_ANNOTATION,
-    SKIP_HOOKS_LABEL,
-)
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
-from enforcer.decide.container_resources import (
+from cotenant.base.kubernetes.pod_resources import ContainerKind
+from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, SKIP_HOOKS_LABEL
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
+from cotenant.enforcer.decide.container_resources import (
     BATCH_CPU,
     BATCH_MEMORY,
     LEAVE,
@@ -30,6 +25,7 @@ from enforcer.decide.container_resources import (
     quota_of,
     shares_of,
 )
+from cotenant.enforcer.model.node_policy import NodePolicy, decode
 
 MIB = 2**20
 PLAIN = decode({})

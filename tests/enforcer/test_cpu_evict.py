@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import CpuUse, Knob, KubeQos, Observation, PodReading, Value
-from enforcer.decide.container_resources import BATCH_CPU
-from enforcer.strategies.eviction.cpu_evict import Sample, real_limit, satisfaction, window
-from enforcer.strategies.eviction.victims import Task, candidate
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import CpuUse, Knob, KubeQos, Observation, PodReading, Value
+from cotenant.enforcer.decide.container_resources import BATCH_CPU
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, real_limit, satisfaction, window
+from cotenant.enforcer.strategies.eviction.victims import Task, candidate
 from tests.enforcer.readings import container, node, pod, policy, seen
 
 BOUNDS = {"cpuEvictBESatisfactionLowerPercent": 40, "cpuEvictBESatisfactionUpperPercent": 60}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus
-from cotenant.core.model.allocation.cpu_topology import CpuCache, CpuTopology, regular_topology
-from cotenant.core.model.errors import NodeUnreadable
-from enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
-from tests.model.cpu_machines import hybrid_topology, machines
+from cotenant.base.allocation.cpu_lists import format_cpus
+from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, regular_topology
+from cotenant.base.errors import NodeUnreadable
+from cotenant.enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
+from tests.base.allocation.cpu_machines import hybrid_topology, machines
 
 
 def grown(topology: CpuTopology, sys: Path) -> Path:

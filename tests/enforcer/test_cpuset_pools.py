@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.allocation.cpu_topology import Processor, regular_topology
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, StrategyPlan
-from enforcer.decide.container_resources import container_resources
-from enforcer.observe.cpusets import beside_static_kubelet
-from enforcer.report.topology_report import MachineCpus, node_cpus
-from enforcer.strategies.cpuset_pools import CpusetPools
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.allocation.cpu_topology import Processor, regular_topology
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, PodReading, StrategyPlan
+from cotenant.enforcer.decide.container_resources import container_resources
+from cotenant.enforcer.observe.cpusets import beside_static_kubelet
+from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
+from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.readings import GIB, container, pod, policy, seen, values
 
 STATUS = "scheduling.koordinator.sh/resource-status"

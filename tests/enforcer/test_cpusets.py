@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.cpu_annotations import system_cpus
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.allocation.cpu_annotations import system_cpus
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import (
     NODE_RESERVATION_ANNOTATION,
     RESOURCE_STATUS_ANNOTATION,
     SYSTEM_QOS_ANNOTATION,
 )
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import ContainerSpec, NodeReading, PodSpec
-from enforcer.observe.cpusets import assigned, forbidden_cpus, overclaims, owned_cpus
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import ContainerSpec, NodeReading, PodSpec
+from cotenant.enforcer.observe.cpusets import assigned, forbidden_cpus, overclaims, owned_cpus
 
 
 def pod(qos: QosClass, status: str | None, phase: str = "Running", asks: int = 8000) -> PodSpec:

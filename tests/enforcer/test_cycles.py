@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.contract import ContainerSpec, KubeQos, PodSpec
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.cycles import MOST_FILES, SOFTWARE, CycleReader
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.cycles import MOST_FILES, SOFTWARE, CycleReader
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
 
 UNIFIED = ROOT / "unified"

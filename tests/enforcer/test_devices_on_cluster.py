@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.devices import inventory_of
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.settings.sections.kube import KubeSettings
-from enforcer.observe.nvml import Nvml
-from enforcer.report.device_writer import DevicePublisher, DiscoveryState
+from cotenant.base.allocation.devices import inventory_of
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.enforcer.observe.nvml import Nvml
+from cotenant.enforcer.report.device_writer import DevicePublisher, DiscoveryState
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fixtures import FakeNodes

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import decode
-from cotenant.core.model.errors import UsageError
-from enforcer.sources.documents import inventory_of, policy_of
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.model.node_policy import decode
+from cotenant.enforcer.sources.documents import inventory_of, policy_of
 
 POLICY = "resourceUsedThresholdWithBE: {enable: true, cpuSuppressThresholdPercent: 70}"
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.allocator import Holding
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.devices import (
+from cotenant.base.allocation.allocator import Holding
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.devices import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
@@ -24,17 +24,26 @@ from cotenant.core.model.allocation.devices import (
     DeviceKind,
     NodeDevice,
 )
-from cotenant.core.model.errors import StoreError, UsageError
-from cotenant.core.model.kubernetes.intent import Apply, Delete
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from enforcer.assembly import assembled
-from enforcer.contract import ContainerSpec, PodSpec
-from enforcer.decide.container_resources import LEAVE
-from enforcer.dra.claim import CDI_KIND, ClaimRefused, ClaimWire, cdi_spec, claim_in, keys_in, prepared, request_key
-from enforcer.dra.claims import NOTE, Claims
-from enforcer.dra.offer import (
+from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.kubernetes.intent import Apply, Delete
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.enforcer.assembly import assembled
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
+from cotenant.enforcer.decide.container_resources import LEAVE
+from cotenant.enforcer.dra.claim import (
+    CDI_KIND,
+    ClaimRefused,
+    ClaimWire,
+    cdi_spec,
+    claim_in,
+    keys_in,
+    prepared,
+    request_key,
+)
+from cotenant.enforcer.dra.claims import NOTE, Claims
+from cotenant.enforcer.dra.offer import (
     DRIVER,
     GONE,
     ContainerEdits,
@@ -45,13 +54,13 @@ from enforcer.dra.offer import (
     unshared,
     with_claimed,
 )
-from enforcer.nri_hooks import HookDecision
-from enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
-from enforcer.runtime.messages import dra, registration
-from enforcer.runtime.parents import Parents
-from enforcer.runtime.socket_guard import SocketGuard, SocketTaken
+from cotenant.enforcer.nri_hooks import HookDecision
+from cotenant.enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE, DraService
+from cotenant.enforcer.runtime.messages import dra, registration
+from cotenant.enforcer.runtime.parents import Parents
+from cotenant.enforcer.runtime.socket_guard import SocketGuard, SocketTaken
+from tests.base.allocation.cpu_machines import caches_of
 from tests.cluster.process import free_port
-from tests.model.cpu_machines import caches_of
 
 NODE = ("n1", "u-n1")
 CARD = NodeDevice(DeviceKind.GPU, 0, "GPU-0", amounts={GPU_MEMORY: 8 << 30}, labels={"model": "T4", "a/b": "c"})

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.device_allocator import COLLECTION, DeviceAllocator
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Intent
-from cotenant.core.model.kubernetes.protocol import RESOURCE_SLICES
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from enforcer.dra.offer import OfferedDevice, publication
-from enforcer.dra.publisher import SlicePublisher
-from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.extender.serve.allocation import HardwareAllocation
-from scheduler_ext.extender.serve.bind import Binder
+from cotenant.base.allocation.device_allocator import COLLECTION, DeviceAllocator
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.protocol import RESOURCE_SLICES
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.enforcer.dra.offer import OfferedDevice, publication
+from cotenant.enforcer.dra.publisher import SlicePublisher
+from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.bind import Binder
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

@@ -6,20 +6,29 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeState
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from enforcer.contract import NO_LIMIT, ContainerReading, CpuUse, Knob, KubeQos, MemoryUse, PodReading, ResctrlReading
-from enforcer.decide.knobs import Dialect
-from enforcer.decide.settle import settle
-from enforcer.observe.cpusets import overclaims
-from enforcer.strategies.be_totals import BeTotals
-from enforcer.strategies.burst import Burst, BurstState, pool_millicores
-from enforcer.strategies.cpuset_pools import CpusetPools
-from enforcer.strategies.eviction.victims import requested
-from enforcer.strategies.memory_qos import MemoryProtection, MemoryState
-from enforcer.strategies.normalisation import Normalisation
-from enforcer.strategies.resctrl import Resctrl
+from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import (
+    NO_LIMIT,
+    ContainerReading,
+    CpuUse,
+    Knob,
+    KubeQos,
+    MemoryUse,
+    PodReading,
+    ResctrlReading,
+)
+from cotenant.enforcer.decide.knobs import Dialect
+from cotenant.enforcer.decide.settle import settle
+from cotenant.enforcer.observe.cpusets import overclaims
+from cotenant.enforcer.strategies.be_totals import BeTotals
+from cotenant.enforcer.strategies.burst import Burst, BurstState, pool_millicores
+from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
+from cotenant.enforcer.strategies.eviction.victims import requested
+from cotenant.enforcer.strategies.memory_qos import MemoryProtection, MemoryState
+from cotenant.enforcer.strategies.normalisation import Normalisation
+from cotenant.enforcer.strategies.resctrl import Resctrl
 from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen, values
 from tests.enforcer.v1_kernel import V1, V2
 

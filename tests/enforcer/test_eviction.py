@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
-from enforcer.strategies.eviction.victims import (
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.strategies.eviction.victims import (
     EVICTION_ENABLED_LABEL,
     EVICTION_POLICY_ANNOTATION,
     EVICTION_PRIORITY_ANNOTATION,

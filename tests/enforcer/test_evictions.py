@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enforcer.contract import Evict, PodSpec
-from enforcer.decide.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admitted, request_of, unfit
+from cotenant.enforcer.contract import Evict, PodSpec
+from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admitted, request_of, unfit
 
 
 def pod(name: str, **others: object) -> PodSpec:

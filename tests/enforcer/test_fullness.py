@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
-from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.strategies.eviction.fullness import by_allocatable, by_use, to_release, withdrawn
-from enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, to_release, withdrawn
+from cotenant.enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen
 
 MID_CPU = EXTENDED_RESOURCES[Band.MID, Resource.CPU]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeState
-from enforcer.contract import ContainerSpec, PodSpec
-from enforcer.decide.granted import container_limit, container_request, pod_limit, pod_request, total
+from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
+from cotenant.enforcer.decide.granted import container_limit, container_request, pod_limit, pod_request, total
 
 MAIN = ContainerSpec("main", requests={"cpu": 1000}, limits={"cpu": 2000})
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import Knob, KubeQos, PodReading, StrategyPlan
-from enforcer.strategies.identity import GroupIdentity
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import Knob, KubeQos, PodReading, StrategyPlan
+from cotenant.enforcer.strategies.identity import GroupIdentity
 from tests.enforcer.readings import EVERY_KNOB, container, pod, policy, seen, values
 
 STOCK = EVERY_KNOB - {Knob.CPU_BVT}

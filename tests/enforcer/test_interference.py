@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import CpuUse, KubeQos, Observation, PodReading, Pressure
-from enforcer.strategies.baseline import (
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import CpuUse, KubeQos, Observation, PodReading, Pressure
+from cotenant.enforcer.strategies.baseline import (
     BASELINE_ANNOTATION,
     BUCKETS,
     FIRST,
@@ -25,16 +25,8 @@ from enforcer.strategies.baseline import (
     throttles_itself,
     workload,
 )
-from enforcer.strategies.baseline import (
-    given as figures,
-)
-from enforcer.strategies.interference import (
-    GIVE_UP_SECONDS,
-    Findings,
-    InterferenceState,
-    correlation,
-    detect,
-)
+from cotenant.enforcer.strategies.baseline import given as figures
+from cotenant.enforcer.strategies.interference import GIVE_UP_SECONDS, Findings, InterferenceState, correlation, detect
 from tests.enforcer.readings import container, node, pod, seen
 
 SETTINGS = BestEffortSettings(interference_samples=10, interference_patience_seconds=5.0)

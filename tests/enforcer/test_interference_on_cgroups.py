@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.strategies.baseline import BASELINE_ANNOTATION, InterferenceSignal
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION, InterferenceSignal
 from tests.enforcer.test_suppress_on_cgroups import BURN, Agent, burn
 from tests.support.kubepods import Kubepods, missing
 

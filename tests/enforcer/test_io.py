@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import Block
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import Knob, PodReading, StrategyPlan
-from enforcer.strategies.io import DiskLimits, blocks_of, device_of
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import Knob, PodReading, StrategyPlan
+from cotenant.enforcer.model.node_policy import Block
+from cotenant.enforcer.strategies.io import DiskLimits, blocks_of, device_of
 from tests.enforcer.readings import EVERY_KNOB, MIB, node, pod, policy, seen, values
 
 MOUNT = "/var/lib/kubelet/pods/u-web/volumes/kubernetes.io~csi/pvc-1/mount"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import StoreError, UsageError
-from enforcer.apply.journal import FILE, VERSION, OriginalsJournal
-from enforcer.contract import NO_LIMIT, Knob, Level
-from enforcer.decide.changes import OriginalValue, Place
+from cotenant.base.errors import StoreError, UsageError
+from cotenant.enforcer.apply.journal import FILE, VERSION, OriginalsJournal
+from cotenant.enforcer.contract import NO_LIMIT, Knob, Level
+from cotenant.enforcer.decide.changes import OriginalValue, Place
 
 NAMES = st.text("abcdef0123456789", min_size=1, max_size=12).map(lambda name: f"kubepods/pod{name}")
 NUMBERS = st.one_of(st.just(NO_LIMIT), st.integers(1000, 10**6))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enforcer.contract import NO_LIMIT, Knob, Value
-from enforcer.decide.knobs import (
+from cotenant.enforcer.contract import NO_LIMIT, Knob, Value
+from cotenant.enforcer.decide.knobs import (
     UNLIMITED_BYTES,
     Dialect,
     as_text,
@@ -19,7 +19,7 @@ from enforcer.decide.knobs import (
     shares_of,
     weight_of,
 )
-from enforcer.knob_table import SPECS, Version
+from cotenant.enforcer.knob_table import SPECS, Version
 
 V1 = Dialect(dict.fromkeys(("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V1))
 V2 = Dialect(dict.fromkeys(("cpu", "cpuset", "memory", "io"), Version.V2))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cotenant.core.model.kubernetes.pod_resources import ResizeState
-from enforcer.contract import (
+from cotenant.base.kubernetes.pod_resources import ResizeState
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
     ContainerSpec,
@@ -21,9 +21,9 @@ from enforcer.contract import (
     PodSpec,
     Value,
 )
-from enforcer.decide.changes import OriginalValue
-from enforcer.decide.kubelet_values import lost_notes, unexplained, values_before_hooks
-from enforcer.decide.settle import AFTER_IDLE
+from cotenant.enforcer.decide.changes import OriginalValue
+from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained, values_before_hooks
+from cotenant.enforcer.decide.settle import AFTER_IDLE
 
 MIB = 1 << 20
 POD, CONTAINER = "kubepods/burstable/podu", "kubepods/burstable/podu/c"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import CgroupPath, HostApplication
-from cotenant.core.model.errors import UsageError
-from enforcer.contract import Knob, KubeQos, Level
-from enforcer.observe.cgroupfs import Hierarchy, Lack
-from enforcer.observe.layout import (
+from cotenant.base.errors import UsageError
+from cotenant.enforcer.contract import Knob, KubeQos, Level
+from cotenant.enforcer.model.node_policy import CgroupPath, HostApplication
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.layout import (
     Driver,
     Layout,
     Runtime,

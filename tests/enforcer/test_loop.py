@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from enforcer.contract import (
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     Evict,
     Knob,
@@ -23,8 +22,9 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.changes import OriginalValue, wants_of
-from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide, held, merged, mode_of
+from cotenant.enforcer.decide.changes import OriginalValue, wants_of
+from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide, held, merged, mode_of
+from cotenant.enforcer.model.node_policy import NodePolicy
 from tests.enforcer.readings import TIERS, pod, policy, seen
 
 BE = TIERS[KubeQos.BEST_EFFORT]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import KubeQos, MemoryUse, Observation, PodReading
-from enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
-from enforcer.strategies.eviction.victims import Task
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from cotenant.enforcer.strategies.eviction.victims import Task
 from tests.enforcer.readings import GIB, MIB, node, pod, policy, seen
 
 SETTINGS = BestEffortSettings()

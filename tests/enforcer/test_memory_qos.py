@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, ContainerReading, Knob, KubeQos, MemoryUse, Observation, PodReading
-from enforcer.strategies.memory_qos import MemoryProtection, MemoryState, page_cache_limit, template
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NO_LIMIT, ContainerReading, Knob, KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.strategies.memory_qos import MemoryProtection, MemoryState, page_cache_limit, template
 from tests.enforcer.readings import EVERY_KNOB, GIB, MIB, container, node, pod, policy, seen, values
 
 WEB = "kubepods/burstable/podu-web"

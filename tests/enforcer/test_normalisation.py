@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import NO_LIMIT, CpuUse, Knob, KubeQos, PodReading
-from enforcer.decide.quotas import moved_by_burst, ratio_of
-from enforcer.strategies.burst import Burst, BurstState
-from enforcer.strategies.normalisation import Normalisation
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import NO_LIMIT, CpuUse, Knob, KubeQos, PodReading
+from cotenant.enforcer.decide.quotas import moved_by_burst, ratio_of
+from cotenant.enforcer.strategies.burst import Burst, BurstState
+from cotenant.enforcer.strategies.normalisation import Normalisation
 from tests.enforcer.readings import container, node, pod, policy, seen, values
 
 RATIO = "node.koordinator.sh/cpu-normalization-ratio"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.devices import DeviceKind, inventory_of
-from cotenant.core.model.kubernetes.intent import Create, Patch
-from enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState, sysfs_bus
-from enforcer.observe.pci_sysfs import PciPlace, pci_place
-from enforcer.report.device_report import device_write, gpu_entry, is_ours, label_text
-from enforcer.report.device_writer import DeviceMetrics, DiscoveryState
+from cotenant.base.allocation.devices import DeviceKind, inventory_of
+from cotenant.base.kubernetes.intent import Create, Patch
+from cotenant.enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState, sysfs_bus
+from cotenant.enforcer.observe.pci_sysfs import PciPlace, pci_place
+from cotenant.enforcer.report.device_report import device_write, gpu_entry, is_ours, label_text
+from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
 from tests.enforcer.nvml import DRIVER_NOT_LOADED, GPU_LOST, FakeGpu, FakeNvml, fake_nvml
 
 T4, OTHER = FakeGpu(0, "GPU-aaaa"), FakeGpu(1, "GPU-bbbb", "00000000:5E:00.0")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.errors import NodeUnreadable
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, PodSpec
-from enforcer.observe.cgroupfs import Hierarchy, Lack
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import SLOW_TICKS, HostApplicationSpec, NodeFacts, Observer
+from cotenant.base.errors import NodeUnreadable
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, PodSpec
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import SLOW_TICKS, HostApplicationSpec, NodeFacts, Observer
 from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
 
 LAYOUT = Layout()

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.colocation.enforcement import EVICTIONS, REASON_SENTENCES
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.eviction_queue import EvictionAnswer
-from enforcer.apply.pod_evictions import UNANSWERED_SECONDS, PodEvictions
-from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
-from enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
-from enforcer.decide.registry import strategies
-from enforcer.report.acts import EVICTION_REASONS
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.apply.eviction_queue import EvictionAnswer
+from cotenant.enforcer.apply.pod_evictions import UNANSWERED_SECONDS, PodEvictions
+from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
+from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.model.enforcement import EVICTIONS, REASON_SENTENCES
+from cotenant.enforcer.report.acts import EVICTION_REASONS
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen
 
 JOB = pod("job", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT)

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
     CpuUse,
@@ -31,15 +31,15 @@ from enforcer.contract import (
     StrategyPlan,
     Value,
 )
-from enforcer.decide.changes import Notes
-from enforcer.decide.knobs import Dialect
-from enforcer.decide.kubelet_values import lost_notes
-from enforcer.decide.loop import Ages, Memory, decide
-from enforcer.decide.registry import strategies
-from enforcer.decide.settle import Circumstances, settle
-from enforcer.decide.write_order import wider
-from enforcer.observe.layout import Layout
-from enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.decide.changes import Notes
+from cotenant.enforcer.decide.knobs import Dialect
+from cotenant.enforcer.decide.kubelet_values import lost_notes
+from cotenant.enforcer.decide.loop import Ages, Memory, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.decide.settle import Circumstances, settle
+from cotenant.enforcer.decide.write_order import wider
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.sources.wire import NodePodWire, pod_of
 from tests.enforcer.pod_matrix import MIB, PodPlan, kubelet_values, largest_moment, plans
 from tests.enforcer.readings import policy
 from tests.enforcer.v1_kernel import V2

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enforcer.contract import CpuUse, MemoryUse, Pressure
-from enforcer.observe.rates import (
+from cotenant.enforcer.contract import CpuUse, MemoryUse, Pressure
+from cotenant.enforcer.observe.rates import (
     CpuCounters,
     cpu_counters_v1,
     cpu_counters_v2,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enforcer.agent import with_ages
-from enforcer.contract import KubeQos, PodSpec
-from enforcer.decide.loop import AgentMode, Ages, Memory, decide
-from enforcer.sources.last_known import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
-from enforcer.sources.sources import NEVER, AgentInputs
-from enforcer.sources.wire import NodeDescription
+from cotenant.enforcer.agent import with_ages
+from cotenant.enforcer.contract import KubeQos, PodSpec
+from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
+from cotenant.enforcer.sources.last_known import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
+from cotenant.enforcer.sources.sources import NEVER, AgentInputs
+from cotenant.enforcer.sources.wire import NodeDescription
 from tests.enforcer.readings import container, pod, policy, seen
 
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, StrategyPlan, Want
-from enforcer.decide.loop import Ages, Memory, decide
-from enforcer.decide.registry import strategies
-from enforcer.report.recorder import Recorder, replayed
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, StrategyPlan, Want
+from cotenant.enforcer.decide.loop import Ages, Memory, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.report.recorder import Recorder, replayed
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 AGES = Ages()

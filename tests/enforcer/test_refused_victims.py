@@ -19,20 +19,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.auth import Access
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.eviction_requests import Evictor
-from enforcer.apply.pod_evictions import PodEvictions
-from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation, PodReading
-from enforcer.decide.evictions import AGAIN_SECONDS, LONGEST_REST_SECONDS, RefusedPod, after_refusal
-from enforcer.decide.loop import Ages, Memory, decide
-from enforcer.strategies.baseline import BASELINE_ANNOTATION
-from enforcer.strategies.best_effort import BestEffort
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.auth import Access
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.apply.eviction_requests import Evictor
+from cotenant.enforcer.apply.pod_evictions import PodEvictions
+from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, LONGEST_REST_SECONDS, RefusedPod, after_refusal
+from cotenant.enforcer.decide.loop import Ages, Memory, decide
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
+from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.cluster.waiting import wait_for
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen
 from tests.enforcer.test_best_effort import job, web

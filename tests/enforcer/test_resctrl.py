@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.apply.resctrlfs import _LINE
-from enforcer.contract import KubeQos, PodReading, ResctrlReading, StrategyPlan, Surface
-from enforcer.decide.surfaces import ResctrlGroup, values_of
-from enforcer.strategies.resctrl import Resctrl, bandwidth, cache_mask
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.apply.resctrlfs import _LINE
+from cotenant.enforcer.contract import KubeQos, PodReading, ResctrlReading, StrategyPlan, Surface
+from cotenant.enforcer.decide.surfaces import ResctrlGroup, values_of
+from cotenant.enforcer.strategies.resctrl import Resctrl, bandwidth, cache_mask
 from tests.enforcer.readings import container, node, pod, policy, seen
 
 INTEL = ResctrlReading(0x7FF, (0, 1), (0, 1))

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
-from enforcer.contract import ResctrlReading, Surface, SurfaceWant
-from enforcer.decide.surfaces import ResctrlGroup, text_of
+from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
+from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
 from tests.enforcer.own_cgroups import Subtree
 
 ROOT: Final = Path("/sys/fs/resctrl")

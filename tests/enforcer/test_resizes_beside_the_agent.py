@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
-from enforcer.decide.knobs import Dialect
-from enforcer.decide.write_order import wider
+from cotenant.enforcer.contract import NO_LIMIT, CgroupPath, Knob, Value
+from cotenant.enforcer.decide.knobs import Dialect
+from cotenant.enforcer.decide.write_order import wider
 from tests.enforcer.pod_matrix import MIB, Amounts, Container, PodPlan, after, kubelet_values, plans, requested
 from tests.enforcer.test_pod_matrix import EVERYTHING, NORMALISING, RATIO, Agent, Node, changed
 from tests.enforcer.v1_kernel import V1, V2

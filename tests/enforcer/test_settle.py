@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enforcer.contract import NO_LIMIT, CgroupPath, ContainerSpec, Knob, Level, MemoryUse, Value, Want
-from enforcer.decide.changes import Notes, OriginalValue, WriteOutcome
-from enforcer.decide.settle import settle
+from cotenant.enforcer.contract import NO_LIMIT, CgroupPath, ContainerSpec, Knob, Level, MemoryUse, Value, Want
+from cotenant.enforcer.decide.changes import Notes, OriginalValue, WriteOutcome
+from cotenant.enforcer.decide.settle import settle
 from tests.enforcer.v1_kernel import (
     C1,
     C2,

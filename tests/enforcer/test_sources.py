@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.sources.sources import NEVER, FileSources
+from cotenant.enforcer.sources.sources import NEVER, FileSources
 
 
 class Watch:

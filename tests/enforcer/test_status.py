@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from enforcer.contract import CpuUse, Knob, Level, MemoryUse, Verdict, Want
-from enforcer.decide.changes import Done, OriginalValue, WriteOutcome
-from enforcer.decide.loop import AgentMode, TickDecision
-from enforcer.report.status import About, HeldValue, NodeStatus, VerdictStatus, action_of, stamp, status
+from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Verdict, Want
+from cotenant.enforcer.decide.changes import Done, OriginalValue, WriteOutcome
+from cotenant.enforcer.decide.loop import AgentMode, TickDecision
+from cotenant.enforcer.report.status import About, HeldValue, NodeStatus, VerdictStatus, action_of, stamp, status
 from tests.enforcer.readings import TIERS, KubeQos, container, pod, seen
 
 ETL = pod("etl", container(), kube=KubeQos.BEST_EFFORT, cpu=CpuUse(12.34), memory=MemoryUse(9, 7))

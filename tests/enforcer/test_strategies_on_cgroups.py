@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from enforcer.contract import PodSpec, Strategy
-from enforcer.observe.layout import Layout
-from enforcer.observe.machine import block_devices
-from enforcer.observe.observe import NodeFacts
-from enforcer.sources.wire import NodePodWire, pod_of
-from enforcer.strategies.cpuset_pools import CpusetPools
-from enforcer.strategies.identity import GroupIdentity
-from enforcer.strategies.io import DiskLimits
-from enforcer.strategies.memory_qos import MemoryProtection
-from enforcer.strategies.normalisation import Normalisation
+from cotenant.enforcer.contract import PodSpec, Strategy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.machine import block_devices
+from cotenant.enforcer.observe.observe import NodeFacts
+from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
+from cotenant.enforcer.strategies.identity import GroupIdentity
+from cotenant.enforcer.strategies.io import DiskLimits
+from cotenant.enforcer.strategies.memory_qos import MemoryProtection
+from cotenant.enforcer.strategies.normalisation import Normalisation
 from tests.enforcer.one_strategy import OneStrategy
 from tests.support.kubepods import Kubepods, Pod, missing
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.colocation.node_policy import NodePolicy
-from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     CpuUse,
     Knob,
@@ -27,7 +26,8 @@ from enforcer.contract import (
     StrategyPlan,
     Value,
 )
-from enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
+from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 
 TIER = "kubepods/besteffort"

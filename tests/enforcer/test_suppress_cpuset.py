@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import ContainerSpec, NodeReading, PodSpec
-from enforcer.strategies.suppression.suppress_cpuset import choose, taken, wanted_count
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import ContainerSpec, NodeReading, PodSpec
+from cotenant.enforcer.strategies.suppression.suppress_cpuset import choose, taken, wanted_count
 
 # two sockets of four cores with two hyper-threads: CPU n and n + 8 share a core
 TWO_SOCKETS = tuple(Processor(i, i % 8, (i % 8) // 4, (i % 8) // 4) for i in range(16))

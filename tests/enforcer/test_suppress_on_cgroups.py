@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import CpuUse, Knob, Observation
-from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
-from enforcer.sources.wire import NodePodWire, pod_of
-from enforcer.strategies.baseline import InterferenceSignal, measured
-from enforcer.strategies.be_totals import BeTotals
-from enforcer.strategies.best_effort import BestEffort
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import CpuUse, Knob, Observation
+from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.strategies.baseline import InterferenceSignal, measured
+from cotenant.enforcer.strategies.be_totals import BeTotals
+from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.enforcer.own_cgroups import wait_for
 from tests.enforcer.readings import policy, values
 from tests.support.kubepods import Kubepods, Pod, missing

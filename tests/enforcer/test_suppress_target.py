@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from enforcer.contract import CpuUse, GroupReading, HostApplicationReading, KubeQos, Level, NodeForecast, Observation
-from enforcer.strategies.forecast_ahead import online_ahead
-from enforcer.strategies.suppression.suppress import Suppress, SuppressState
-from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, reserved_millicores
+from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.enforcer.contract import (
+    CpuUse,
+    GroupReading,
+    HostApplicationReading,
+    KubeQos,
+    Level,
+    NodeForecast,
+    Observation,
+)
+from cotenant.enforcer.strategies.forecast_ahead import online_ahead
+from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
+from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, reserved_millicores
 from tests.enforcer.readings import node, pod, policy, seen
 
 BE = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}

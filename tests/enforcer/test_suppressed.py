@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.enforcement import LaneSample
-from cotenant.core.model.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
-from enforcer.contract import CpuUse, GroupReading, Level
-from enforcer.report.suppressed import LEAST_SECONDS, MINUTES, SuppressionHistory, note, share
+from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.enforcer.contract import CpuUse, GroupReading, Level
+from cotenant.enforcer.model.enforcement import LaneSample
+from cotenant.enforcer.report.suppressed import LEAST_SECONDS, MINUTES, SuppressionHistory, note, share
 
 NOW = 1_790_000_040.0
 """Unix time, at the beginning of a minute."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.adapters.telemetry import Metrics
-from enforcer.contract import Surface, SurfaceWant
-from enforcer.report.action_log import LOG_CAP_BYTES, LOG_FILE, ActionReporter, AgentMetrics
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.enforcer.contract import Surface, SurfaceWant
+from cotenant.enforcer.report.action_log import LOG_CAP_BYTES, LOG_FILE, ActionReporter, AgentMetrics
 
 KEY = "vm/min_free_kbytes"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.apply.kernel_switches import SwitchFiles
-from enforcer.apply.sysctl import SysctlKeeper
-from enforcer.contract import Surface, SurfaceWant
+from cotenant.enforcer.apply.kernel_switches import SwitchFiles
+from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.contract import Surface, SurfaceWant
 
 KEY = "vm/min_free_kbytes"
 IDENTITY = "kernel/sched_group_identity_enabled"

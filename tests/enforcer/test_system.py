@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enforcer.contract import Knob, Surface
-from enforcer.decide.loop import AgentMode, TickDecision
-from enforcer.decide.unsupported import unsupported
-from enforcer.report.status import About, status
-from enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
+from cotenant.enforcer.contract import Knob, Surface
+from cotenant.enforcer.decide.loop import AgentMode, TickDecision
+from cotenant.enforcer.decide.unsupported import unsupported
+from cotenant.enforcer.report.status import About, status
+from cotenant.enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
 from tests.enforcer.readings import EVERY_KNOB, node, policy, seen
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus, parse_topology
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.settings.sections.kube import KubeSettings
-from enforcer.observe.cpu_sysfs import read_topology
-from enforcer.report.topology_writer import TopologyPublisher
+from cotenant.base.allocation.topology_document import NodeCpus, PodCpus, parse_topology
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.enforcer.observe.cpu_sysfs import read_topology
+from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.cluster.topologies import PATH, install_topologies, remove_topologies

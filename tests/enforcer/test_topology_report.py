@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.auth import Access
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.topology_document import NodeCpus, parse_topology
-from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
-from cotenant.core.settings.sections.kube import KubeSettings
-from enforcer.report.node_metric_writer import Reporter, Whose
-from enforcer.report.topology_report import MachineCpus, topology_write
-from enforcer.report.topology_writer import TopologyPublisher
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.topology_document import NodeCpus, parse_topology
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.auth import Access
+from cotenant.base.kubernetes.intent import Apply, Create, Patch
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.enforcer.report.node_metric_writer import Reporter, Whose
+from cotenant.enforcer.report.topology_report import MachineCpus, topology_write
+from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 

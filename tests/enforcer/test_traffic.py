@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.apply.traffic import TABLE, TrafficKeeper, nft_program, read_uplink
-from enforcer.contract import Surface, SurfaceWant, Uplink
-from enforcer.decide.surfaces import Traffic, TrafficClass, text_of
+from cotenant.enforcer.apply.traffic import TABLE, TrafficKeeper, nft_program, read_uplink
+from cotenant.enforcer.contract import Surface, SurfaceWant, Uplink
+from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, text_of
 from tests.enforcer.network_namespaces import Network, missing, network
 
 pytestmark = pytest.mark.server

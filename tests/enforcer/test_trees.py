@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.core.settings.sections.node.runtime import DraSettings
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.assembly import KubeletTreeReader
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.settings.sections.node.runtime import DraSettings
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.assembly import KubeletTreeReader
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
     CpuUse,
@@ -35,12 +35,12 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.decide.changes import WriteOutcome
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Driver, Layout, Runtime
-from enforcer.observe.observe import NodeFacts, Observer
-from enforcer.sources.kubelet import KubeletConfig
-from enforcer.sources.sources import AgentInputs
+from cotenant.enforcer.decide.changes import WriteOutcome
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.sources.kubelet import KubeletConfig
+from cotenant.enforcer.sources.sources import AgentInputs
 
 TREES = Path(__file__).with_name("trees")
 MIB = 1 << 20

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import KubeQos, MemoryUse, PodReading, Strategy
-from enforcer.strategies.be_totals import BeTotals
-from enforcer.strategies.memory_qos import MemoryProtection
-from enforcer.strategies.unchanged import Unchanged
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import KubeQos, MemoryUse, PodReading, Strategy
+from cotenant.enforcer.strategies.be_totals import BeTotals
+from cotenant.enforcer.strategies.memory_qos import MemoryProtection
+from cotenant.enforcer.strategies.unchanged import Unchanged
 from tests.enforcer.readings import EVERY_KNOB, MIB, container, node, pod, policy, seen
 
 NODE = node()

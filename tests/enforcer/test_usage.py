@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.collect_policy import CollectPolicy, from_spec, go_duration, seconds_of
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation
-from enforcer.report.usage import UsageHistory, node_metric, own_object
+from cotenant.base.colocation.collect_policy import CollectPolicy, from_spec, go_duration, seconds_of
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation
+from cotenant.enforcer.report.usage import UsageHistory, node_metric, own_object
 from tests.enforcer.readings import GIB, node, pod, seen
 
 POLICY = CollectPolicy(aggregate_seconds=60, durations_seconds=(60, 120))

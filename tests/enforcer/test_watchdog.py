@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from enforcer.apply.watchdog import WatchedAgent, give_back, watch
-from enforcer.contract import NO_LIMIT, Knob
+from cotenant.enforcer.apply.watchdog import WatchedAgent, give_back, watch
+from cotenant.enforcer.contract import NO_LIMIT, Knob
 from tests.enforcer.own_cgroups import Subtree, wait_for
 
 pytestmark = pytest.mark.server
@@ -19,12 +19,12 @@ TIER = "kubepods/besteffort"
 AGENT = """
 import sys, time
 from pathlib import Path
-from enforcer.apply.apply import Applier
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.contract import Knob, Level, StrategyPlan, Want
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.contract import Knob, Level, StrategyPlan, Want
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout())
 a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
 plan = StrategyPlan((Want("kubepods/besteffort", Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import QuantityError, UsageError
-from cotenant.core.model.kubernetes.pod_resources import ContainerKind, ResizeState
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from enforcer.contract import ContainerSpec, KubeQos
-from enforcer.sources.wire import (
+from cotenant.base.errors import QuantityError, UsageError
+from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.enforcer.contract import ContainerSpec, KubeQos
+from cotenant.enforcer.sources.wire import (
     AgentNodeWire,
     NodePodWire,
     UsageForecastWire,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from cotenant.core.adapters.kube import Access
-from cotenant.core.adapters.kube.incluster import AccountFiles, service_account
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT
+from cotenant.base.kube import Access
+from cotenant.base.kube.incluster import AccountFiles, service_account
+from cotenant.base.kubernetes.protocol import NODE_AGENT
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.namespaces import unique_name

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
     ContainerReading,
@@ -28,10 +28,10 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.decide.changes import KnobWrite
-from enforcer.decide.knobs import Dialect
-from enforcer.decide.write_order import ancestors, depth, wider
-from enforcer.knob_table import Version
+from cotenant.enforcer.decide.changes import KnobWrite
+from cotenant.enforcer.decide.knobs import Dialect
+from cotenant.enforcer.decide.write_order import ancestors, depth, wider
+from cotenant.enforcer.knob_table import Version
 
 V1 = Dialect(dict.fromkeys(("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V1))
 V2 = Dialect(dict.fromkeys(("cpu", "cpuset", "memory", "io"), Version.V2))

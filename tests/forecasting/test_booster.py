@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.boosting.booster import (
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.forecasting.boosting.booster import (
     TRAINED_LEVELS,
     Booster,
     BoosterInput,
@@ -22,8 +22,8 @@ from forecasting.boosting.booster import (
     scale_of,
     train,
 )
-from forecasting.boosting.trees import LEAVES, of_models
-from forecasting.losses import pinball
+from cotenant.forecasting.boosting.trees import LEAVES, of_models
+from cotenant.forecasting.losses import pinball
 
 DEFAULTS = msgspec.structs.replace(ForecastingSettings(), booster_rows=5000)
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
@@ -154,7 +154,7 @@ def test_rows_are_put_into_bins_once_and_every_level_is_as_if_it_were_trained_al
 
 def test_the_engine_is_imported_without_scikit_learn() -> None:
     code = """
-import sys, forecasting.engine
+import sys, cotenant.forecasting.engine
 print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmodels", "pandas"}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
@@ -164,7 +164,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmo
 def test_it_is_trained_without_pandas() -> None:
     code = """
 import sys, numpy as np
-from forecasting.boosting.booster import _fitted
+from cotenant.forecasting.boosting.booster import _fitted
 rows = np.random.default_rng(0).normal(0, 1, (200, 3)).astype(np.float32)
 models = _fitted(rows, rows[:, 0].astype(np.float64), threads=1)
 assert models[0].predict(rows[:5]).shape == (5,)

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
-from forecasting.engine import forecast
-from forecasting.local_time.calendars import Calendar
+from cotenant.base.errors import SettingsError
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import CalendarEvent, ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, Forecasts
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.local_time.calendars import Calendar
 from tests.forecasting.test_engine import NOBODY
 
 DAY = 86_400

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.forecasting.calibration import Rehearsed, daily_classes, lift, lifted
 
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
 DEFAULTS = ForecastingSettings()

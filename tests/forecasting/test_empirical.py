@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from forecasting.empirical import row_quantiles, smooth_quantiles, weighted_quantiles
+from cotenant.forecasting.empirical import row_quantiles, smooth_quantiles, weighted_quantiles
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.95, 1.0])
 values = hnp.arrays(

@@ -6,15 +6,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts, WindowKind
-from cotenant.core.model.usage.histogram import CPU_BUCKETS, HistogramBatch
-from cotenant.core.model.usage.portrait import Pattern, Portraits
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.engine import forecast
+from cotenant.base.identity import NodeRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, Forecasts, WindowKind
+from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
+from cotenant.base.usage.portrait import Pattern, Portraits
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
 
 DEFAULTS = ForecastingSettings()
 START = 1_699_833_600

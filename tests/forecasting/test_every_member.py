@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.base import Forecaster
-from forecasting.members import BASELINE, MEMBERS
-from forecasting.members.shift import decayed
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.base import Forecaster
+from cotenant.forecasting.members import BASELINE, MEMBERS
+from cotenant.forecasting.members.shift import decayed
 
 HORIZON = 48
 START = 1_699_833_600

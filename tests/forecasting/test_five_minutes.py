@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, FinePath, fine_path
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.engine import forecast
-from forecasting.five_minutes import five_minutes
+from cotenant.base.identity import NodeRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, FinePath, fine_path
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.five_minutes import five_minutes
 from tests.forecasting.test_engine import portraits_of, usage_of
 
 DAY, SLOTS, PARTS = 288, 48, 6

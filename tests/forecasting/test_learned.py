@@ -8,15 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.backtest.engine import no_portraits
-from forecasting.engine import forecast, forecast_and_learn
-from forecasting.learned import Learned
-from forecasting.losses import pinball
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.backtest.engine import no_portraits
+from cotenant.forecasting.engine import forecast, forecast_and_learn
+from cotenant.forecasting.learned import Learned
+from cotenant.forecasting.losses import pinball
 
 START, DAY = 1_699_833_600, 48
 SERIES, DAYS = 60, 14

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from forecasting.losses import coverage, mase, pinball, winkler
+from cotenant.forecasting.losses import coverage, mase, pinball, winkler
 
 amounts = hnp.arrays(np.float64, (2, 5), elements=st.floats(0, 1e6))
 MEDIAN = np.array([0.5])

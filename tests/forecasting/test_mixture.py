@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.core.model.usage.forecast import LEVELS
-from forecasting.mixture import MOST, mixture
-from forecasting.selection import combine
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.forecasting.mixture import MOST, mixture
+from cotenant.forecasting.selection import combine
 
 NORMAL = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
 LOW, MEDIAN, HIGH = (LEVELS.index(q) for q in (0.1, 0.5, 0.9))

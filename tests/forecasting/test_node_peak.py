@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, koordinator_peaks, node_peaks, pod_peaks
+from cotenant.base.identity import NodeRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, koordinator_peaks, node_peaks, pod_peaks
 
 SLOTS, LIMIT = 288, 1000.0
 DEFAULT = NodePeakSettings()

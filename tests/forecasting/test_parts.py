@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from forecasting.weeks.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
-from forecasting.weeks.stl import mstl, stl
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.weeks.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
+from cotenant.forecasting.weeks.stl import mstl, stl
 
 GRID_START = 1_767_571_200
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecasting.node_peaks.peak_records import SHAPES, block_maxima, records
+from cotenant.forecasting.node_peaks.peak_records import SHAPES, block_maxima, records
 
 GAP = np.nan
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.settings.sections.forecasts import NodePeakSettings
-from forecasting.node_peaks.peak_records import MEMORY_SHAPES, SHAPES, records
-from forecasting.node_peaks.peak_risk import Prepared, calibrate, thresholds, upper_quantile
-from forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.node_peaks.peak_records import MEMORY_SHAPES, SHAPES, records
+from cotenant.forecasting.node_peaks.peak_risk import Prepared, calibrate, thresholds, upper_quantile
+from cotenant.forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
 
 
 @settings(max_examples=100, deadline=None)

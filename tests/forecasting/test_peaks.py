@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.peaks import daily_maxima, peak_quantiles
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.forecasting.peaks import daily_maxima, peak_quantiles
 
 DEFAULTS = ForecastingSettings()
 

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import Forecaster
-from forecasting.forecaster_contract import faults
-from forecasting.members import MEMBERS
-from forecasting.plugins import Guarded, members
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.errors import SettingsError
+from cotenant.base.progress import Silent
+from cotenant.base.store import Store
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Forecaster
+from cotenant.forecasting.forecaster_contract import faults
+from cotenant.forecasting.members import MEMBERS
+from cotenant.forecasting.plugins import Guarded, members
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.forecasting.test_every_member import assert_contract, days, grid_of
 from tests.support.command_line import cotenant
 

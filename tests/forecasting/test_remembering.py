@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
-from forecasting.base import Array, Forecaster
-from forecasting.members import BASELINE, MEMBERS
-from forecasting.remembering import Remembering
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array, Forecaster
+from cotenant.forecasting.members import BASELINE, MEMBERS
+from cotenant.forecasting.remembering import Remembering
 
 STEP_SECONDS = HOUR_SECONDS // 2
 DAY = 48

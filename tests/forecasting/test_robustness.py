@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts, WindowKind
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.engine import forecast
+from cotenant.base.identity import NodeRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS, Forecasts, WindowKind
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
 from tests.forecasting.test_engine import NOBODY, portraits_of
 
 DAY = 288

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.usage.forecast import MeasuredError
-from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.members import MEMBERS
-from forecasting.selection import (
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import MeasuredError
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.members import MEMBERS
+from cotenant.forecasting.selection import (
     REHEARSALS,
     BackTests,
     back_test,
@@ -24,7 +24,7 @@ from forecasting.selection import (
     scores,
     standing,
 )
-from forecasting.served_mixture import booster_share, measure, rehearse
+from cotenant.forecasting.served_mixture import booster_share, measure, rehearse
 
 DEFAULTS = ForecastingSettings()
 ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0)

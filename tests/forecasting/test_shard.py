@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.settings.base import digest
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.members import MEMBERS
-from forecasting.shard import ShardForecast, forecast_shard
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.members import MEMBERS
+from cotenant.forecasting.shard import ShardForecast, forecast_shard
 
 pytestmark = pytest.mark.slow
 

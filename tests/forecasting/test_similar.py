@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.losses import pinball
-from forecasting.members.similar import SimilarMoments
-from forecasting.members.slot import SlotQuantiles
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.members.similar import SimilarMoments
+from cotenant.forecasting.members.slot import SlotQuantiles
 
 DAY, MEDIAN = 48, LEVELS.index(0.5)
 MEMBER = SimilarMoments(count=24, name="similar-moments")

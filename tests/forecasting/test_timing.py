@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.peak_time import busiest, likeliest, peak_timing, start_chances
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.peak_time import busiest, likeliest, peak_timing, start_chances
 
 START = 1_699_833_600
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import Forecasts
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from forecasting.engine import forecast
-from forecasting.local_time.wall_clock import WallClock
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.local_time.wall_clock import WallClock
 from tests.forecasting.test_engine import NOBODY
 
 BERLIN = "Europe/Berlin"

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import CalendarEvent, ForecastingSettings
-from forecasting.weeks.week import DAY, WeekBlend, weeks
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import CalendarEvent, ForecastingSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
+from cotenant.forecasting.weeks.week import DAY, WeekBlend, weeks
 
 MONDAY = 1_767_571_200  # 2026-01-05T00:00:00Z
 MEDIAN, WEEK = LEVELS.index(0.5), 7 * DAY

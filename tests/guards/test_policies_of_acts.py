@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from changes.decide.heap_flags import flag_texts
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.reservations.reservation import Mode
-from cotenant.core.model.runtimes.heap import HeapProposal
-from cotenant.core.settings.root import Settings
-from scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.reservation import Mode
+from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.base.settings.root import Settings
+from cotenant.changes.decide.heap_flags import flag_texts
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created
 from tests.cluster.accounts import planner
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

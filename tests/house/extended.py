@@ -11,9 +11,9 @@ def member() -> None:
     """The pool has the member, and it answers for a week of two series."""
     import numpy as np
 
-    from cotenant.core.model.usage.usage import TimeGrid
-    from forecasting.base import LEVEL_ARRAY
-    from forecasting.members import BASELINE, MEMBERS
+    from cotenant.base.usage.usage import TimeGrid
+    from cotenant.forecasting.base import LEVEL_ARRAY
+    from cotenant.forecasting.members import BASELINE, MEMBERS
 
     assert MEMBERS[0] is BASELINE
     last_week = next(m for m in MEMBERS if m.name == "last-week")
@@ -30,17 +30,17 @@ def reclaim_policy() -> None:
     import msgspec
     import numpy as np
 
-    from cotenant.core.model.colocation.slo_config import parse
-    from cotenant.core.model.colocation.slo_forms import SloKey
-    from cotenant.core.model.resource import Resource
-    from cotenant.core.settings.docs import markdown
-    from cotenant.core.settings.root import Settings
-    from cotenant.core.settings.sections.recommender import ReclaimableSettings
-    from dashboard.nodes import lendable
-    from recommender.colocation import explain, formulas, numa
-    from recommender.colocation.columns import NodeColumns
-    from recommender.colocation.pods import PodTerms
-    from recommender.colocation.strategy import ColocationConfig
+    from cotenant.base.resource import Resource
+    from cotenant.base.settings.docs import markdown
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.sections.recommender import ReclaimableSettings
+    from cotenant.dashboard.nodes import lendable
+    from cotenant.recommender.colocation import explain, formulas, numa
+    from cotenant.recommender.colocation.columns import NodeColumns
+    from cotenant.recommender.colocation.model.slo_config import parse
+    from cotenant.recommender.colocation.model.slo_forms import SloKey
+    from cotenant.recommender.colocation.pods import PodTerms
+    from cotenant.recommender.colocation.strategy import ColocationConfig
     from tools import write_chart_schema
 
     Path("docs/settings.md").write_text(markdown(Settings))
@@ -77,13 +77,13 @@ def page() -> None:
 
     from dash import Dash
 
-    from cotenant.core.adapters.store.relation import Relation
-    from cotenant.core.model.table import Table
-    from cotenant.core.model.views import RECLAIMABLE
-    from dashboard import pages
-    from dashboard.frame import shell
-    from dashboard.frame.view import View
-    from dashboard.sources.source import Snapshot
+    from cotenant.base.store.relation import Relation
+    from cotenant.base.table import Table
+    from cotenant.dashboard import pages
+    from cotenant.dashboard.frame import shell
+    from cotenant.dashboard.frame.view import View
+    from cotenant.dashboard.sources.source import Snapshot
+    from cotenant.recommender.model.views import RECLAIMABLE
     from tests.support.dashboard import QUICK
 
     new = next(p for p in pages.ALL if p.path == "reclaimable")
@@ -107,10 +107,10 @@ def page() -> None:
 
 def node_strategy() -> None:
     """The strategy is registered, wants its value for best-effort pods alone, and can be switched off by its name."""
-    from cotenant.core.model.kubernetes.qos import QosClass
-    from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-    from enforcer.contract import Knob
-    from enforcer.decide.registry import strategies
+    from cotenant.base.kubernetes.qos import QosClass
+    from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+    from cotenant.enforcer.contract import Knob
+    from cotenant.enforcer.decide.registry import strategies
     from tests.enforcer.readings import EVERY_KNOB, pod, policy, seen, values
 
     strategy = next(s for s in strategies(EnforcerSettings()) if s.name == "be-io-weight")

@@ -6,7 +6,7 @@ import importlib
 import re
 from functools import cache
 
-from cotenant.core.model.table import Column, Schema
+from cotenant.base.table import Column, Schema
 from tests.house.test_style import ROOT, SOURCES
 
 _DECLARES = re.compile(r"^_?[A-Z_]+(?:: Final)? = Schema\(", re.MULTILINE)

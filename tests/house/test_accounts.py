@@ -18,7 +18,7 @@ INSTALLS = "installing is an administrator's act"
 SET_UP = "what the test sets up or asserts; the product has another client"
 LOOKS = "a person's command that only reads, with that person's kubeconfig"
 ALLOWED = {
-    "tests/actions/test_doors.py": (1, "the server's address; a person's token takes the certificate's place"),
+    "tests/changes/test_doors.py": (1, "the server's address; a person's token takes the certificate's place"),
     "tests/admission/test_life_beside_a_real_cluster.py": (1, INSTALLS),
     "tests/admission/test_policies_on_a_real_cluster.py": (1, LOOKS),
     "tests/admission/test_registration_guard.py": (1, INSTALLS),
@@ -42,10 +42,10 @@ ALLOWED = {
 }
 """File -> uses of an administrator's client in it, and why that is right."""
 LIBRARY = {
-    "tests/edges/test_kube_events.py",
-    "tests/edges/test_kube_lease.py",
-    "tests/edges/test_kube_watch.py",
-    "tests/edges/test_kube_writes.py",
+    "tests/base/test_kube_events.py",
+    "tests/base/test_kube_lease.py",
+    "tests/base/test_kube_watch.py",
+    "tests/base/test_kube_writes.py",
     "tests/manager/test_sending.py",
 }
 """Tests of the client library itself, on objects of their own that no account of ours may write."""

@@ -11,16 +11,16 @@ import pytest
 import yaml
 from prometheus_client.registry import CollectorRegistry
 
-from cotenant.apps.manager.run import Manager
-from cotenant.core.adapters.kube import connect
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard.frame.view import View
-from dashboard.server.health import Health
-from dashboard.sources.source import StoreSource
-from enforcer.report.action_log import AgentMetrics
+from cotenant.base.kube import connect
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store import Store
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.server.health import Health
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.enforcer.report.action_log import AgentMetrics
+from cotenant.manager.run import Manager
 from tests.house.test_monitoring import expected_alert, promtool
 from tests.support.shipped_rules import alerts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cotenant.core.adapters.shipped_manifests import deploy
+from cotenant.base.process.shipped_manifests import deploy
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = "120000"

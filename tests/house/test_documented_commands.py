@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
-from cotenant.apps.cli.registry import OLD_NAMES
+from cotenant.cli.main import root
+from cotenant.cli.registry import OLD_NAMES
 from tests.cluster import binaries, needing
 from tests.support.dashboard import WEEK, results
 from tests.support.documented import PAGES, ROOT, DocumentedCommand, blocks, commands, prose_commands
@@ -61,8 +61,8 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant scan --prometheus ": ("needs a Prometheus", "tests/cli/test_scan.py"),
     "cotenant scan --kubeconfig ": ("needs a Prometheus", "tests/cli/test_scan.py"),
     "cotenant scan --offline ": (ANALYSIS, "tests/cli/test_outputs.py"),
-    "cotenant scan --store ": ("needs a Dask scheduler", "tests/cotenant/test_shards.py"),
-    "dask ": ("needs machines", "tests/cotenant/test_shards.py"),
+    "cotenant scan --store ": ("needs a Dask scheduler", "tests/pipeline/test_shards.py"),
+    "dask ": ("needs machines", "tests/pipeline/test_shards.py"),
     "cotenant scan --all-clusters": ("needs a Prometheus", "tests/cli/test_clusters.py"),
     "cotenant scan --cluster ": ("needs a Prometheus", "tests/cli/test_clusters.py"),
     "cotenant get pods --all-clusters": ("needs several clusters", "tests/cli/test_clusters.py"),
@@ -146,7 +146,7 @@ def test_no_text_calls_a_command_by_its_old_name() -> None:
     called = re.compile(
         rf"(?:(?<![\w/.@-])|\\n)cotenant(?: --(?:set|config|log-format)[ =]\S+)*\s+(?:{names})(?![\w:/=-])"
     )
-    meant = {"CHANGELOG.md", "cotenant/apps/cli/registry.py", "tests/cli/test_completion.py"}
+    meant = {"CHANGELOG.md", "cotenant/cli/registry.py", "tests/cli/test_completion.py"}
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     texts = [name for name in listed if name.endswith(TEXTS) and name not in meant and (ROOT / name).is_file()]
     assert len(texts) > 1000

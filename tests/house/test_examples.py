@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from cotenant.apps.cli.main import root
+from cotenant.cli.main import root
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = "strings.md"

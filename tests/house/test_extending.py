@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_FILES = 3
 PACKAGES = (
     *("cotenant", "autopilot", "changes", "profiler", "forecasting", "recommender", "scheduler_ext", "admission"),
-    *("enforcer", "dashboard", "tools", "docs", "deploy/chart"),
+    *("base", "enforcer", "dashboard", "tools", "docs", "deploy/chart"),
 )
 EXAMPLES = {
     "A forecast member": "member",
@@ -30,7 +30,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of everything that an example may touch; the four do not touch each other's lines."""
     folder = tmp_path_factory.mktemp("extended")
     for name in PACKAGES:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("assets", "node_modules"))
+        shutil.copytree(
+            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("assets", "node_modules")
+        )
     return folder
 
 

@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer", "dashboard")
-PACKAGES = ("cotenant", "autopilot", "changes", *ROOMS)
+ROOMS = (
+    *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
+    *("autopilot", "dashboard"),
+)
+PACKAGES = ("cotenant", *ROOMS)
+EDGES = ("kube", "store", "ledger", "http", "logs", "process")
+"""Folders of base that meet the outside."""
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 HEAVY = ("pandas", "sklearn", "statsmodels", "dash")
 
@@ -44,19 +49,21 @@ def test_every_top_level_package_is_a_known_room() -> None:
 def imports_an_edge_unmarked(path: Path) -> bool:
     """Does a module outside of the applications import an adapter, and its docstring not begin with EDGE?"""
     tree = ast.parse(path.read_text())
-    meets_edges = any(name.startswith("cotenant.core.adapters") for name in imports_of(tree))
+    edges = tuple(f"cotenant.base.{name}." for name in EDGES)
+    meets_edges = any(f"{name}.".startswith(edges) for name in imports_of(tree))
     return meets_edges and not (ast.get_docstring(tree) or "").startswith("EDGE")
 
 
 @pytest.mark.slow
 def test_only_a_file_marked_edge_meets_the_outside() -> None:
-    rooms = [p for p in SOURCES if p.parts[-2] != "adapters" and p.relative_to(ROOT).parts[0] != "cotenant"]
+    inner = [p for p in SOURCES if p.relative_to(ROOT).parts[0] != "cotenant"]
+    rooms = [p for p in inner if not {*EDGES, "commands", "settings"} & set(p.relative_to(ROOT).parts[1:2])]
     assert [str(path) for path in rooms if imports_an_edge_unmarked(path)] == []
 
 
 @pytest.mark.parametrize("room", ["enforcer", "scheduler_ext", "admission"])
 def test_a_room_near_the_node_starts_without_heavy_packages(room: str) -> None:
-    assert not modules_after(f"import {room}, cotenant.core.adapters.telemetry") & {
+    assert not modules_after(f"import cotenant.{room}, cotenant.base.logs.telemetry") & {
         *HEAVY,
         "kubernetes",
         "typer",
@@ -66,12 +73,20 @@ def test_a_room_near_the_node_starts_without_heavy_packages(room: str) -> None:
 
 @pytest.mark.slow
 def test_the_web_process_starts_without_learning_packages() -> None:
-    assert not modules_after("import dashboard.app") & {"sklearn", "statsmodels", "kubernetes"}
+    assert not modules_after("import cotenant.dashboard.app") & {"sklearn", "statsmodels", "kubernetes"}
 
 
-def test_no_dependency_installs_a_package_with_a_name_of_ours() -> None:
-    owners = metadata.packages_distributions()
-    assert {name: owners[name] for name in PACKAGES if set(owners.get(name, ())) - {"cotenant"}} == {}
+def test_no_dependency_installs_a_package_with_our_name() -> None:
+    assert set(metadata.packages_distributions().get("cotenant", ())) <= {"cotenant"}
+
+
+def test_a_room_is_imported_by_its_installed_name_alone() -> None:
+    """By the name of its folder it would be a second module with classes of its own."""
+    files = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    older = "tests/upgrade/record_older.py"  # runs in the tree of an older version
+    trees = {name: ast.parse((ROOT / name).read_text()) for name in files.stdout.split() if name != older}
+    roots = {name: {part.partition(".")[0] for part in imports_of(tree)} & set(ROOMS) for name, tree in trees.items()}
+    assert {name: found for name, found in roots.items() if found} == {}
 
 
 REQUEST_OR_LIMIT = re.compile(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
+from cotenant.cli.main import root
 from tests.cluster import needing
 from tests.house.test_style import ROOT
 from tests.support.documented import commands

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.quantities.quantity import Quantity, Unit
-from cotenant.core.model.quantities.registry import QUANTITIES, by_chapter, every_quantity
-from cotenant.core.model.quantities.tiles import TILES
-from cotenant.core.model.table import Kind
-from cotenant.core.model.usage.peak import PEAK_NAME
+from cotenant.base.table import Kind
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.quantities.quantity import Quantity, Unit
+from cotenant.quantities.registry import QUANTITIES, by_chapter, every_quantity
+from cotenant.quantities.tiles import TILES
 from tests.house.schemas import every_column
 from tests.house.test_style import ROOT
 from tools.write_quantities import page
@@ -205,11 +205,11 @@ BY_HAND = {
     "dashboard/reservations/plan_actions.py": 3,
     "dashboard/reservations/plan_page.py": 2,
     "dashboard/reservations/proposed_plans.py": 2,
-    "dashboard/tables/filters.py": 3,
+    "base/tables/filters.py": 2,
     "dashboard/tables/list_page.py": 3,
     "dashboard/tables/savings.py": 1,
     "dashboard/tables/select_bar.py": 6,
-    "dashboard/tables/time_span.py": 1,
+    "base/tables/time_span.py": 1,
 }
 """Numbers that a module of pages formats by hand, not by the helpers of a unit. Each count only gets smaller."""
 FOLDERS = ("autopilot", "changes", "frame", "nodes", "pages", "reservations", "tables")
@@ -227,7 +227,8 @@ def formatted_by_hand(path: Path) -> int:
 
 def test_no_module_of_pages_comes_to_format_more_numbers_by_hand() -> None:
     """`tables/display.py` knows how each unit is written; an amount has no place in a format of a page."""
-    paths = [path for folder in FOLDERS for path in (ROOT / "dashboard" / folder).rglob("*.py")]
+    folders = (ROOT / "base" / "tables", *(ROOT / "dashboard" / folder for folder in FOLDERS))
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
     counts = {str(path.relative_to(ROOT)): formatted_by_hand(path) for path in paths if path.name != "display.py"}
     more = {name: count for name, count in counts.items() if count > BY_HAND.get(name, 0)}
     assert more == {}, "format it by its unit: dashboard/tables/display.py, dashboard/frame/panels.py"
@@ -244,7 +245,7 @@ def test_every_number_of_a_table_is_in_the_dictionary() -> None:
     claimed = {column for quantity in every_quantity() for column in quantity.columns}
     numbers = {name for name, column in every_column().items() if column.kind is not Kind.TEXT}
     missing = {name for name in numbers - claimed if name.partition(".")[0] not in OTHERS}
-    assert sorted(missing) == [], "declare it in cotenant/core/model/quantities"
+    assert sorted(missing) == [], "declare it in cotenant/quantities"
     assert sorted(claimed - numbers) == [], "no such column"
     tables_without = {name.partition(".")[0] for name in numbers - claimed}
     assert sorted(OTHERS - tables_without) == [], "these are whole now: take them off the list"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cotenant import __version__
+from cotenant.base.version import __version__
 from tests.cli.charts import EVERYTHING, helm, values_of
 from tests.cluster import binaries, needing
 from tools.release import LAUNCHER, ROOT, krew, packed, repack

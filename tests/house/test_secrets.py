@@ -13,25 +13,25 @@ import pytest
 from rich.console import Console
 from rich.pretty import Pretty
 
-from admission.webhook_server.authority import Pair
-from cotenant.apps.pipeline.shards.plan import WorkloadShard
-from cotenant.apps.pipeline.shards.work import ShardTask
-from cotenant.core.adapters.http_connection import Request
-from cotenant.core.adapters.kube.auth import Access
-from cotenant.core.adapters.kube.connection import ApiResponse
-from cotenant.core.model.changes.people import IdentitySource, Person
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.settings.base import Section
-from cotenant.core.settings.catalogue import Setting, catalogue, sections
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.dashboard import OidcSettings
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from cotenant.core.settings.sections.store import StoreSettings
-from dashboard.access.front import Front
-from dashboard.access.gate import Visit
-from dashboard.access.oidc import ClaimedIdentity, LoginAttempt
-from dashboard.access.sessions import Session
+from cotenant.admission.webhook_server.authority import Pair
+from cotenant.base.cluster import Inventory
+from cotenant.base.http.http_connection import Request
+from cotenant.base.kube.auth import Access
+from cotenant.base.kube.connection import ApiResponse
+from cotenant.base.people import IdentitySource, Person
+from cotenant.base.settings.base import Section
+from cotenant.base.settings.catalogue import Setting, catalogue, sections
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.dashboard import OidcSettings
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.dashboard.access.front import Front
+from cotenant.dashboard.access.gate import Visit
+from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginAttempt
+from cotenant.dashboard.access.sessions import Session
+from cotenant.pipeline.shards.plan import WorkloadShard
+from cotenant.pipeline.shards.work import ShardTask
 from tests.house.test_style import ROOT, SOURCES
 
 SECRET = "hunter2"
@@ -43,9 +43,9 @@ SECRET_FIELD = re.compile(
 )
 """Fields of classes by the names of secrets; a name that goes on (`token_file`, `key_name`) is about one."""
 PUBLIC = {
-    ("cotenant/core/adapters/kube/client.py", "token"),  # where a list goes on
-    ("cotenant/core/adapters/kube/incluster.py", "token"),  # a file's name
-    ("cotenant/core/adapters/http_connection.py", "headers"),  # a repr of its own, tested below
+    ("base/kube/client.py", "token"),  # where a list goes on
+    ("base/kube/incluster.py", "token"),  # a file's name
+    ("base/http/http_connection.py", "headers"),  # a repr of its own, tested below
 }
 
 

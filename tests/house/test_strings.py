@@ -45,7 +45,17 @@ def test_no_sentence_uses_a_word_for_which_the_glossary_has_another(word: str) -
     assert lines == [], f"say: {WORDS[word]}"
 
 
-PRODUCT = ("autopilot", "changes", "cotenant", "dashboard", "enforcer", "forecasting", "recommender", "scheduler_ext")
+PRODUCT = (
+    "autopilot",
+    "base",
+    "changes",
+    "cotenant",
+    "dashboard",
+    "enforcer",
+    "forecasting",
+    "recommender",
+    "scheduler_ext",
+)
 CLOSE_PERCENT = re.compile(r"(?<![:.\d])(\d[\d.]*|\{…\})%(?![\w;}])")
 """A number with its sign right behind it; `width:50%` of a style is none."""
 
@@ -69,7 +79,7 @@ OWN_PERCENT = re.compile(r"100 \* [^{}]*:[^{}]*f\} %|\* 100:[^{}]*f\} %")
 def test_a_ratio_becomes_percent_in_one_place() -> None:
     code = [path for name in (*PRODUCT, "profiler", "admission") for path in sorted((ROOT / name).rglob("*.py"))]
     own = [path.relative_to(ROOT).as_posix() for path in code if OWN_PERCENT.search(path.read_text())]
-    assert own == [], "say percent() of cotenant.core.model.text, or display.percent() where a ratio may be missing"
+    assert own == [], "say percent() of cotenant.base.text, or display.percent() where a ratio may be missing"
     assert OWN_PERCENT.search('f"{100 * ratio:.0f} %"') and OWN_PERCENT.search('f"{100 * (a - b):+.1f} %"')
 
 
@@ -93,7 +103,7 @@ def test_quantiles_are_called_p95_by_tables_pages_commands_and_docs() -> None:
     prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in ("python-api.md", "strings.md")]
     written = [(path.name, line) for path in prose for line in path.read_text().split("\n") if QUANTILE.search(line)]
     assert titles + written == []
-    assert "CPU p95" in headings(ROOT / "cotenant" / "core" / "model" / "views.py")
+    assert "CPU p95" in headings(ROOT / "recommender" / "model" / "views.py")
     assert QUANTILE.search("q{…} held") and QUANTILE.search("24 h peak (q95)") and not QUANTILE.search("`q50*` are")
 
 

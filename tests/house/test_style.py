@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.usage.quality import DEFECT_SENTENCES, Defect
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.usage.quality import DEFECT_SENTENCES, Defect
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "cotenant",
+    "base",
     "autopilot",
     "changes",
     "profiler",
@@ -74,7 +75,7 @@ def test_every_reason_and_defect_has_a_sentence() -> None:
 
 def test_every_reason_is_given_somewhere() -> None:
     """By its name, or by its code where tables hold it as text."""
-    told = {ROOT / "cotenant/core/model/reasons.py", ROOT / "dashboard/tables/labels.py"}
+    told = {ROOT / "base/reasons.py", ROOT / "dashboard/tables/labels.py"}
     code = "".join(path.read_text() for path in SOURCES if path not in told)
     # Each of the two is looked for once in all code: once a reason takes twenty seconds.
     names, codes = set(re.findall(r"\bReason\.(\w+)", code)), set(re.findall(r'"(?=([^"\n]+)")', code))

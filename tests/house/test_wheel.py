@@ -38,18 +38,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     assert done.returncode == 0, done.stderr[-2000:]
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     tops = {n.partition("/")[0] for n in names if ".dist-info/" not in n and ".data/" not in n}
-    assert tops == {
-        "cotenant",
-        "autopilot",
-        "changes",
-        "profiler",
-        "forecasting",
-        "recommender",
-        "scheduler_ext",
-        "admission",
-        "enforcer",
-        "dashboard",
-    }
+    assert tops == {"cotenant"}
     assert [n for n in names if Path(n).name.startswith(("test_", "conftest")) or n.endswith(".ipynb")] == []
     assert any(n.endswith("LICENSE") for n in names)
     assert {n.partition(".data/data/share/")[2] for n in names if ".data/" in n} == COMPLETIONS | MANUAL
@@ -62,7 +51,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     assert {str(p.relative_to(share)) for p in share.rglob("*") if p.is_file()} == COMPLETIONS | MANUAL
     assert (tmp_path / "prefix" / "bin" / "cotenant").is_file()
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
-    show = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "install", "--print"]
+    show = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "install", "--print"]
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout
     assert "kind: CustomResourceDefinition" in printed
     shipped = {str(p.relative_to(ROOT)) for p in (ROOT / "deploy").rglob("*.*") if p.is_file()}

@@ -64,9 +64,9 @@ def test_the_node_agent_has_no_analytics() -> None:
 def test_an_image_starts_what_exists() -> None:
     built = stages()
     assert 'ENTRYPOINT ["cotenant"]' in built["control"][1]
-    assert PROJECT["scripts"]["cotenant"].startswith("cotenant.apps.cli.main:")
-    assert 'ENTRYPOINT ["python", "-m", "enforcer"]' in built["node"][1]
-    assert importlib.util.find_spec("enforcer.__main__") is not None
+    assert PROJECT["scripts"]["cotenant"].startswith("cotenant.cli.main:")
+    assert 'ENTRYPOINT ["python", "-m", "cotenant.enforcer"]' in built["node"][1]
+    assert importlib.util.find_spec("cotenant.enforcer.__main__") is not None
 
 
 def test_what_the_manifests_start_is_built() -> None:

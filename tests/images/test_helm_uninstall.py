@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.helm_install import LIMIT_SECONDS, NODE, batch_pod, cluster, left, share, state, throttled_periods, values
-from enforcer.decide.knobs import SPECS
+from cotenant.enforcer.decide.knobs import SPECS
 from tests.cli.charts import chart, release
 from tests.cluster import needing
 from tests.cluster.waiting import wait_for

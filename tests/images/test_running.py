@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cotenant import __version__
+from cotenant.base.version import __version__
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.process import Server, free_port
@@ -120,11 +120,11 @@ def test_the_control_image_runs_as_somebody_else_than_root_and_cannot_write(host
 
 def test_the_node_image_has_no_analytics_and_no_package_manager(host: Host) -> None:
     names = [name.replace("scikit-learn", "sklearn") for name in ANALYTICS]
-    absent = [*names, "pip", "dashboard", "recommender", "forecasting", "cotenant.apps"]
+    absent = [*names, "pip", "cotenant.dashboard", "cotenant.recommender", "cotenant.forecasting", "cotenant.cli"]
     script = f"import importlib.util as u, json; print(json.dumps([n for n in {absent} if u.find_spec(n)]))"
     done = host.run(NODE, "python", "-c", script)
     assert (json.loads(done.stdout or "null"), done.returncode) == ([], 0), done.stderr
-    helped = host.run(NODE, "python", "-m", "enforcer", "--help")
+    helped = host.run(NODE, "python", "-m", "cotenant.enforcer", "--help")
     assert helped.returncode == 0, helped.stderr
     assert "The agent of one node." in helped.stdout
 

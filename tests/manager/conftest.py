@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.manager.run import Manager
+from cotenant.manager.run import Manager
 from tests.cluster.control_plane import ControlPlane
 from tests.manager.scene import Scene
 

@@ -17,21 +17,15 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.manager.decisions.results import (
-    ContainerAdvice,
-    NodeOutlook,
-    RunResults,
-    SeriesOutlook,
-    WorkloadAdvice,
-)
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.manager import ManagerSettings
-from cotenant.core.settings.sections.store import StoreSettings
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.manager.decisions.results import ContainerAdvice, NodeOutlook, RunResults, SeriesOutlook, WorkloadAdvice
+from cotenant.manager.run import Manager, Options
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane
@@ -215,7 +209,7 @@ class Process:
         command = [
             sys.executable,
             "-c",
-            "from cotenant.apps.cli.main import run; run()",
+            "from cotenant.cli.main import run; run()",
             "--config",
             str(file),
             "serve",

@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cotenant.apps.manager import api_servers
-from cotenant.apps.manager.api_servers import POLICY, ApiServers
-from cotenant.core.adapters.kube import Access, KubeClient
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.kube import Access, KubeClient
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.reservations import api_servers
+from cotenant.scheduler_ext.reservations.api_servers import POLICY, ApiServers
 from tests.cluster.waiting import wait_for
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.controllers.plan_controller import ARRIVING_SECONDS, _is_fresh
-from cotenant.apps.manager.decisions.plans import OwnerView, PlanView, decide
-from cotenant.core.model.kubernetes.intent import Apply, Delete
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.reservations.plan import (
+from cotenant.base.kubernetes.intent import Apply, Delete
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.reservation import Phase, Reference, Reservation, ReservationStatus
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.scheduler_ext.reservations.model.plan import (
     PLAN_LABEL,
     Approval,
     Plan,
@@ -26,10 +26,10 @@ from cotenant.core.model.reservations.plan import (
     Span,
     WindowSource,
 )
-from cotenant.core.model.reservations.plan import PlanDecision as Verdict
-from cotenant.core.model.reservations.reservation import Phase, Reference, Reservation, ReservationStatus
-from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.realise import OwnerTemplate, unit_name
+from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Verdict
+from cotenant.scheduler_ext.reservations.plan_controller import ARRIVING_SECONDS, _is_fresh
+from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, decide
+from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, unit_name
 from tests.manager.test_plans import HOUR, SIX, proposal
 
 WINDOW = Span(SIX, SIX + 4 * HOUR)

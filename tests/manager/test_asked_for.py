@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cotenant.apps.manager.features import wanted
-from cotenant.core.settings.root import Settings
+from cotenant.base.settings.root import Settings
+from cotenant.manager.features import wanted
 
 
 @pytest.mark.parametrize(

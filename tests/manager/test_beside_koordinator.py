@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.manager.run import Manager
-from cotenant.apps.manager.watched import watched_node
-from cotenant.core.adapters.kube.observed import ManagedNodeWire
-from cotenant.core.model.kubernetes.protocol import BATCH_CPU_POLICY_ANNOTATION
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.controllers.watched import watched_node
+from cotenant.base.kube.observed import ManagedNodeWire
+from cotenant.base.kubernetes.protocol import BATCH_CPU_POLICY_ANNOTATION
+from cotenant.manager.run import Manager
 from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, Scene

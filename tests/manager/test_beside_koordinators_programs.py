@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.manager.run import Manager
-from cotenant.core.settings.sections.reservations import ReservationSettings
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.manager.run import Manager
 from tests.cluster import koordinator, needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import CONTROLLER_MANAGER, KWOK, ControlPlane, Options

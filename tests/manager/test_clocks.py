@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from cotenant.apps.manager.clocks import nodes_disagree, server_disagrees
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.clock import ServerClock, ShiftedClock
-from cotenant.core.adapters.telemetry import Metrics
+from cotenant.base.controllers.clocks import nodes_disagree, server_disagrees
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import ServerClock, ShiftedClock
+from cotenant.manager.run import Manager, Options
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 

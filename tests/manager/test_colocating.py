@@ -10,22 +10,23 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.manager.controllers.colocation_controller import ColocationController
-from cotenant.apps.manager.decisions.results import PlacedPods, ProdPeak, RunResults, StoredCensus
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.manager.loop import Unled
-from cotenant.apps.manager.mirrors import mirrors_of
-from cotenant.apps.manager.pipeline import Pipeline
-from cotenant.apps.manager.run import Manager
-from cotenant.core.adapters.kube import Mirror
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.manager import ManagerSettings
-from scheduler_ext.extender.load import load_aware
-from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.extender.watch.cluster_reader import look
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.controllers.loop import Unled
+from cotenant.base.kube import Mirror
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.manager.decisions.results import RunResults
+from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.pipeline import Pipeline
+from cotenant.manager.run import Manager
+from cotenant.recommender.colocation.controller import ColocationController
+from cotenant.recommender.colocation.model.prod_peaks import PlacedPods, ProdPeak, StoredCensus
+from cotenant.scheduler_ext.extender.load import load_aware
+from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.watch.cluster_reader import look
 from tests.cluster.accounts import account
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for

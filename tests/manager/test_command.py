@@ -17,7 +17,7 @@ Nodes = Callable[..., list[str]]
 
 def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
     """`cotenant serve manager --once -o json`: exit code, rows, stderr."""
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
     command += [
         "--set",
         f"manager.namespace={scene.namespace}",
@@ -71,7 +71,7 @@ def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None
     command = [
         sys.executable,
         "-c",
-        "from cotenant.apps.cli.main import run; run()",
+        "from cotenant.cli.main import run; run()",
         "--set",
         "manager.features_off=[colo]",
     ]

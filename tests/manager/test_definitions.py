@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.cli.cluster.probes.cluster import definitions
-from cotenant.apps.cli.cluster.probes.outcome import ProbeState
-from cotenant.apps.manager.controllers.contract import ObjectNote
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.adapters.kube.definitions import KEEPS_ALL, lacking, older_definitions, shipped_definitions
-from cotenant.core.model.errors import ClusterInvalid
-from cotenant.core.model.kubernetes.intent import Address, Apply
+from cotenant.base.controllers.contract import ObjectNote
+from cotenant.base.errors import ClusterInvalid
+from cotenant.base.kube import Writer
+from cotenant.base.kube.definitions import KEEPS_ALL, lacking, older_definitions, shipped_definitions
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.cli.cluster.probes.cluster import definitions
+from cotenant.cli.cluster.probes.outcome import ProbeState
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

@@ -11,16 +11,16 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cotenant.apps.manager.controllers.contract import ControllerDecision
-from cotenant.apps.manager.controllers.descheduler_controller import DeschedulerController
-from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.core.adapters.kube import KubeClient, Mirror, Writer, connect
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.kubernetes.intent import Outcome, Patch
-from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
+from cotenant.base.controllers.contract import ControllerDecision
+from cotenant.base.errors import NoData
+from cotenant.base.kube import KubeClient, Mirror, Writer, connect
+from cotenant.base.kubernetes.intent import Outcome, Patch
+from cotenant.manager.decisions.results import RunResults
+from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
+from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
 from tests.cluster.api import Json
 from tests.support import moves
 from tests.support.moves import COLD, GROUP, HOT, METRICS, MoveScene

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.manager.run import Manager
-from cotenant.core.model.identity import WorkloadRef
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.identity import WorkloadRef
+from cotenant.manager.run import Manager
 from tests.cluster.accounts import token_of
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes

@@ -9,21 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from cotenant.apps.manager.audit import Audit, new_value
-from cotenant.apps.manager.controllers.contract import camel
-from cotenant.apps.manager.feature import ControllerCondition, FeatureState, message_of, standing_of, status_intent
-from cotenant.apps.manager.feature_status import Board
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import (
-    ClusterAbsent,
-    ClusterError,
-    ClusterForbidden,
-    ClusterUnreachable,
-    NoData,
-    NotLeader,
-)
-from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Outcome
-from cotenant.core.model.reasons import Reason
+from cotenant.base.controllers.audit import Audit, new_value
+from cotenant.base.controllers.contract import camel
+from cotenant.base.controllers.feature import ControllerCondition, FeatureState, message_of, standing_of, status_intent
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterUnreachable, NoData, NotLeader
+from cotenant.base.kubernetes.intent import Address, Apply, Delete, Outcome
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.reasons import Reason
+from cotenant.manager.feature_status import Board
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.decisions.forecasts import ForecastView, UsageForecastObject, decide
-from cotenant.apps.manager.decisions.published import ExistingObject
-from cotenant.apps.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.base.controllers.published import ExistingObject
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.manager.decisions.forecasts import ForecastView, UsageForecastObject, decide
+from cotenant.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
 
 HOUR = 3600
 START = 1_789_999_200  # 2026-09-21T14:00:00Z

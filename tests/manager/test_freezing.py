@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cotenant.apps.manager.feature import ControllerCondition
+from cotenant.base.controllers.feature import ControllerCondition
 from tests.cluster.accounts import certified
 from tests.cluster.faults import FaultProxy
 from tests.cluster.waiting import wait_for

@@ -14,26 +14,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.agents import EARLY_SECONDS, LETTERS, EventWire, acts_of, ask
-from cotenant.apps.manager.controllers import enforcement_collector
-from cotenant.apps.manager.controllers.enforcement_collector import QUIET_SECONDS, EnforcementCollector
-from cotenant.apps.manager.loop import AlwaysLeads
-from cotenant.apps.pipeline.enforcement import DOCUMENT, keep
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import EventRecorder, KubeClient, connect
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.colocation.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering, Lane
-from cotenant.core.model.colocation.enforcement_tables import ENFORCEMENT, Retention
-from cotenant.core.model.errors import ClusterUnreachable
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.store import StoreSettings
-from enforcer.contract import Evict, Knob, Level
-from enforcer.decide.changes import Done, WriteOutcome
-from enforcer.report.action_log import ActionReporter, AgentMetrics
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.errors import ClusterUnreachable
+from cotenant.base.kube import EventRecorder, KubeClient, connect
+from cotenant.base.kubernetes.protocol import NODE_AGENT
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.store import Store
+from cotenant.enforcer.contract import Evict, Knob, Level
+from cotenant.enforcer.decide.changes import Done, WriteOutcome
+from cotenant.enforcer.model.agents import EARLY_SECONDS, LETTERS, EventWire, acts_of, ask
+from cotenant.enforcer.model.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering, Lane
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, Retention
+from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
+from cotenant.profiler.enforcement import collector
+from cotenant.profiler.enforcement.collected import DOCUMENT, keep
+from cotenant.profiler.enforcement.collector import QUIET_SECONDS, EnforcementCollector
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
@@ -257,9 +257,9 @@ def test_a_child_whose_store_never_answers_holds_nobody_up(
     gatherer: tuple[EnforcementCollector, Store], monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
     listener, _ = gatherer
-    monkeypatch.setattr(enforcement_collector, "CHILD", ("-c", "import sys, time; sys.stdin.read(1); time.sleep(600)"))
+    monkeypatch.setattr(collector, "CHILD", ("-c", "import sys, time; sys.stdin.read(1); time.sleep(600)"))
     if ended_by == "its time":
-        monkeypatch.setattr(enforcement_collector, "CHILD_SECONDS", 0.0)
+        monkeypatch.setattr(collector, "CHILD_SECONDS", 0.0)
     else:
         threading.Timer(1.0, listener._stopping.set).start()
     began = time.monotonic()

@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.apps.manager.controllers.load_taint_controller import LoadTaintController
-from cotenant.apps.manager.features import NAMES
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.kubernetes.node_taints import NODES, node_address
-from cotenant.core.settings.sections.extender import ExtenderSettings, LoadTaintSettings
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.node_taints import NODES, node_address
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
+from cotenant.manager.features import NAMES
+from cotenant.manager.run import Manager, Options
+from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
 from tests.cluster import needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

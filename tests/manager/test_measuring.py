@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, ControllerDecision
-from cotenant.apps.manager.controllers.node_metric_controller import FORECAST_SECONDS, NodeMetricController, policy_of
-from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.mirrors import mirrors_of
-from cotenant.core.adapters.kube import KubeClient, Mirror, Writer
-from cotenant.core.model.colocation.collect_policy import CollectPolicy, from_spec
-from cotenant.core.model.colocation.slo_config import SloConfig
-from cotenant.core.model.colocation.slo_forms import SloKey
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.node_metric.source import NodeMetricSource
-from profiler.node_metric.turn import ReportContext, steps
+from cotenant.base.colocation.collect_policy import CollectPolicy, from_spec
+from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision
+from cotenant.base.errors import NoData
+from cotenant.base.kube import KubeClient, Mirror, Writer
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.manager.decisions.results import RunResults
+from cotenant.manager.mirrors import mirrors_of
+from cotenant.profiler.node_metric.controller import FORECAST_SECONDS, NodeMetricController, policy_of
+from cotenant.profiler.node_metric.source import NodeMetricSource
+from cotenant.profiler.node_metric.turn import ReportContext, steps
+from cotenant.recommender.colocation.model.slo_config import SloConfig
+from cotenant.recommender.colocation.model.slo_forms import SloKey
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

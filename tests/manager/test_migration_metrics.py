@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from cotenant.apps.manager.metrics.migration import DeschedulerMetrics, MigrationMetrics
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying.decide import decide_emptying
-from scheduler_ext.rebalance.migration.job import JobPhase, JobStatus
+from cotenant.scheduler_ext.rebalance.controllers.metrics import DeschedulerMetrics, MigrationMetrics
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, JobStatus
 from tests.scheduler_ext.rebalance.migration.moves import job, running
 from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod
 from tests.scheduler_ext.rebalance.test_emptying import MARK, settings

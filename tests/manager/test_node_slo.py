@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.controllers.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.apps.manager.decisions.node_slo import LabelledNode, NodeSloObject, NodeSloView, coverage, decide
-from cotenant.apps.manager.decisions.published import ExistingObject
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.colocation.node_policy import decode
-from cotenant.core.model.colocation.slo_config import SloConfig
-from cotenant.core.model.colocation.slo_forms import SloKey
-from cotenant.core.model.kubernetes.intent import Apply
+from cotenant.base.controllers.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.base.controllers.published import ExistingObject
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.enforcer.model.node_policy import decode
+from cotenant.recommender.colocation.model.slo_config import SloConfig
+from cotenant.recommender.colocation.model.slo_forms import SloKey
+from cotenant.recommender.colocation.node_slo import LabelledNode, NodeSloObject, NodeSloView, coverage, decide
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

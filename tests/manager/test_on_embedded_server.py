@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.kube import connect
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.kube import connect
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.contract.target import embedded_target
 from tests.manager.scene import FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from cotenant.apps.manager import pipeline as module
-from cotenant.apps.manager.loop import AlwaysLeads
-from cotenant.apps.manager.pipeline import Pipeline, PipelineFailed
-from cotenant.core.settings.root import Settings
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.settings.root import Settings
+from cotenant.manager import pipeline as module
+from cotenant.manager.pipeline import Pipeline, PipelineFailed
 
 pytestmark = pytest.mark.server
 
@@ -61,7 +61,7 @@ def test_a_run_that_begins_while_the_manager_ends_is_ended_too(
 
 def test_what_others_print_in_the_pipeline_s_process_is_no_part_of_its_answer() -> None:
     program = (
-        "import os; from cotenant.apps.manager.pipeline_child import answer_alone; out = answer_alone(); "
+        "import os; from cotenant.manager.pipeline_child import answer_alone; out = answer_alone(); "
         "print('a plug-in'); os.system('echo a program'); out.write(b'answer'); out.close()"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.features import NAMES
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.reservations.plan import Expected, Proposal, Span
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.manager import ManagerSettings
-from cotenant.core.settings.sections.reservations import PlanSettings, ReservationSettings
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.reservations import PlanSettings, ReservationSettings
+from cotenant.manager.decisions.results import RunResults
+from cotenant.manager.features import NAMES
+from cotenant.manager.run import Manager, Options
+from cotenant.scheduler_ext.reservations.model.plan import Expected, Proposal, Span
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

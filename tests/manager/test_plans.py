@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.manager.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.apps.manager.decisions.plans import OwnerView, PlanView, decide
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.reservations.plan import (
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.reservation import Phase, PodIdentity, Reference, Reservation, ReservationStatus
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.scheduler_ext.reservations.model.plan import (
     PLAN_LABEL,
     Approval,
     ApprovalPolicy,
@@ -25,12 +26,11 @@ from cotenant.core.model.reservations.plan import (
     Span,
     WindowSource,
 )
-from cotenant.core.model.reservations.plan import PlanDecision as Verdict
-from cotenant.core.model.reservations.plan_service import EDITED_LABEL
-from cotenant.core.model.reservations.reservation import Phase, PodIdentity, Reference, Reservation, ReservationStatus
-from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.realise import OwnerTemplate, unit_name
-from scheduler_ext.reservations.view import PodView
+from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Verdict
+from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
+from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, decide
+from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, unit_name
+from cotenant.scheduler_ext.reservations.view import PodView
 
 SIX = 1_803_578_400.0
 """18:00 UTC of a day."""

@@ -10,21 +10,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.apps.manager.decisions.results import RunResults
-from cotenant.apps.manager.feature import ControllerCondition
-from cotenant.apps.manager.loop import AlwaysLeads
-from cotenant.apps.manager.pipeline import Pipeline
-from cotenant.apps.simulation.demo import fill
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import NoData
-from cotenant.core.model.inventory.one_off import without_over
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.store import StoreSettings
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.errors import NoData
+from cotenant.base.inventory.one_off import without_over
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.store import Store
+from cotenant.manager.decisions.results import RunResults
+from cotenant.manager.pipeline import Pipeline
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import fill
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for

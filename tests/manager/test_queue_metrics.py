@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from cotenant.apps.manager.metrics.queues import QueueMetrics
-from cotenant.core.model.resource import GIB
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.resource import GIB
+from cotenant.scheduler_ext.queues.metrics import QueueMetrics
+from cotenant.scheduler_ext.queues.view import QueueView
 from tests.support.queues import NOW, REPORT
 
 

@@ -9,22 +9,22 @@ import msgspec
 import pytest
 from structlog.testing import CapturingLogger
 
-from cotenant.apps.manager import audit
-from cotenant.apps.manager.features import wanted
-from cotenant.apps.manager.queue_objects import WatchedQueuePod, queue_node, queue_pod
-from cotenant.apps.manager.queue_view import resolved
-from cotenant.core.adapters.kube.observed import QueueNodeWire, QueuePodWire
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.intent import Address, Create, Outcome, Patch
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, QuotaTree
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.reservations.reservation import Taint, Toleration
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
-from scheduler_ext.reservations.guard import Guard
+from cotenant.base.controllers import audit
+from cotenant.base.errors import QuantityError
+from cotenant.base.kube.observed import QueueNodeWire, QueuePodWire
+from cotenant.base.kubernetes.intent import Address, Create, Outcome, Patch
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.reservation import Taint, Toleration
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.manager.features import wanted
+from cotenant.manager.queue_view import resolved
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
+from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod, queue_node, queue_pod
+from cotenant.scheduler_ext.reservations.guard import Guard
 
 NAME_LABEL = "quota.scheduling.koordinator.sh/name"
 TREE = QuotaTree({"team": QuotaNode("team", namespace="n"), "shop": QuotaNode("shop", namespace="shop")})

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.decisions.published import ExistingObject
-from cotenant.apps.manager.decisions.recommendations import (
+from cotenant.base.controllers.published import ExistingObject
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.manager.decisions.recommendations import (
     EVIDENCE_ANNOTATION,
     STATE_LABEL,
     RecommendationObject,
@@ -19,12 +24,7 @@ from cotenant.apps.manager.decisions.recommendations import (
     decide,
     object_name,
 )
-from cotenant.apps.manager.decisions.results import ContainerAdvice, RunResults, WorkloadAdvice
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.manager.decisions.results import ContainerAdvice, RunResults, WorkloadAdvice
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_790_000_000

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import ClusterForbidden, CotenantError
+from cotenant.base.errors import ClusterForbidden, CotenantError
+from cotenant.base.kube import KubeClient
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.manager.run import Manager, Options
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.adapters.store import Store
-from dashboard.sources.source import StoreSource
+from cotenant.base.store import Store
+from cotenant.dashboard.sources.source import StoreSource
 from tests.admission.serving import review_of
 from tests.admission.serving import serving as webhook_serving
 from tests.cluster.waiting import wait_for

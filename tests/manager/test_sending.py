@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.manager.feature import ControllerCondition, standing_of
-from cotenant.apps.manager.loop import AlwaysLeads, Unled
-from cotenant.apps.manager.sender import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
-from cotenant.core.model.errors import (
+from cotenant.base.controllers.feature import ControllerCondition, standing_of
+from cotenant.base.controllers.loop import AlwaysLeads, Unled
+from cotenant.base.controllers.sender import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
+from cotenant.base.errors import (
     ClusterAbsent,
     ClusterForbidden,
     ClusterInvalid,
@@ -19,9 +19,9 @@ from cotenant.core.model.errors import (
     ClusterObjectGone,
     NotLeader,
 )
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.queues.queue_pod import QueuePod
-from scheduler_ext.queues.victims import eviction
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.victims import eviction
 from tests.cluster.accounts import certified
 from tests.cluster.faults import FaultProxy
 from tests.cluster.namespaces import unique_name

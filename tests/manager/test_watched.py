@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.apps.manager.watched import UNSTARTED_SECONDS, watched_pod
-from cotenant.core.adapters.kube.observed import ObservedPodWire
-from cotenant.core.model.cluster import Inventory, Node
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reservations.reservation import Mode, Reservation
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from recommender.colocation.formulas import Parameters, batch
-from recommender.colocation.inventory import Usages, node_columns, pod_columns
-from scheduler_ext.reservations.placeholder import PlaceholderSpec, created
+from cotenant.base.cluster import Inventory, Node
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.controllers.watched import UNSTARTED_SECONDS, watched_pod
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube.observed import ObservedPodWire
+from cotenant.base.kubernetes.reservation import Mode, Reservation
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.recommender.colocation.formulas import Parameters, batch
+from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, created
 
 
 @pytest.mark.parametrize(

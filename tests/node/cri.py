@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from enforcer.runtime.messages import cri
+from cotenant.enforcer.runtime.messages import cri
 from tests.node.image import IMAGE
 
 RUNTIME = "runtime.v1.RuntimeService"

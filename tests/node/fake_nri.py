@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from enforcer.runtime.messages import nri, ttrpc
+from cotenant.enforcer.runtime.messages import nri, ttrpc
 
 TO_PLUGIN, TO_RUNTIME = 1, 2
 REQUEST, RESPONSE = 1, 2

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from enforcer.runtime.messages import hook
+from cotenant.enforcer.runtime.messages import hook
 from tests.node.upstreams import PlayedServer
 
 SERVICE = "/runtime.v1alpha1.RuntimeHookService"

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotenant.core.model.colocation import node_policy
-from enforcer.contract import ContainerSpec, PodSpec
-from enforcer.decide.container_resources import ContainerResources, container_resources
-from enforcer.runtime.parents import Parents
+from cotenant.enforcer.contract import ContainerSpec, PodSpec
+from cotenant.enforcer.decide.container_resources import ContainerResources, container_resources
+from cotenant.enforcer.model import node_policy
+from cotenant.enforcer.runtime.parents import Parents
 
 CGROUPS = Path("/sys/fs/cgroup")
 QOS = "koordinator.sh/qosClass"

@@ -25,7 +25,7 @@ class ProxyProcess:
         self.socket = folder / f"{name}.sock"
         self.hook_dir = folder / "hooks"
         self.hook_dir.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "enforcer.runtime.cri_proxy", "--socket", str(self.socket)]
+        command = [sys.executable, "-m", "cotenant.enforcer.runtime.cri_proxy", "--socket", str(self.socket)]
         command += ["--upstream", str(upstream), "--hook-dir", str(self.hook_dir), "--hook-seconds", str(hook_seconds)]
         command += ["--policy", str(policy)] if policy else []
         self.server = Server("cri-proxy", command, folder / f"{name}.log")

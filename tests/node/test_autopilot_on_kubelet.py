@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from autopilot.decide.starts import QUIET_SECONDS, ready_since
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Value
-from cotenant.core.model.resource import Resource
-from tests.actions.world import created, pods
+from cotenant.autopilot.decide.starts import QUIET_SECONDS, ready_since
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.changes.model.change import ChangeState
+from cotenant.recommender.model.recommendation import Action, Field, Value
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene, shut_window
+from tests.changes.world import created, pods
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.apps.manager.features import NAMES
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.settings.sections.profiler import PrometheusSettings
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.manager.features import NAMES
+from cotenant.manager.run import Manager, Options
 from tests.cluster import koordinator, needing
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane
 from tests.cluster.control_plane import Options as Parts

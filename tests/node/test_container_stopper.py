@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from enforcer.apply.eviction_queue import EvictionAnswer
-from enforcer.contract import Evict
-from enforcer.runtime.container_stopper import ContainerStopper
+from cotenant.enforcer.apply.eviction_queue import EvictionAnswer
+from cotenant.enforcer.contract import Evict
+from cotenant.enforcer.runtime.container_stopper import ContainerStopper
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd
 from tests.node.cri import Pod

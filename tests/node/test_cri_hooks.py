@@ -16,15 +16,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.settings.sections.node.runtime import RuntimeSettings
-from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
-from enforcer.decide.container_resources import ContainerResources
-from enforcer.runtime.bounded import Bounded, Late
-from enforcer.runtime.cri_hooks import CriHooks, ForwardedCall, patience
-from enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment
-from enforcer.runtime.facts import Decide
-from enforcer.runtime.hook_servers import HookServers
-from enforcer.runtime.messages import cri
+from cotenant.base.settings.sections.node.runtime import RuntimeSettings
+from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.runtime.bounded import Bounded, Late
+from cotenant.enforcer.runtime.cri_hooks import CriHooks, ForwardedCall, patience
+from cotenant.enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment
+from cotenant.enforcer.runtime.facts import Decide
+from cotenant.enforcer.runtime.hook_servers import HookServers
+from cotenant.enforcer.runtime.messages import cri
 from tests.node import pods
 from tests.node.cri import Pod, container
 from tests.support.open_files import none_left

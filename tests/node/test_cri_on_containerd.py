@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from enforcer.runtime.cri_forward import _UNARY, _UNARY_IMAGES
-from enforcer.runtime.messages import cri as messages
+from cotenant.enforcer.runtime.cri_forward import _UNARY, _UNARY_IMAGES
+from cotenant.enforcer.runtime.messages import cri as messages
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import CGROUPS, Containerd

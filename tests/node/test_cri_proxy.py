@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from enforcer.runtime.cri_proxy import options_of, settings_of
+from cotenant.enforcer.runtime.cri_proxy import options_of, settings_of
 from tests.cluster.process import Server
 from tests.cluster.waiting import wait_for
 from tests.node.cri import Cri, Outcome
@@ -322,7 +322,7 @@ def test_a_supervisor_hears_that_it_serves_goes_on_and_ends(
 def test_the_command_serves_as_the_light_entry_does(folder: Path, upstream: PlayedServer) -> None:
     listen = folder / "command.sock"
     words = ["node", "cri-proxy", "--socket", str(listen), "--upstream", str(upstream.socket), "--hook-dir", ""]
-    command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", *words]
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", *words]
     server = Server("cri-proxy", command, folder / "command.log")
     server.start()
     server.wait_until(listen.exists)

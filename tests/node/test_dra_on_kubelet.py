@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from enforcer.dra.claims import NOTE
-from enforcer.dra.offer import DRIVER
+from cotenant.enforcer.dra.claims import NOTE
+from cotenant.enforcer.dra.offer import DRIVER
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running

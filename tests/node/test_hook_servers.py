@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from enforcer.runtime.hook_servers import HookServer as Registered
-from enforcer.runtime.hook_servers import parse
-from enforcer.runtime.messages import cri as messages
-from enforcer.runtime.messages import hook
+from cotenant.enforcer.runtime.hook_servers import HookServer as Registered
+from cotenant.enforcer.runtime.hook_servers import parse
+from cotenant.enforcer.runtime.messages import cri as messages
+from cotenant.enforcer.runtime.messages import hook
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import Containerd

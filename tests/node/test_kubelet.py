@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
-from cotenant.core.settings.sections.node.runtime import RuntimeSettings
-from enforcer.runtime.bounded import Bounded
-from enforcer.runtime.nri.plugin import NriPlugin
-from scheduler_ext.extender.serve.allocation import HardwareAllocation
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.service import allocators
-from scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
+from cotenant.base.settings.sections.node.runtime import RuntimeSettings
+from cotenant.enforcer.runtime.bounded import Bounded
+from cotenant.enforcer.runtime.nri.plugin import NriPlugin
+from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from tests.cluster import needing, topologies
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enforcer.contract import NO_LIMIT
-from enforcer.decide.container_resources import ContainerResources
-from enforcer.runtime.parents import Parents, chain
+from cotenant.enforcer.contract import NO_LIMIT
+from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.runtime.parents import Parents, chain
 
 POD = "/kubepods/besteffort/pod1"
 HALF_A_CORE = ContainerResources(cpu_shares=512, cpu_quota=50_000)

@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from enforcer.runtime.pod_resources import read_assignments
-from enforcer.sources.kubelet import kubelet_config
-from enforcer.sources.kubelet_client import WithKubelet
-from enforcer.sources.sources import FileSources
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.enforcer.runtime.pod_resources import read_assignments
+from cotenant.enforcer.sources.kubelet import kubelet_config
+from cotenant.enforcer.sources.kubelet_client import WithKubelet
+from cotenant.enforcer.sources.sources import FileSources
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from enforcer.runtime.messages import message_classes, nri
-from enforcer.runtime.messages import ttrpc as body
-from enforcer.runtime.nri import ttrpc
+from cotenant.enforcer.runtime.messages import message_classes, nri
+from cotenant.enforcer.runtime.messages import ttrpc as body
+from cotenant.enforcer.runtime.nri import ttrpc
 
 MESSAGES = st.lists(
     st.tuples(st.sampled_from([1, 2]), st.integers(0, 2**32 - 1), st.binary(max_size=9000)), min_size=1, max_size=5

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.history import pull
-from profiler.prometheus import PrometheusSource
-from profiler.prometheus.retry import Timer
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.profiler.history import pull
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.prometheus.retry import Timer
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server
 from tests.support.templates import copy_template

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as shaped
 
-from cotenant.core.model.cluster import Inventory, Pod
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.usage.lives import Lives, SourceSilence
-from cotenant.core.model.usage.usage import DAY_SECONDS, Statistic, TimeGrid, Usage
-from cotenant.core.model.views import COVERAGE, COVERAGE_BY_DAY
-from profiler.coverage import coverage
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.table import Table
+from cotenant.base.usage.lives import Lives, SourceSilence
+from cotenant.base.usage.usage import DAY_SECONDS, Statistic, TimeGrid, Usage
+from cotenant.profiler.coverage import coverage
+from cotenant.recommender.model.views import COVERAGE, COVERAGE_BY_DAY
 
 START = 1_795_046_400  # a midnight
 NAN = np.nan

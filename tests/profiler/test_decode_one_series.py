@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cotenant.core.model.errors import SourceProtocol
-from profiler.prometheus.decode import one_series
+from cotenant.base.errors import SourceProtocol
+from cotenant.profiler.prometheus.decode import one_series
 
 
 def test_a_step_without_a_finite_number_is_none() -> None:

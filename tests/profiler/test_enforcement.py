@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.apps.manager.controllers.enforcement_collector_child import with_lanes
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.colocation.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
-from cotenant.core.model.colocation.enforcement_tables import Retention
-from cotenant.core.model.errors import SourceError
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from enforcer.report.action_log import AgentMetrics
-from profiler.enforcement import lanes, query
+from cotenant.base.errors import SourceError
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
+from cotenant.enforcer.model.enforcement_tables import Retention
+from cotenant.enforcer.report.action_log import AgentMetrics
+from cotenant.profiler.enforcement.collector_child import with_lanes
+from cotenant.profiler.enforcement.reading import lanes, query
 from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.quality import Defect, QualityRecord
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from profiler.prometheus.decode import Labels, Samples, usages
-from profiler.prometheus.parts import Rates, device_parts
-from profiler.prometheus.plan import RangeQuery
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.profiler.prometheus.decode import Labels, Samples, usages
+from cotenant.profiler.prometheus.parts import Rates, device_parts
+from cotenant.profiler.prometheus.plan import RangeQuery
 from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import GIB, MIB
-from cotenant.core.model.runtimes.heap import ManagedHeap
-from cotenant.core.model.usage.usage import HOUR_SECONDS
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import GIB, MIB
+from cotenant.base.runtimes.heap import ManagedHeap
+from cotenant.base.usage.usage import HOUR_SECONDS
 from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
-from cotenant.core.model.errors import SourceError, SourceForbidden, SourceUnreachable
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.progress import Progress, Silent
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import ProfilerSettings
-from profiler.history import (
+from cotenant.base.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
+from cotenant.base.errors import SourceError, SourceForbidden, SourceUnreachable
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Progress, Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import ProfilerSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
+from cotenant.profiler.history import (
     STATE_DOCUMENT,
     PullState,
     SignalSpan,
@@ -31,7 +31,7 @@ from profiler.history import (
     pull,
     wanted,
 )
-from profiler.sightings import Sightings, by_usage, carried_over, merged, unnamed_notes, with_history
+from cotenant.profiler.sightings import Sightings, by_usage, carried_over, merged, unnamed_notes, with_history
 
 NOW = 1_795_089_600 + 17 * 60
 SETTINGS = ProfilerSettings(window_days=2)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.usage.usage import Signal, TimeGrid
-from profiler.prometheus import decode
-from profiler.prometheus.instances import host_of
-from profiler.prometheus.parts import Rates, usage_parts
-from profiler.prometheus.plan import RangeQuery
+from cotenant.base.identity import NodeRef
+from cotenant.base.usage.usage import Signal, TimeGrid
+from cotenant.profiler.prometheus import decode
+from cotenant.profiler.prometheus.instances import host_of
+from cotenant.profiler.prometheus.parts import Rates, usage_parts
+from cotenant.profiler.prometheus.plan import RangeQuery
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.recommendation import Action
+from cotenant.recommender.model.recommendation import Action
 from tests.support.kube_series import (
     START,
     Found,

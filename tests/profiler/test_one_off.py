@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from cotenant.apps.pipeline.shards.judgements import Containers
-from cotenant.apps.pipeline.shards.work import workload_totals
-from cotenant.core.model.cluster import Container, Inventory, Pod, PodPhase, PodRow, Workload
-from cotenant.core.model.finding import ClusterFinding
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.inventory.one_off import RETRY_SECONDS, left_out_notes, over, without_over
-from cotenant.core.model.resource import Resource
+from cotenant.base.cluster import Container, Inventory, Pod, PodPhase, PodRow, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.inventory.one_off import RETRY_SECONDS, left_out_notes, over, without_over
+from cotenant.base.resource import Resource
+from cotenant.pipeline.shards.judgements import Containers
+from cotenant.pipeline.shards.work import workload_totals
+from cotenant.recommender.model.finding import ClusterFinding
 from tests.support.kube_series import END, START, Found, Line, PodSpec, link, node, scanned, served
 
 NOW = 1_795_089_600

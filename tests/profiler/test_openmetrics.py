@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.core.model.cluster import EventKind
-from cotenant.core.model.usage.usage import Signal
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.cluster import EventKind
+from cotenant.base.usage.usage import Signal
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, write
 from tests.support.openmetrics.blocks import create_blocks
 from tests.support.openmetrics.text import inside

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from profiler.pool import by_container, by_workload
-from profiler.prometheus.inventory import Rows, build
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.profiler.pool import by_container, by_workload
+from cotenant.profiler.prometheus.inventory import Rows, build
 
 
 def test_placeholders_are_left_out_of_the_inventory() -> None:

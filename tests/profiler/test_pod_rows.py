@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.apps.pipeline.shards.work import workload_totals
-from cotenant.core.model.cluster import Inventory, PodRow
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import Signal
-from profiler.sightings import carried_over, merged
+from cotenant.base.cluster import Inventory, PodRow
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.pipeline.shards.work import workload_totals
+from cotenant.profiler.sightings import carried_over, merged
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.recommendation import Action, Field
 from tests.support.kube_series import END, START, Found, Line, PodSpec, link, node, scanned, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.cli.cluster.probes import metrics
-from cotenant.apps.cli.cluster.probes.outcome import ProbeState
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.recommendation import Action, Field
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.cli.cluster.probes import metrics
+from cotenant.cli.cluster.probes.outcome import ProbeState
+from cotenant.recommender.model.recommendation import Action, Field
 from tests.support.kube_series import (
     END,
     LABEL,

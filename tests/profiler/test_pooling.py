@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.core.model.cluster import Inventory, Pod
-from cotenant.core.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.sparse_usage import Stretch, of_stretches
-from cotenant.core.model.usage.usage import FloatMatrix, Statistic, TimeGrid, Usage
-from profiler.pool import by_cluster, by_container, by_node, by_workload, demand, highest, total
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.sparse_usage import Stretch, of_stretches
+from cotenant.base.usage.usage import FloatMatrix, Statistic, TimeGrid, Usage
+from cotenant.profiler.pool import by_cluster, by_container, by_node, by_workload, demand, highest, total
 
 START = 1_699_833_600
 WEB = WorkloadRef("shop", "Deployment", "web")

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.portrait import Pattern, Portraits
-from cotenant.core.model.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from profiler.portrait import build, update
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.usage.portrait import Pattern, Portraits
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.profiler.portrait import build, update
 
 DAY = 86_400
 MONDAY = 1_699_833_600  # 2023-11-13T00:00:00Z

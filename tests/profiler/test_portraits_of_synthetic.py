@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.usage.portrait import Pattern, Portraits
-from cotenant.core.model.usage.usage import Signal, Usage
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from profiler.pool import by_cluster, by_container, by_workload, demand, total
-from profiler.portrait import build
-from profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.usage.portrait import Pattern, Portraits
+from cotenant.base.usage.usage import Signal, Usage
+from cotenant.profiler.pool import by_cluster, by_container, by_workload, demand, total
+from cotenant.profiler.portrait import build
+from cotenant.profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 
 SETTINGS = PortraitSettings()
 

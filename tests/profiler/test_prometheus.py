@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import requests
 
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.cluster import EventKind
-from cotenant.core.model.errors import SourceUnfit
-from cotenant.core.model.identity import NodeRef, PodContainerRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
-from profiler.history import STATE_DOCUMENT, PullState
-from profiler.prometheus import PrometheusSource
-from profiler.synthetic import SyntheticSpec, generate
+from cotenant.base.cluster import EventKind
+from cotenant.base.errors import SourceUnfit
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.history import STATE_DOCUMENT, PullState
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.errors import SourceError, SourceForbidden, SourceProtocol, SourceUnreachable
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.prometheus.client import Client
-from profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
+from cotenant.base.errors import SourceError, SourceForbidden, SourceProtocol, SourceUnreachable
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
 from tests.support.api_server import ApiServer, Handler, Reply, hang_up, make_certificate
 from tests.support.timer import LeapingTimer
 

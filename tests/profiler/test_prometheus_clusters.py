@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import SourceUnfit
-from cotenant.core.model.identity import fits_folder
-from cotenant.core.settings.clusters import parted
-from cotenant.core.settings.document import parse, plain
-from profiler.prometheus import clusters, survey
-from profiler.prometheus.inventory import own_labels
-from profiler.prometheus.parts import Rates
-from profiler.prometheus.plan import Population
+from cotenant.base.errors import SourceUnfit
+from cotenant.base.identity import fits_folder
+from cotenant.base.settings.clusters import parted
+from cotenant.base.settings.document import parse, plain
+from cotenant.profiler.prometheus import clusters, survey
+from cotenant.profiler.prometheus.inventory import own_labels
+from cotenant.profiler.prometheus.parts import Rates
+from cotenant.profiler.prometheus.plan import Population
 
 NOW = 1_795_089_600
 Series = tuple[dict[str, str], np.ndarray]

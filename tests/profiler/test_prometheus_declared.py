@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Quota
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import GIB, Resource
-from profiler.prometheus.inventory import STATE, Rows, build, effective_request
-from profiler.prometheus.kube_state import declared
+from cotenant.base.cluster import Container, ContainerRole, LimitRange, Quota
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import GIB, Resource
+from cotenant.profiler.prometheus.inventory import STATE, Rows, build, effective_request
+from cotenant.profiler.prometheus.kube_state import declared
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 MAIN, INIT, SIDECAR = ContainerRole.MAIN, ContainerRole.INIT, ContainerRole.SIDECAR

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import SourceProtocol
-from cotenant.core.model.identity import NodeRef, PodContainerRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from profiler.prometheus.decode import described, increases, latest, samples, usages
-from profiler.prometheus.kube_state.declared import amount
-from profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import MARK, RangeQuery
+from cotenant.base.errors import SourceProtocol
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.profiler.prometheus.decode import described, increases, latest, samples, usages
+from cotenant.profiler.prometheus.kube_state.declared import amount
+from cotenant.profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
+from cotenant.profiler.prometheus.plan import MARK, RangeQuery
 
 START = 1_795_046_400
 GRID = TimeGrid(START, FIVE_MINUTES_SECONDS, 6)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.errors import SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.prometheus import PrometheusSource
-from profiler.prometheus.client import TELLING_BYTES, Client, worth_compressing
+from cotenant.base.errors import SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.prometheus.client import TELLING_BYTES, Client, worth_compressing
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.extent import full, full_rows
 from tests.support.faultproxy import Fault, FaultProxy

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.cluster import ContainerRole, Inventory, Pod, Workload
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
-from profiler.prometheus import PrometheusSource
-from profiler.synthetic import SyntheticSpec, generate
+from cotenant.base.cluster import ContainerRole, Inventory, Pod, Workload
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import Served, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.cli.cluster.probes import metrics
-from cotenant.apps.cli.cluster.probes.outcome import ProbeFinding, ProbeState
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.synthetic import generate
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.cli.cluster.probes import metrics
+from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
+from cotenant.profiler.synthetic import generate
 from tests.cluster import needing
 from tests.profiler.conftest import store_in
 from tests.support import victoria_metrics

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from profiler.prometheus.parts import PartKind, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import (
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.profiler.prometheus.parts import PartKind, Rates, hourly_parts, usage_parts
+from cotenant.profiler.prometheus.plan import (
     NamespaceShard,
     PartRequest,
     Population,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import requests
 
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from profiler.prometheus import PrometheusSource
-from profiler.prometheus.plan import Population
-from profiler.prometheus.quantiles import Question, queries
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.prometheus.plan import Population
+from cotenant.profiler.prometheus.quantiles import Question, queries
 from tests.profiler.conftest import Served, profiler_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]

@@ -7,8 +7,8 @@ import requests
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import UsageError
-from profiler.prometheus.promql import (
+from cotenant.base.errors import UsageError
+from cotenant.profiler.prometheus.promql import (
     Matcher,
     at_or_after,
     equal,

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.pipeline.shards.executors import Here
-from cotenant.apps.pipeline.shards.plan import ShardSize
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.history import pull
-from profiler.prometheus import PrometheusSource
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.store.store import Store
+from cotenant.pipeline import corridor
+from cotenant.pipeline.shards.executors import Here
+from cotenant.pipeline.shards.plan import ShardSize
+from cotenant.profiler.history import pull
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.recommender.model.recommendation import Recommendation
 from tests.profiler.conftest import store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.usage import Signal, TimeGrid
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.node_metric.source import NodeMetricSource
-from profiler.prometheus import PrometheusSource
-from profiler.prometheus.quantiles import Question
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import Signal, TimeGrid
+from cotenant.profiler.node_metric.source import NodeMetricSource
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.prometheus.quantiles import Question
 from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from cotenant.apps.cli.cluster.probes import metrics
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.errors import SourceError, SourceForbidden, SourceTooLong
-from cotenant.core.model.usage.quality import Defect
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from cotenant.core.settings.sections.profiler import ProfilerSettings
-from profiler.prometheus import PrometheusSource
-from profiler.prometheus.client import Client
+from cotenant.base.cluster import Inventory
+from cotenant.base.errors import SourceError, SourceForbidden, SourceTooLong
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.profiler import ProfilerSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.cli.cluster.probes import metrics
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.prometheus.client import Client
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 from tests.support.strict_server import CUT, Rules, StrictServer

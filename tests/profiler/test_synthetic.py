@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import ContainerRole, EventKind
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, Usage
-from profiler.synthetic import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.cluster import ContainerRole, EventKind
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, Usage
+from cotenant.profiler.synthetic import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, generate
 
 SPEC = SyntheticSpec(nodes=20, workloads=300, days=28, seed=11)
 CHECKOUT = WorkloadRef("pay", "Deployment", "checkout")

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.usage.usage import DAY_SECONDS, TimeGrid
-from profiler.synthetic import Shape
-from profiler.synthetic.demand import refused
-from profiler.synthetic.fleet import Blueprint, largest_remainder
-from profiler.synthetic.lifetimes import replicas_by_load, story_slot
-from profiler.synthetic.patterns import loads
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.profiler.synthetic import Shape
+from cotenant.profiler.synthetic.demand import refused
+from cotenant.profiler.synthetic.fleet import Blueprint, largest_remainder
+from cotenant.profiler.synthetic.lifetimes import replicas_by_load, story_slot
+from cotenant.profiler.synthetic.patterns import loads
 
 MONDAY = 20_605 * DAY_SECONDS  # 2026-06-01 00:00 UTC
 FOUR_WEEKS = TimeGrid(MONDAY, 300, 28 * 288)

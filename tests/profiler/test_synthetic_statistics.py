@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 # Bands: quartiles of published VM traces (GWA-T-12 "rnd", Azure 2017) as `bench/synthetic_calibration.py` finds them.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.apps.simulation.controllers.autoscaler import demand_of
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.simulation.controllers.autoscaler import demand_of
 
 RANK = WorkloadRef("feed", "Deployment", "rank")
 VAULT = WorkloadRef("pay", "Deployment", "vault")

@@ -13,15 +13,15 @@ import pandas as pd
 import pytest
 
 import cotenant
-from cotenant.apps.pipeline import corridor
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid
-from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECOMMENDATIONS, WORKLOADS
-from cotenant.core.settings.root import Settings
+from cotenant.base.cluster import Inventory
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.pipeline import corridor
+from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECOMMENDATIONS, WORKLOADS
 
 GARBAGE = [
     # 1e30 bytes or millicores fit no integer of 64 bits; 1e15 do, and are a thousand times any machine.

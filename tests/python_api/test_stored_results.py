@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 import cotenant
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.table import Kind, Schema
-from cotenant.core.model.usage.usage import Signal
-from cotenant.core.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
+from cotenant.base.store import Store
+from cotenant.base.table import Kind, Schema
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
 from tests.support import command_line
 from tests.support.dashboard import WEEK, Results, results
 

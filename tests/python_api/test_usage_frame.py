@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cotenant.apps.python_api.usage_frame import CONTAINER, WORKLOAD, read, write
-from cotenant.core.model.errors import CotenantError, FrameError, NoData, NotEnoughHistory
-from cotenant.core.model.usage.usage import TimeGrid
+from cotenant.base.errors import CotenantError, FrameError, NoData, NotEnoughHistory
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.python_api.usage_frame import CONTAINER, WORKLOAD, read, write
 
 CPU, MEMORY = "cpu_usage_millicores", "memory_working_set_bytes"
 START = 1_793_577_600

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import recommender.strategies.cotenant.annotations as module
-from admission.profile_record import RECORD_ANNOTATION
-from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
-from cotenant.core.model.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from enforcer.strategies.baseline import BASELINE_ANNOTATION
-from recommender.strategies.cotenant.annotations import PREFIX, RULES, parse
-from recommender.strategies.cotenant.policy import policy
-from scheduler_ext.reservations.view import MISSED_ANNOTATION
+import cotenant.recommender.strategies.cotenant.annotations as module
+from cotenant.admission.profile_record import RECORD_ANNOTATION
+from cotenant.base.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
+from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
+from cotenant.recommender.strategies.cotenant.annotations import PREFIX, RULES, parse
+from cotenant.recommender.strategies.cotenant.policy import policy
+from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 PAGE = Path(__file__).parents[2] / "docs" / "annotations.md"

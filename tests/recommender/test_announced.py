@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Node, Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import NodeMetric, PodMetric
-from cotenant.core.model.colocation.pod_turnover import PodCensus, unreplaced
-from cotenant.core.model.colocation.reclaim_policies import TERMS
-from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import GIB, Resource
-from recommender.colocation import formulas
-from recommender.colocation.columns import PeakForecast
-from recommender.colocation.formulas import Parameters
-from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import NodeMetric, PodMetric
+from cotenant.base.colocation.reclaim_policies import TERMS
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.colocation import formulas
+from cotenant.recommender.colocation.columns import PeakForecast
+from cotenant.recommender.colocation.formulas import Parameters
+from cotenant.recommender.colocation.model.pod_turnover import PodCensus, unreplaced
+from cotenant.recommender.colocation.state import ColocationState
+from cotenant.recommender.colocation.strategy import ColocationConfig
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 CENSUS_TIME = 1_700_000_000

@@ -12,12 +12,21 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import Signal, Usage
-from recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present, proposed, record, share_above
-from recommender.evidence import Evidence
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.usage.usage import Signal, Usage
+from cotenant.recommender.backtest import (
+    Amounts,
+    BacktestColumns,
+    Recorded,
+    backtest,
+    present,
+    proposed,
+    record,
+    share_above,
+)
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

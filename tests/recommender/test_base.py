@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-import recommender.base
-from cotenant.core.model.errors import CotenantError, SettingsError
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.base import digest
-from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
-from recommender.base import BUILT_IN, GROUP, known, load_strategy, recommend, rounded_up, strategies
-from recommender.evidence import Evidence
-from recommender.strategies.cotenant import Cotenant
+import cotenant.recommender.base
+from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
+from cotenant.base.severity import Severity
+from cotenant.recommender.base import BUILT_IN, GROUP, known, load_strategy, recommend, rounded_up, strategies
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import Case, evidence_of
 
 
@@ -52,7 +53,7 @@ def test_the_built_in_strategies_are_those_the_distribution_declares() -> None:
 
 
 def test_strategies_are_found_where_the_distribution_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recommender.base, "entry_points", lambda **_: ())
+    monkeypatch.setattr(cotenant.recommender.base, "entry_points", lambda **_: ())
     assert set(strategies()) == set(BUILT_IN)
 
 
@@ -68,7 +69,7 @@ def test_an_unknown_strategy_is_refused_with_the_nearest_name() -> None:
 def test_a_plug_in_adds_strategies_but_takes_no_built_in_name(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("mine", f"{__name__}:Choosy", GROUP), EntryPoint("vpa", "os:getcwd", GROUP)]
     points.append(EntryPoint("broken", "no_such_module_at_all:X", GROUP))
-    monkeypatch.setattr(recommender.base, "entry_points", lambda **_: points)
+    monkeypatch.setattr(cotenant.recommender.base, "entry_points", lambda **_: points)
     assert strategies()["mine"].value.endswith("Choosy")
     assert load_strategy("vpa").name == "vpa"
     with pytest.raises(CotenantError, match=re.escape("broken (no_such_module_at_all:X)")):

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field, Recommendation
-from cotenant.core.model.resource import GIB, MIB, Resource
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.recommender.model.recommendation import Field, Recommendation
 from tests.support.scenario import DAY, HOUR, Scenario, Track, amount, steady, value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

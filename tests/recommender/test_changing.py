@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.decide.field_changes import CHANGE_ANNOTATION, carries, inverse, planned
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION, carries, inverse, planned
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 

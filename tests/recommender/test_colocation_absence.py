@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.cluster import Node, Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import GIB, Resource
-from recommender.colocation.publish import publish
-from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Apply, Intent, Patch
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.colocation.publish import publish
+from cotenant.recommender.colocation.state import ColocationState
+from cotenant.recommender.colocation.strategy import ColocationConfig
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW, DEGRADE = 1_700_000_000.0, 900.0

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Node
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.cluster import Node
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     NODE_RESERVATION_ANNOTATION,
     THIRD_PARTY_ALLOCATIONS_ANNOTATION,
 )
-from cotenant.core.model.resource import GIB, Resource
-from recommender.colocation.facts import ColocationNode, cpu_count
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.colocation.facts import ColocationNode, cpu_count
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from cotenant.core.model.cluster import Inventory, Node, Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from recommender.colocation import formulas
-from recommender.colocation.columns import NodeColumns
-from recommender.colocation.formulas import Parameters
-from recommender.colocation.inventory import Usages, node_columns, pod_columns
+from cotenant.base.cluster import Inventory, Node, Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.recommender.colocation import formulas
+from cotenant.recommender.colocation.columns import NodeColumns
+from cotenant.recommender.colocation.formulas import Parameters
+from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns
 
 NOW = 1_700_000_000
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from cotenant.core.model.cluster import Node
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.kubernetes.intent import Apply, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.cluster import Node
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.kubernetes.intent import Apply, Intent, Patch
+from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -23,12 +23,12 @@ from cotenant.core.model.kubernetes.protocol import (
     ORIGIN_ALLOCATABLE_ANNOTATION,
     THIRD_PARTY_ALLOCATIONS_ANNOTATION,
 )
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from recommender.colocation.explain import Context, NodeExplained, explain
-from recommender.colocation.publish import publish
-from recommender.colocation.state import ColocationState
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation.explain import Context, NodeExplained, explain
+from cotenant.recommender.colocation.publish import publish
+from cotenant.recommender.colocation.state import ColocationState
+from cotenant.recommender.colocation.strategy import ColocationConfig
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_700_000_000

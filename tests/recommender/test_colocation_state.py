@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from cotenant.core.model.cluster import Node, Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import GIB, Resource
-from recommender.colocation.columns import PeakForecast
-from recommender.colocation.pods import PodColumns
-from recommender.colocation.state import ColocationState, Computed
-from recommender.colocation.strategy import ColocationConfig
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import HostApplicationMetric, NodeMetric, PodMetric
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.colocation.columns import PeakForecast
+from cotenant.recommender.colocation.pods import PodColumns
+from cotenant.recommender.colocation.state import ColocationState, Computed
+from cotenant.recommender.colocation.strategy import ColocationConfig
 from tests.support import colocation as plain
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.colocation_strategy import CONFIG_FORM, KEY_OF, ColocationStrategy
-from cotenant.core.model.errors import CotenantError, SettingsError
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.colocation.colocation_strategy import CONFIG_FORM, KEY_OF, ColocationStrategy
+from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.kubernetes.protocol import (
     COLOCATION_STRATEGY_ANNOTATION,
     CPU_RECLAIM_RATIO_LABEL,
     MID_STATIC_CPU_RATIO_LABEL,
 )
-from cotenant.core.model.text import shown
-from cotenant.core.settings.sections.recommender import ReclaimableSettings
-from recommender.colocation.strategy import ColocationConfig, percent_of_ratio
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.base.text import shown
+from cotenant.recommender.colocation.strategy import ColocationConfig, percent_of_ratio
 
 CLUSTER, ENTRY, ANNOTATION, LABELS = (
     "ConfigMap colocation-config", "nodeConfigs entry big", "node annotation", "node labels",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.resource import GIB, Resource
-from recommender.colocation.zones import Topology, publish_zones
+from cotenant.base.resource import GIB, Resource
+from cotenant.recommender.colocation.zones import Topology, publish_zones
 
 CPU, MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 OFFERED = {"n1": {Resource.CPU: 20_000, Resource.MEMORY: 40 * GIB}}

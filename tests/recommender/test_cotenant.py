@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
-from recommender.strategies.cotenant import Cotenant
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
+from cotenant.base.severity import Severity
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import END, Case, evidence_of, series
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changes.decide.autoscaler_targets import moves
-from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
-from recommender.strategies.cotenant import jobs
-from recommender.strategies.cotenant import size as sizing
-from recommender.strategies.cotenant.daemons import group_of
-from recommender.strategies.cotenant.grade import GradedChange, Grades
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
+from cotenant.base.severity import Severity
+from cotenant.changes.decide.autoscaler_targets import moves
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.strategies.cotenant import jobs
+from cotenant.recommender.strategies.cotenant import size as sizing
+from cotenant.recommender.strategies.cotenant.daemons import group_of
+from cotenant.recommender.strategies.cotenant.grade import GradedChange, Grades
 from tests.support.any_cluster import DAYS, WEB, clusters
 from tests.support.scenario import DAY, Scenario, Track, amount, steady, value
 

@@ -15,21 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Container, Inventory, Node, Pod, PodPhase, Workload
-from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field, Recommendation
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.model.usage.lives import Lives, SourceSilence, source_silence
-from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from profiler.coverage import Coverage, coverage
-from profiler.pool import by_container
-from profiler.portrait import build
-from recommender.base import load_strategy, recommend
-from recommender.evidence import Evidence, assemble
+from cotenant.base.cluster import Container, Inventory, Node, Pod, PodPhase, Workload
+from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.usage.lives import Lives, SourceSilence, source_silence
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.profiler.coverage import Coverage, coverage
+from cotenant.profiler.pool import by_container
+from cotenant.profiler.portrait import build
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.evidence import Evidence, assemble
+from cotenant.recommender.model.recommendation import Field, Recommendation
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 MONDAY = 1_791_158_400

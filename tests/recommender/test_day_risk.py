@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.recommendation_scores import Days, by_risk, churn
-from cotenant.core.model.cluster import Container, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
-from recommender.strategies.cotenant import day_risk
+from cotenant.base.cluster import Container, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
+from cotenant.recommender.strategies.cotenant import day_risk
 from tests.support.scenario import DAY, Scenario, Track, value
 
 CPU = Resource.CPU

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import structlog
 
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Action, Recommendation, Restart
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import BacktestSettings, RecommenderSettings
-from recommender.base import load_strategy, recommend
-from recommender.enrich import enrich
-from recommender.evidence import Evidence
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import BacktestSettings, RecommenderSettings
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.enrich import enrich
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Recommendation, Restart
 from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

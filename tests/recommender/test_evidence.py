@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal
-from recommender.evidence import row_maximum, row_percentile
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.evidence import row_maximum, row_percentile
+from cotenant.recommender.model.recommendation import Field
 from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -9,17 +9,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
-from cotenant.core.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
-from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.model.table import Table
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.model.views import FINDINGS
-from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings
-from recommender.findings import (
+from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
+from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings, FindingSettings
+from cotenant.base.severity import Severity
+from cotenant.base.table import Table
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.recommender.findings import (
     find,
     idle_nodes,
     idle_workloads,
@@ -29,6 +27,8 @@ from recommender.findings import (
     uneven,
     unschedulable,
 )
+from cotenant.recommender.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
+from cotenant.recommender.model.views import FINDINGS
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

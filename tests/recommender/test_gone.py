@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.core.model.cluster import Inventory, Pod, Workload
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from recommender.deleted_workloads import gone_workloads, withhold_deleted
+from cotenant.base.cluster import Inventory, Pod, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.recommender.deleted_workloads import gone_workloads, withhold_deleted
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 NOW = 1_795_089_600
 

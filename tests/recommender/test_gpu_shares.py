@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.decide.field_changes import planned
-from changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge
-from changes.decide.methods import MethodContext, impossible
-from changes.decide.patches import patch
-from changes.decide.rule import ClusterLimits
-from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.field_changes import planned
+from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge
+from cotenant.changes.decide.methods import MethodContext, impossible
+from cotenant.changes.decide.patches import patch
+from cotenant.changes.decide.rule import ClusterLimits
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Recommendation
 
 CORE, RATIO, NVIDIA = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio", "nvidia.com/gpu"
 WHOLE = GpuShare(100, 100)

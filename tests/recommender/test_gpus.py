@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.device_request import NVIDIA_GPU, demand_of
-from cotenant.core.model.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO, DeviceKind
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.usage.usage import Signal
-from cotenant.core.settings.sections.recommender import FindingSettings, GpuSettings
-from recommender.findings import rows
-from recommender.gpus import GpuContainer, find, share_for
-from recommender.incomplete import founded_findings
+from cotenant.base.allocation.device_request import NVIDIA_GPU, demand_of
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO, DeviceKind
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.settings.sections.recommender import FindingSettings, GpuSettings
+from cotenant.base.severity import Severity
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.findings import rows
+from cotenant.recommender.gpus import GpuContainer, find, share_for
+from cotenant.recommender.incomplete import founded_findings
+from cotenant.recommender.model.finding import FindingKind
 
 OWN, SETTINGS = GpuSettings(), FindingSettings()
 REF = ContainerRef(WorkloadRef("ml", "Deployment", "serve"), "main")

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge, judge_batch
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.guardrails import (
+    Guardrail,
+    GuardrailContext,
+    GuardrailOutcome,
+    blocking,
+    judge,
+    judge_batch,
+)
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 DEFAULTS = GuardrailSettings()
 HOUR = 3600.0

@@ -15,34 +15,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.decide.field_changes import inverse, planned
-from changes.decide.gitops.manifests import server_side_apply
-from changes.decide.guardrails import GuardrailContext, GuardrailOutcome, judge, judge_recorded
-from changes.decide.heap_flags import flag_texts, rebased_heap
-from changes.decide.methods import MethodContext, impossible
-from changes.decide.patches import kubectl_command
-from changes.decide.steps import first_step, rebased
-from cotenant.apps.manager.decisions.results import advice
-from cotenant.apps.pipeline import tables
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.cluster import Container
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.model.runtimes import heap as heap_model
-from cotenant.core.model.runtimes.heap import HeapProposal, ManagedHeap
-from cotenant.core.model.runtimes.jvm import Jvm
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from cotenant.core.settings.sections.recommender import CotenantSettings, FindingSettings, RecommenderSettings
-from recommender.backtest import backtest, present, record
-from recommender.base import load_strategy, recommend
-from recommender.evidence import Evidence
-from recommender.findings import of_containers
-from recommender.strategies.cotenant import Cotenant
+from cotenant.base.cluster import Container
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.runtimes import heap as heap_model
+from cotenant.base.runtimes.heap import HeapProposal, ManagedHeap
+from cotenant.base.runtimes.jvm import Jvm
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.settings.sections.recommender import CotenantSettings, FindingSettings, RecommenderSettings
+from cotenant.changes.decide.field_changes import inverse, planned
+from cotenant.changes.decide.gitops.manifests import server_side_apply
+from cotenant.changes.decide.guardrails import GuardrailContext, GuardrailOutcome, judge, judge_recorded
+from cotenant.changes.decide.heap_flags import flag_texts, rebased_heap
+from cotenant.changes.decide.methods import MethodContext, impossible
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.changes.decide.steps import first_step, rebased
+from cotenant.changes.model.service import Method
+from cotenant.manager.decisions.results import advice
+from cotenant.pipeline import tables
+from cotenant.recommender.backtest import backtest, present, record
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.findings import of_containers
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

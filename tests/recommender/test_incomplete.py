@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.core.model.colocation.reclaimable import Band, Reclaimable
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.identity import ContainerRef, NodeRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
-from recommender.incomplete import FINDINGS_REST_ON, NOTE, founded_findings, with_incomplete_noted, without_decreases
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal
+from cotenant.recommender.incomplete import (
+    FINDINGS_REST_ON,
+    NOTE,
+    founded_findings,
+    with_incomplete_noted,
+    without_decreases,
+)
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 WEB = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")
 

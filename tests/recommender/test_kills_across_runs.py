@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from cotenant.apps.pipeline import corridor
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.cluster import Container, Inventory, Node, Pod, Workload
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.finding import FindingKind
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.progress import Progress, Silent
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Value
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
-from cotenant.core.settings.root import Settings
-from profiler.history import SignalSpan, SourceReport, UsageBlock, pull
-from recommender.incomplete import NOTE
+from cotenant.base.cluster import Container, Inventory, Node, Pod, Workload
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Progress, Silent
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.pipeline import corridor
+from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock, pull
+from cotenant.recommender.incomplete import NOTE
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.recommendation import Action, Field, Value
 from tests.support.scenario import MONDAY
 
 pytestmark = pytest.mark.slow

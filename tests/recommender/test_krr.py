@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import ContainerRef, PodContainerRef
-from cotenant.core.model.kubernetes.quantity import format_bytes, format_millicores
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.server_quantiles import PodAnswer, ServerQuantiles
-from cotenant.core.settings.sections.recommender import KrrSettings, RecommenderSettings
-from recommender.strategies.krr import KrrSimple, KrrSimpleLimit
+from cotenant.base.identity import ContainerRef, PodContainerRef
+from cotenant.base.kubernetes.quantity import format_bytes, format_millicores
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import KrrSettings, RecommenderSettings
+from cotenant.base.severity import Severity
+from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.strategies.krr import KrrSimple, KrrSimpleLimit
 from tests.support.evidence import Case, evidence_of, series
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.lendable import TOLERATED_SILENT, sum_over_nodes
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.resource import Resource
-from recommender.colocation import lendable
-from recommender.colocation.columns import NodeColumns
-from recommender.colocation.formulas import Parameters
-from recommender.colocation.lendable import Lender, PastUse
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.resource import Resource
+from cotenant.recommender.colocation import lendable
+from cotenant.recommender.colocation.columns import NodeColumns
+from cotenant.recommender.colocation.formulas import Parameters
+from cotenant.recommender.colocation.lendable import Lender, PastUse
+from cotenant.recommender.colocation.model.lendable import TOLERATED_SILENT, sum_over_nodes
 
 ON: Final = ColocationStrategy(enable=True)
 NOW: Final = 1000.0

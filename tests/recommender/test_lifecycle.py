@@ -9,8 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from changes.decide.lifecycle import Due, Pace, Regressed, due, regressed
-from cotenant.core.model.changes.change import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address
+from cotenant.changes.decide.lifecycle import Due, Pace, Regressed, due, regressed
+from cotenant.changes.model.change import (
     TRANSITIONS,
     Change,
     ChangeEvent,
@@ -21,8 +23,6 @@ from cotenant.core.model.changes.change import (
     cool_downs,
     folded,
 )
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address
 
 PACE = Pace(soak_seconds=1800.0, verify_seconds=86_400.0)
 MINUTE = 60.0

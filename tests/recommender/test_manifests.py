@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from changes.decide.gitops.manifests import File, helm, kustomize, server_side_apply
-from changes.decide.patches import kubectl_command, patch, refusal
-from cotenant.apps.cli.analysis.export import as_yaml
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import PatchSettings
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import PatchSettings
+from cotenant.changes.decide.gitops.manifests import File, helm, kustomize, server_side_apply
+from cotenant.changes.decide.patches import kubectl_command, patch, refusal
+from cotenant.cli.analysis.export import as_yaml
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 VALUES = (

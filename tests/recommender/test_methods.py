@@ -12,27 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changes.decide.admission_diff import added
-from changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
-from changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
-from changes.decide.guardrails import Guardrail, GuardrailOutcome
-from changes.decide.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
-from changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
-from changes.decide.steps import rebased
-from cotenant.core.model.changes.annotated_resources import (
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import PatchSettings
+from cotenant.changes.decide.admission_diff import added
+from cotenant.changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
+from cotenant.changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
+from cotenant.changes.decide.guardrails import Guardrail, GuardrailOutcome
+from cotenant.changes.decide.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
+from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
+from cotenant.changes.decide.steps import rebased
+from cotenant.changes.model.annotated_resources import (
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
     ResourceSwap,
     decoded,
     encoded,
 )
-from cotenant.core.model.changes.service import BundleForm, FieldMove, Method
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import PatchSettings
+from cotenant.changes.model.service import BundleForm, FieldMove, Method
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.core.model.cluster import Inventory, Node, Pod, Workload
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.identity import NodeRef, WorkloadRef
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.recommender import PriceSettings
-from recommender.money import Price, monthly_savings, node_price, priced, prices
+from cotenant.base.cluster import Inventory, Node, Pod, Workload
+from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.base.severity import Severity
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.money import Price, monthly_savings, node_price, priced, prices
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SHOP, BATCH = WorkloadRef("a", "Deployment", "shop"), WorkloadRef("a", "Deployment", "batch")

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.decide.patches import kubectl_command, patch, refusal
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.changes.decide.patches import kubectl_command, patch, refusal
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.resource import MIB
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.progress import Silent
+from cotenant.base.resource import MIB
+from cotenant.base.store import Store
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.support.command_line import LEAN, cotenant
 
 pytestmark = pytest.mark.slow

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.kube.objects import LimitRangeObject
-from cotenant.core.adapters.kube.projection import limit_ranges_of
-from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Workload, pod_amount
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from profiler.prometheus.kube_state import declared
-from recommender.strategies.cotenant.draft import Draft, Slot
-from recommender.strategies.cotenant.pod_range import in_pod_range
+from cotenant.base.cluster import Container, ContainerRole, LimitRange, Workload, pod_amount
+from cotenant.base.kube.objects import LimitRangeObject
+from cotenant.base.kube.projection import limit_ranges_of
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.profiler.prometheus.kube_state import declared
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.strategies.cotenant.draft import Draft, Slot
+from cotenant.recommender.strategies.cotenant.pod_range import in_pod_range
 from tests.support.any_cluster import DAYS, WEB
 from tests.support.scenario import Scenario, Track, amount, steady, value
 

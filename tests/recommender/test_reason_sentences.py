@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autopilot.decide.queue import GIVEN_UP_AFTER
-from autopilot.decide.refusals import LONGEST_REST_SECONDS
-from cotenant.core.model.cluster import Container
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.reasons import SENTENCES, Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.core.settings.sections.recommender import KrrSettings, RecommenderSettings
-from forecasting.engine import HORIZON, STEP_SECONDS
-from recommender.base import BUILT_IN
-from recommender.deleted_workloads import SILENT_SECONDS
-from recommender.strategies.cotenant import autoscaler
-from recommender.strategies.cotenant.heap import RULE
+from cotenant.autopilot.decide.queue import GIVEN_UP_AFTER
+from cotenant.autopilot.decide.refusals import LONGEST_REST_SECONDS
+from cotenant.base.cluster import Container
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import KrrSettings, RecommenderSettings
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.forecasting.engine import HORIZON, STEP_SECONDS
+from cotenant.recommender.base import BUILT_IN
+from cotenant.recommender.deleted_workloads import SILENT_SECONDS
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.cotenant import autoscaler
+from cotenant.recommender.strategies.cotenant.heap import RULE
 from tests.support.any_cluster import KINDS, PointedCluster
 from tests.support.scenario import NODE
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Autoscaler, Container, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.forecast import LEVELS, Forecasts, MeasuredError
-from cotenant.core.model.usage.usage import TimeGrid
-from cotenant.core.settings.sections.recommender import ReplicaSettings
-from recommender.replicas import ReplicaFloor, replica_floors
+from cotenant.base.cluster import Autoscaler, Container, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import ReplicaSettings
+from cotenant.base.usage.forecast import LEVELS, Forecasts, MeasuredError
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.recommender.replicas import ReplicaFloor, replica_floors
 
 REF = WorkloadRef("shop", "Deployment", "web")
 START = 1_700_000_000 // 1800 * 1800

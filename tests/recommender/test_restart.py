@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Container, ContainerRole, Workload
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.pod_qos import PodQos
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Restart, Value
-from cotenant.core.model.resource import MIB, Resource
-from recommender.restart import parsed_version, pod_qos, restart
+from cotenant.base.cluster import Container, ContainerRole, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Restart, Value
+from cotenant.recommender.restart import parsed_version, pod_qos, restart
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT

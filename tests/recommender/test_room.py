@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
-from changes.decide.rule import ClusterLimits
-from cotenant.core.model.changes.service import Method
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
+from cotenant.changes.decide.rule import ClusterLimits
+from cotenant.changes.model.service import Method
+from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from changes.decide.lifecycle import Due, Pace, due, same_person, why_not_confirm
-from cotenant.core.model.changes.change import Change, ChangeEvent, ChangeState, ChangeStatus
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
+from cotenant.changes.decide.lifecycle import Due, Pace, due, same_person, why_not_confirm
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeState, ChangeStatus
 
 DAY = 86_400.0
 PACE = Pace(soak_seconds=1800.0, verify_seconds=DAY, confirm_seconds=DAY)

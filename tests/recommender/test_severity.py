@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.resource import MIB, Resource
-from recommender.severity import absolute_severity, limit_severity, severity
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.severity import Severity
+from cotenant.recommender.severity import absolute_severity, limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

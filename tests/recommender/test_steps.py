@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.decide.guardrails import judge_recorded
-from changes.decide.readiness import readiness
-from changes.decide.steps import MOST_STEPS, first_step, later_steps, rebased
-from cotenant.core.model.changes.steps import Ready
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.actions import GuardrailSettings
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.guardrails import judge_recorded
+from cotenant.changes.decide.readiness import readiness
+from cotenant.changes.decide.steps import MOST_STEPS, first_step, later_steps, rebased
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.steps import Ready
 
 LIMITS = GuardrailSettings()
 WEB = WorkloadRef("pay", "Deployment", "web")

@@ -15,21 +15,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changes.decide.autoscaler_targets import moves
-from changes.decide.gitops.manifests import helm, kustomize, server_side_apply
-from changes.decide.patches import kubectl_command
-from changes.decide.steps import first_step
-from cotenant.apps.cli.analysis.export import as_yaml
-from cotenant.apps.cli.cluster.dashboard import manifest
-from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, Workload
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.settings.sections.actions import GuardrailSettings
-from cotenant.core.settings.sections.recommender import PatchSettings
-from recommender.strategies.cotenant import autoscaler
-from recommender.strategies.cotenant.draft import Draft, Slot
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.settings.sections.recommender import PatchSettings
+from cotenant.changes.decide.autoscaler_targets import moves
+from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.changes.decide.steps import first_step
+from cotenant.cli.analysis.export import as_yaml
+from cotenant.cli.cluster.dashboard import manifest
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.cotenant import autoscaler
+from cotenant.recommender.strategies.cotenant.draft import Draft, Slot
 from tests.cluster.binaries import find, installed
 from tests.cluster.control_plane import ControlPlane
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import BacktestSettings
-from recommender.trust import Grounds, trust
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import BacktestSettings
+from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
+from cotenant.recommender.trust import Grounds, trust
 from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cotenant.core.model.cluster import PodRow
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from recommender.base import load_strategy, recommend
-from recommender.evidence import Evidence
-from recommender.unmeasured import doubts, withhold_unmeasured
+from cotenant.base.cluster import PodRow
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action
+from cotenant.recommender.unmeasured import doubts, withhold_unmeasured
 from tests.support.evidence import END, Case, evidence_of
 
 SLOTS = 10 * 288  # ten days of 5 minutes

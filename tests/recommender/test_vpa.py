@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.usage.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
-from cotenant.core.settings.sections.recommender import RecommenderSettings, VpaSettings
-from recommender.base import proportional_limit
-from recommender.strategies.vpa import Vpa, confidence, estimate, pod_peaks
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.recommender import RecommenderSettings, VpaSettings
+from cotenant.base.usage.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
+from cotenant.recommender.base import proportional_limit
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.vpa import Vpa, confidence, estimate, pod_peaks
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changes.decide.change_windows import DAYS, is_open, opens, parsed, when
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
+from cotenant.changes.decide.change_windows import DAYS, is_open, opens, parsed, when
 
 
 def at(text: str, zone: str = "UTC") -> float:

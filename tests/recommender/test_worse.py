@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from changes.decide.regression_check import NO_SOURCE, Compared, Measure, ruled, unanswered
-from cotenant.core.model.changes.judgement import Judgement, RuleUnit, RuleVerdict
-from cotenant.core.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.decide.regression_check import NO_SOURCE, Compared, Measure, ruled, unanswered
+from cotenant.changes.model.judgement import Judgement, RuleUnit, RuleVerdict
 
 SETTINGS = ActionSettings(most_latency_factor=1.2)
 

@@ -10,20 +10,20 @@ import jsonpatch
 import pytest
 import yaml
 
-from changes.decide.field_changes import hpa_writes
-from changes.decide.gitops.file_lines import file_lines
-from changes.decide.gitops.manifests import kustomize
-from changes.decide.methods import MethodContext, writes
-from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
-from cotenant.core.model.changes.annotated_resources import CHANGE_ANNOTATION
-from cotenant.core.model.changes.change import Write
-from cotenant.core.model.changes.service import FieldMove, Method
-from cotenant.core.model.changes.tables import CHANGE_ID, write_lines
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.runtimes.heap import HeapProposal
+from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.changes.decide.field_changes import hpa_writes
+from cotenant.changes.decide.gitops.file_lines import file_lines
+from cotenant.changes.decide.gitops.manifests import kustomize
+from cotenant.changes.decide.methods import MethodContext, writes
+from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
+from cotenant.changes.model.change import Write
+from cotenant.changes.model.service import FieldMove, Method
+from cotenant.changes.model.tables import CHANGE_ID, write_lines
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 WEB = WorkloadRef("shop", "Deployment", "web")

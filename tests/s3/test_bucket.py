@@ -17,25 +17,25 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.pipeline.corridor import Sharding
-from cotenant.apps.pipeline.shards.executors import Here, Processes
-from cotenant.apps.pipeline.shards.plan import ShardSize
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store, bucket_lease, buckets, days
-from cotenant.core.adapters.store.bucket_lease import LeaseHolder
-from cotenant.core.adapters.store.buckets import BucketFiles, BucketPatience
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.table import Column, Kind, Schema, Table
-from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.model.usage.usage import Signal, TimeGrid
-from cotenant.core.model.views import RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.store import Store, bucket_lease, buckets, days
+from cotenant.base.store.bucket_lease import LeaseHolder
+from cotenant.base.store.buckets import BucketFiles, BucketPatience
+from cotenant.base.store.files import Folder
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.base.usage.usage import Signal, TimeGrid
+from cotenant.pipeline import corridor
+from cotenant.pipeline.corridor import Sharding
+from cotenant.pipeline.shards.executors import Here, Processes
+from cotenant.pipeline.shards.plan import ShardSize
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.s3.conftest import Bucket

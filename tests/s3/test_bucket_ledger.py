@@ -8,11 +8,11 @@ from typing import Any
 import obstore
 import pytest
 
-from cotenant.core.adapters import bucket_ledger
-from cotenant.core.adapters.bucket_ledger import BucketLedger, ledger_turn, open_ledger
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store.files import Folder
-from cotenant.core.model.errors import StoreBusy, StoreConflict, StoreCorrupt, StoreError
+from cotenant.base.errors import StoreBusy, StoreConflict, StoreCorrupt, StoreError
+from cotenant.base.ledger import bucket_ledger
+from cotenant.base.ledger.bucket_ledger import BucketLedger, ledger_turn, open_ledger
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.store.files import Folder
 from tests.s3.conftest import Bucket
 from tests.support import bucket_kills
 from tests.support.s3_server import serving

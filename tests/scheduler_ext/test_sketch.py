@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import UsageError
-from scheduler_ext.sketch import LONGEST_SECONDS, converted, on_node
+from cotenant.base.errors import UsageError
+from cotenant.scheduler_ext.sketch import LONGEST_SECONDS, converted, on_node
 
 SKETCH: dict[str, Any] = {
     "kind": "Reservation",

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.changes.people import Role
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.load import load
-from cotenant.core.settings.sections.dashboard import AccessMode, Unlisted
+from cotenant.base.errors import SettingsError
+from cotenant.base.people import Role
+from cotenant.base.settings.load import load
+from cotenant.base.settings.sections.dashboard import AccessMode, Unlisted
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 HEAD = "apiVersion: cotenant.dev/v1alpha1\nkind: Settings\n"

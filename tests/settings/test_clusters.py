@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import SettingsError, UsageError
-from cotenant.core.settings.clusters import ledger_of, parted, the_one
-from cotenant.core.settings.document import parse
-from cotenant.core.settings.load import Loaded, SettingSource, load
-from cotenant.core.settings.root import Settings
+from cotenant.base.errors import SettingsError, UsageError
+from cotenant.base.settings.clusters import ledger_of, parted, the_one
+from cotenant.base.settings.document import parse
+from cotenant.base.settings.load import Loaded, SettingSource, load
+from cotenant.base.settings.root import Settings
 
 TWO = """
 profiler:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.settings.catalogue import MASK, catalogue, masked, sections
-from cotenant.core.settings.docs import markdown, schema
-from cotenant.core.settings.root import Settings
+from cotenant.base.settings.catalogue import MASK, catalogue, masked, sections
+from cotenant.base.settings.docs import markdown, schema
+from cotenant.base.settings.root import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.document import DEPTH_CAP, SIZE_CAP_BYTES, Tree, parse, plain
+from cotenant.base.errors import SettingsError
+from cotenant.base.settings.document import DEPTH_CAP, SIZE_CAP_BYTES, Tree, parse, plain
 
 
 def test_scalars_stay_text_whatever_yaml_would_guess() -> None:

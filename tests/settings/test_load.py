@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import SettingsError
-from cotenant.core.settings.base import NotNegative, Section, setting
-from cotenant.core.settings.catalogue import catalogue
-from cotenant.core.settings.document import parse
-from cotenant.core.settings.load import Loaded, SettingOrigin, SettingSource, join, load, value_at
-from cotenant.core.settings.root import Settings
+from cotenant.base.errors import SettingsError
+from cotenant.base.settings.base import NotNegative, Section, setting
+from cotenant.base.settings.catalogue import catalogue
+from cotenant.base.settings.document import parse
+from cotenant.base.settings.load import Loaded, SettingOrigin, SettingSource, join, load, value_at
+from cotenant.base.settings.root import Settings
 
 
 class Shade(StrEnum):

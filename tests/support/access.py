@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import requests
 
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.settings.sections.dashboard import AccessSettings
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import StoreSource
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.base.store import Store
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import StoreSource
 from tests.support.dashboard import QUICK, served
 from tests.support.oidc_provider import CLIENT, Provider
 

@@ -21,35 +21,35 @@ from typing import Any
 import msgspec
 import yaml
 
-from changes.decide.field_changes import address_of
-from changes.decide.patches import kubectl_command
-from changes.service import ClusterChangeService
-from cotenant.apps.cli.changes.change_service import at_this_machine, change_service_of
-from cotenant.apps.cli.cluster.dashboard import manifest
-from cotenant.apps.pipeline import corridor, tables
-from cotenant.apps.simulation import cluster_population, demo, objects
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.clock import Clock, FixedClock
-from cotenant.core.adapters.kube import KubeClient, connect, send_all
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.allocation.gpu_share import GpuShare, GpuShareProposal
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.changes.service import ChangeRequest
-from cotenant.core.model.cluster import Event, Inventory, Node, Pod
-from cotenant.core.model.finding import ClusterFinding, FindingKind
-from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.intent import Address, Apply, Intent, Patch
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.recommendation import Severity
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import FINDINGS, RECOMMENDATIONS
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings, GuardrailSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import StoreSource
-from profiler.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.base.cluster import Event, Inventory, Node, Pod
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.kube import KubeClient, connect, send_all
+from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.process.clock import Clock, FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings, GuardrailSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.severity import Severity
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.changes.service import ClusterChangeService
+from cotenant.cli.changes.change_service import at_this_machine, change_service_of
+from cotenant.cli.cluster.dashboard import manifest
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.pipeline import corridor, tables
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
+from cotenant.simulation import cluster_population, demo, objects
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import applier
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane

@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
-from cotenant.core.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Quota, Workload
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import GIB, MIB, Resource
-from cotenant.core.model.runtimes.heap import ManagedHeap
-from cotenant.core.settings.sections.recommender import CotenantSettings
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Quota, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, MIB, Resource
+from cotenant.base.runtimes.heap import ManagedHeap
+from cotenant.base.settings.sections.recommender import CotenantSettings
 from tests.support.scenario import DAY, Scenario, Track, steady
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -14,17 +14,17 @@ from typing import Any, Final
 
 import msgspec
 
-from autopilot.service import ClusterAutopilotService
-from cotenant.apps.cli.changes.change_service import autopilot_service_of
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.autopilot import PAUSED_KEY, SWITCH_CONFIG_MAP
-from cotenant.core.model.changes.people import Role
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.recommendation import Recommendation, Trust
-from cotenant.core.settings.root import Settings
-from tests.actions.world import RESOURCES, recommended
+from cotenant.autopilot.model import PAUSED_KEY, SWITCH_CONFIG_MAP
+from cotenant.autopilot.service import ClusterAutopilotService
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Role
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.cli.changes.change_service import autopilot_service_of
+from cotenant.recommender.model.recommendation import Recommendation, Trust
+from cotenant.simulation.api_server import EmbeddedServer
+from tests.changes.world import RESOURCES, recommended
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

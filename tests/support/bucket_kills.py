@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.core.adapters.bucket_ledger import ledger_turn, open_ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.errors import StoreConflict, StoreError
-from cotenant.core.model.usage.usage import Signal, TimeGrid
+from cotenant.base.errors import StoreConflict, StoreError
+from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import Signal, TimeGrid
 from tests.cluster.waiting import wait_for
 from tests.support.fleet import START, STEP, usage_of
 from tests.support.s3_server import S3Server

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cotenant.core.model.allocation.cpu_ownership import CpuOwner, CpuState
-from cotenant.core.model.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.queues.queue_service import HISTORY_STEP_SECONDS, QuotaHistory
-from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
-from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import EMPTYING, MOVES, NODES
-from cotenant.core.model.table import Table
+from cotenant.base.allocation.cpu_ownership import CpuOwner, CpuState
+from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
+from cotenant.base.people import Person
+from cotenant.base.table import Table
+from cotenant.scheduler_ext.queues.model.queue_service import HISTORY_STEP_SECONDS, QuotaHistory
+from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES
 from tests.support.moves import FixedMoves, job
 from tests.support.queues import NOW, FixedQueues
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.views import Overview
+from cotenant.base.store import Store
+from cotenant.recommender.model.views import Overview
 from tests.support.dashboard import WEEK, results
 
 

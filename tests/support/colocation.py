@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.colocation_strategy import ColocationStrategy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.resource import Resource
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import Resource
 
 LOW = ("koord-batch", "koord-free")
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from typer.testing import CliRunner
 
-from cotenant.apps.cli.main import root
+from cotenant.cli.main import root
 
 LEAN: Final = {"COTENANT_FORECASTING__BOOSTER_ROWS": "0", "COTENANT_FORECASTING__ORIGINS": "1"}
 """Settings of scans whose output is judged by its form: no boosted member, each member tried once."""

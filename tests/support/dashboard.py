@@ -14,21 +14,21 @@ from typing import Any
 
 import uvicorn
 
-from changes.decide.patches import kubectl_command
-from cotenant.apps.cli.cluster.dashboard import manifest
-from cotenant.apps.pipeline import corridor
-from cotenant.apps.simulation.demo import CLUSTER, fill
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from cotenant.core.model.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.dashboard import DashboardSettings
-from dashboard.app import create_app, served_by
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import ResultSource, StoreSource
-from profiler.synthetic import SyntheticSpec
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.base.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
+from cotenant.changes.decide.patches import kubectl_command
+from cotenant.cli.cluster.dashboard import manifest
+from cotenant.dashboard.app import create_app, served_by
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import ResultSource, StoreSource
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.simulation.demo import CLUSTER, fill
 from tests.support.templates import copy_template
 
 SPEC = SyntheticSpec(nodes=8, workloads=80, days=14, seed=7)

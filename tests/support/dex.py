@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import requests
 
-from cotenant.core.settings.sections.dashboard import AccessSettings
+from cotenant.base.settings.sections.dashboard import AccessSettings
 from tests.cluster import binaries
 from tests.cluster.pki import Authority
 from tests.cluster.process import Server, free_port

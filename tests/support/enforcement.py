@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cotenant.apps.pipeline.enforcement import keep
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.colocation.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes, lane_of
-from cotenant.core.model.colocation.enforcement_tables import Retention
+from cotenant.base.store import Store
+from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes, lane_of
+from cotenant.enforcer.model.enforcement_tables import Retention
+from cotenant.profiler.enforcement.collected import keep
 
 TIER = "kubepods/besteffort"
 NASTY = "<img src=x onerror=alert(1)>"

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.core.model.cluster import Autoscaler, Container, Event, EventKind, Inventory, Pod, Workload
-from cotenant.core.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.portrait import Portraits
-from cotenant.core.model.usage.server_quantiles import ServerQuantiles
-from cotenant.core.model.usage.usage import Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from profiler.pool import demand
-from profiler.portrait import build as build_portraits
-from recommender.evidence import Evidence, assemble
+from cotenant.base.cluster import Autoscaler, Container, Event, EventKind, Inventory, Pod, Workload
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.profiler.pool import demand
+from cotenant.profiler.portrait import build as build_portraits
+from cotenant.recommender.evidence import Evidence, assemble
 
 END = 1_700_006_400  # a Wednesday, 00:00 UTC
 STEP = 300

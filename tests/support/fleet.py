@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 
 START = 20_000 * DAY_SECONDS
 STEP = 300

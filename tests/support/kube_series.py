@@ -16,19 +16,19 @@ from typing import Final
 
 import msgspec
 
-from cotenant.apps.pipeline.analysis import History
-from cotenant.apps.pipeline.containers import ContainerResults, assess
-from cotenant.apps.pipeline.stored_history import load
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.recommendation import Recommendation
-from cotenant.core.model.resource import MIB
-from cotenant.core.model.usage.quality import QualityRecord
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.history import pull
-from profiler.prometheus import PrometheusSource
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.resource import MIB
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.pipeline.analysis import History
+from cotenant.pipeline.containers import ContainerResults, assess
+from cotenant.pipeline.stored_history import load
+from cotenant.profiler.history import pull
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.recommender.model.recommendation import Recommendation
 from tests.support.prometheus import Server, blocks_from
 
 START: Final = 1_795_046_400

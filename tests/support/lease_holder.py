@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 import time
 
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import Lease, Writer, connect
-from cotenant.core.model.errors import ClusterError, NotLeader
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.manager import ManagerSettings
+from cotenant.base.errors import ClusterError, NotLeader
+from cotenant.base.kube import Lease, Writer, connect
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
 
 TIMES = {"lease_seconds": 4.0, "renew_deadline_seconds": 3.0, "retry_seconds": 0.3}
 

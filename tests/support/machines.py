@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotenant.core.model.allocation.cpu_ownership import owners
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
-from cotenant.core.model.allocation.topology_document import NodeCpus, PodCpus
-from cotenant.core.model.changes.people import Person
-from cotenant.core.model.errors import CotenantError
+from cotenant.base.allocation.cpu_ownership import owners
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, visible_to
+from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
+from cotenant.base.errors import CotenantError
+from cotenant.base.people import Person
 
 PODS = (PodCpus("shop", "web-0", "u0", frozenset({0, 8})), PodCpus("etl", "join", "u1", frozenset({4, 5, 12, 13})))
 CPUS = NodeCpus(regular_topology(2, 4, 2), kubelet_reserved=frozenset({15}), pods=PODS)

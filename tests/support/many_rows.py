@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.table import Table
-from cotenant.core.model.views import RECOMMENDATIONS
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.support import dashboard as support
 
 

@@ -16,17 +16,21 @@ from typing import Any, Final
 
 import msgspec
 
-from changes.moves.jobs import job_rows
-from changes.moves.service import ClusterMoveService
-from cotenant.apps.cli.changes.change_service import move_service_of
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.model.changes.people import Person, Right, Role
-from cotenant.core.model.errors import CotenantError
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.node_taints import APPROVED
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.core.model.rebalance.move_service import (
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.node_taints import APPROVED
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.people import Person, Right, Role
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.table import Table
+from cotenant.cli.changes.change_service import move_service_of
+from cotenant.scheduler_ext.rebalance.arguments import ResourcePercents
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
+from cotenant.scheduler_ext.rebalance.model.move_service import (
     EMPTYING_FEATURE,
     ENABLE_COMMAND,
     FEATURE,
@@ -38,16 +42,12 @@ from cotenant.core.model.rebalance.move_service import (
     visible_pods,
     visible_to,
 )
-from cotenant.core.model.rebalance.report import RebalanceReport
-from cotenant.core.model.rebalance.tables import JOBS
-from cotenant.core.model.table import Table
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from scheduler_ext.rebalance.arguments import ResourcePercents
-from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
-from scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
+from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import JOBS
+from cotenant.scheduler_ext.rebalance.moves.jobs import job_rows
+from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
+from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.core.model.views import BandSeries, Headline, NamespaceWaste, Overview
+from cotenant.recommender.model.views import BandSeries, Headline, NamespaceWaste, Overview
 
 HOUR = 3600
 END = 1_700_006_400  # a Wednesday, 00:00 UTC

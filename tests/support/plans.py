@@ -17,19 +17,19 @@ from typing import Any
 
 import msgspec
 
-from changes.plans.service import ClusterPlanService
-from cotenant.apps.cli.changes.change_service import plan_service_of
-from cotenant.apps.simulation.api_server import EmbeddedServer
-from cotenant.core.adapters.ledger import Ledger, LedgerRow
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.people import Grant, Person, Role
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.actions import ActionSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from dashboard.app import create_app
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import ResultSource, StoreSource
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store import Store
+from cotenant.cli.changes.change_service import plan_service_of
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import ResultSource, StoreSource
+from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
+from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -21,19 +21,19 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store.store import Store
-from cotenant.core.model.cluster import Inventory
-from cotenant.core.model.errors import SourceError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.progress import Silent
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import ProfilerSettings, PrometheusSettings
-from profiler.history import pull
-from profiler.prometheus import PrometheusSource
-from profiler.prometheus.parts import Rates
-from profiler.prometheus.retry import Timer
-from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.base.cluster import Inventory
+from cotenant.base.errors import SourceError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.history import pull
+from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.prometheus.parts import Rates
+from cotenant.profiler.prometheus.retry import Timer
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks, write
 from tests.support.openmetrics.dress import CPU, MEMORY, THROTTLED, Labels, Relabel
 from tests.support.prometheus import Server

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from cotenant.core.model.changes.people import Person, Right
-from cotenant.core.model.errors import CotenantError, NoData
-from cotenant.core.model.queues.queue_service import QuotaHistory, quota_for, visible_to
-from cotenant.core.model.queues.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
-from cotenant.core.model.resource import GIB
+from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.people import Person, Right
+from cotenant.base.resource import GIB
+from cotenant.scheduler_ext.queues.model.queue_service import QuotaHistory, quota_for, visible_to
+from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
 
 NOW: Final = 1_795_100_000.0
 WHOSE: Final = {"company": ("research", "shop"), "research": ("research",), "shop": ("shop",), "lab": ("lab",)}

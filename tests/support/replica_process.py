@@ -10,13 +10,13 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI
 
-from cotenant.apps.cli.changes.change_service import change_service_of
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.store import Store
-from cotenant.core.settings.root import Settings
-from dashboard.app import create_app, served_by
-from dashboard.frame.view import DashboardContext
-from dashboard.sources.source import StoreSource
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.cli.changes.change_service import change_service_of
+from cotenant.dashboard.app import create_app, served_by
+from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.sources.source import StoreSource
 
 
 def serve(

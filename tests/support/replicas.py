@@ -23,13 +23,13 @@ from typing import Any
 import msgspec
 import requests
 
-from cotenant.apps.simulation.api_server import AccessRule, Account
-from cotenant.core.adapters.bucket_ledger import open_ledger
-from cotenant.core.adapters.ledger import LedgerRow
-from cotenant.core.model.changes.change import ChangeEvent
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.settings.sections.actions import ledger_place
-from dashboard.changes import review
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.bucket_ledger import open_ledger
+from cotenant.base.ledger.ledger import LedgerRow
+from cotenant.base.settings.sections.actions import ledger_place
+from cotenant.changes.model.change import ChangeEvent
+from cotenant.dashboard.changes import review
+from cotenant.simulation.api_server import AccessRule, Account
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.support import acting

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from admission.webhook_server.authority import CertificatePolicy, Pair
-from admission.webhook_server.certificates import CertificateController, FolderStore
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Pair
+from cotenant.admission.webhook_server.certificates import CertificateController, FolderStore
 
 WORKERS = 8
 LIFE_SECONDS = 600

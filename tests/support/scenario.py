@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.core.model.cluster import Event, EventKind, Inventory, LimitRange, Node, Pod, Quota, Workload
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.recommendation import Field, Recommendation, Value
-from cotenant.core.model.resource import GIB, Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from cotenant.core.settings.sections.recommender import RecommenderSettings
-from profiler.pool import by_container, demand
-from profiler.portrait import build
-from recommender.base import load_strategy
-from recommender.evidence import Evidence, assemble
+from cotenant.base.cluster import Event, EventKind, Inventory, LimitRange, Node, Pod, Quota, Workload
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.pool import by_container, demand
+from cotenant.profiler.portrait import build
+from cotenant.recommender.base import load_strategy
+from cotenant.recommender.evidence import Evidence, assemble
+from cotenant.recommender.model.recommendation import Field, Recommendation, Value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 STEP = 300

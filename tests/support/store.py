@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cotenant.core.adapters.store import Store, days
-from cotenant.core.model.cluster import (
+from cotenant.base.cluster import (
     Container,
     ContainerRole,
     Event,
@@ -20,11 +19,12 @@ from cotenant.core.model.cluster import (
     Quota,
     Workload,
 )
-from cotenant.core.model.identity import NodeRef, PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.table import Column, Kind, Schema
-from cotenant.core.model.usage.quality import Defect, QualityRecord
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store, days
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 
 MIDNIGHT = 1_750_032_000
 """2025-06-16 00:00 UTC."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotenant.core.model.changes.people import Right
+from cotenant.base.people import Right
 from tests.support.access import Browser
 
 UPDATE = "_dash-update-component"

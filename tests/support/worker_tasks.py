@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
 
 
 def kill_once(path: str) -> str:

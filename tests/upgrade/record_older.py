@@ -13,13 +13,6 @@ import json
 import sys
 from pathlib import Path
 
-from cotenant.actions.journal import Journal  # type: ignore[import-not-found]
-from cotenant.edges.ledger import Ledger  # type: ignore[import-not-found]
-from cotenant.edges.store import Store  # type: ignore[import-not-found]
-from cotenant.model.change import Change, Happened, Write  # type: ignore[import-not-found]
-from cotenant.model.intent import Address  # type: ignore[import-not-found]
-from cotenant.model.table import Table  # type: ignore[import-not-found]
-from cotenant.settings.enforcer import EnforcerSettings  # type: ignore[import-not-found]
 from enforcer.changes import Note  # type: ignore[import-not-found]
 from enforcer.journal import Journal as Originals  # type: ignore[import-not-found]
 from enforcer.loop import Ages, Memory, decide  # type: ignore[import-not-found]
@@ -30,6 +23,13 @@ from enforcer.resctrlfs import ResctrlKeeper  # type: ignore[import-not-found]
 from enforcer.surfaces import ResctrlGroup, text_of  # type: ignore[import-not-found]
 from enforcer.sysctl import SysctlKeeper  # type: ignore[import-not-found]
 
+from cotenant.actions.journal import Journal  # type: ignore[import-not-found]
+from cotenant.edges.ledger import Ledger  # type: ignore[import-not-found]
+from cotenant.edges.store import Store  # type: ignore[import-not-found]
+from cotenant.model.change import Change, Happened, Write  # type: ignore[import-not-found]
+from cotenant.model.intent import Address  # type: ignore[import-not-found]
+from cotenant.model.table import Table  # type: ignore[import-not-found]
+from cotenant.settings.enforcer import EnforcerSettings  # type: ignore[import-not-found]
 from enforcer.contract import (
     Knob,
     KubeQos,

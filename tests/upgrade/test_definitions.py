@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.cli.cluster.installation.gaps import gaps
+from cotenant.cli.cluster.installation.gaps import gaps
 from tests.cli.test_install_on_cluster import CRDS, DEFINITIONS, EXAMPLES, collection, store
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.apps.simulation.api_server.server import EmbeddedServer
-from cotenant.core.adapters.ledger import VERSION as LEDGER_VERSION
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.adapters.store import Store, version
-from cotenant.core.model.errors import CotenantError, StoreError, UsageError
-from cotenant.core.model.table import Table
-from enforcer.apply.resctrlfs import ResctrlKeeper
-from enforcer.apply.sysctl import SysctlKeeper
-from enforcer.contract import Surface, SurfaceWant
-from enforcer.decide.surfaces import ResctrlGroup, text_of
-from enforcer.report.recorder import replayed
-from enforcer.sources.last_known import LastInputsFile
+from cotenant.base.errors import CotenantError, StoreError, UsageError
+from cotenant.base.ledger.ledger import VERSION as LEDGER_VERSION
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.store import Store, version
+from cotenant.base.table import Table
+from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
+from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.contract import Surface, SurfaceWant
+from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
+from cotenant.enforcer.report.recorder import replayed
+from cotenant.enforcer.sources.last_known import LastInputsFile
+from cotenant.simulation.api_server.server import EmbeddedServer
 from tests.support import store as examples
 
 NEWER = 99

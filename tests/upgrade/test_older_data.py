@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from changes.change_ledger import ChangeJournal
-from changes.snooze import postponed
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.ledger import Anchor, Ledger
-from cotenant.core.adapters.store import Store
-from cotenant.core.model.changes.change import ChangeState
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.apply.resctrlfs import ResctrlKeeper
-from enforcer.apply.sysctl import SysctlKeeper
-from enforcer.contract import Knob, Level
-from enforcer.decide.changes import OriginalValue
-from enforcer.decide.registry import strategies
-from enforcer.report.recorder import replayed
-from enforcer.sources.last_known import LastInputsFile
+from cotenant.base.ledger.ledger import Anchor, Ledger
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.store import Store
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.snooze import postponed
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
+from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.contract import Knob, Level
+from cotenant.enforcer.decide.changes import OriginalValue
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.report.recorder import replayed
+from cotenant.enforcer.sources.last_known import LastInputsFile
 from tests.support import store as examples
 
 WRITTEN = Path(__file__).parent / "written_by_9b5fac1"

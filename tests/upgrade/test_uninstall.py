@@ -15,17 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from changes.change_ledger import anchor
-from cotenant.apps.cli import main
-from cotenant.apps.cli.cluster.installation.manifests import COMPONENTS
-from cotenant.apps.cli.cluster.installation.restoration import restored
-from cotenant.apps.cli.command import EXIT_PARTIAL
-from cotenant.apps.manager.features import NAMES
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.ledger import Ledger
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Intent, Patch
+from cotenant.base.kubernetes.protocol import (
     EMPTYING_TAINT,
     LOAD_TAINT,
     NODE_AGENT,
@@ -34,15 +28,21 @@ from cotenant.core.model.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SYSTEM_NAMESPACE,
 )
-from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
-from cotenant.core.model.reservations.reservation import Mode, Reservation
-from cotenant.core.model.reservations.scheduling_gate import OUR_GATES
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from enforcer.report.suppressed import SuppressionHistory, note
-from recommender.plans.realise import floor
-from scheduler_ext.reservations.owner import claimed
-from scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created, lower_class
-from scheduler_ext.reservations.view import PodView
+from cotenant.base.kubernetes.reservation import Mode, Reservation
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.changes.change_ledger import anchor
+from cotenant.cli import main
+from cotenant.cli.cluster.installation.manifests import COMPONENTS
+from cotenant.cli.cluster.installation.restoration import restored
+from cotenant.enforcer.report.suppressed import SuppressionHistory, note
+from cotenant.manager.features import NAMES
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.scheduler_ext.reservations.owner import claimed
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created, lower_class
+from cotenant.scheduler_ext.reservations.plans.realise import floor
+from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cli.charts import named, rendered, values_of
 from tests.cli.test_install_on_cluster import can
 from tests.cluster import needing

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from changes.decide.gitops.manifest_text import as_yaml
-from changes.decide.gitops.manifests import helm, kustomize, server_side_apply
-from changes.decide.patches import by_workload, file_refusal, kubectl_command
-from changes.decide.rule import Guardrail
-from cotenant.core.model.changes.savings import savings_of
-from cotenant.core.model.changes.savings_text import balanced_text, saving_text
-from cotenant.core.model.changes.service import BundleForm
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.quantity import human_bytes
-from cotenant.core.model.reasons import SENTENCES
-from cotenant.core.model.recommendation import Recommendation, Value
-from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
-from cotenant.core.settings.sections.recommender import PatchSettings
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.quantity import human_bytes
+from cotenant.base.reasons import SENTENCES
+from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.settings.sections.recommender import PatchSettings
+from cotenant.changes.decide.gitops.manifest_text import as_yaml
+from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
+from cotenant.changes.decide.patches import by_workload, file_refusal, kubectl_command
+from cotenant.changes.decide.rule import Guardrail
+from cotenant.changes.model.service import BundleForm
+from cotenant.recommender.model.recommendation import Recommendation, Value
+from cotenant.recommender.model.savings import savings_of
+from cotenant.recommender.model.savings_text import balanced_text, saving_text
 
 PULL_REQUEST: Final = "PULL_REQUEST.md"
 COMMANDS: Final = "commands.sh"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from changes.decide import autoscaler_targets
-from changes.decide.patches import FIELDS, file_refusal, resources
-from cotenant.core.model.changes.service import FieldMove
-from cotenant.core.model.changes.tables import NOTHING
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.recommendation import Recommendation
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.patches import FIELDS, file_refusal, resources
+from cotenant.changes.model.service import FieldMove
+from cotenant.changes.model.tables import NOTHING
+from cotenant.recommender.model.recommendation import Recommendation
 
 
 def file_lines(recommendations: Sequence[Recommendation]) -> list[FieldMove]:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from changes.decide.gitops.manifests import File
+    from cotenant.changes.decide.gitops.manifests import File
 
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]+")
 _WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})

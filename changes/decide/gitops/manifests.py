@@ -13,9 +13,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from changes.decide import autoscaler_targets
-from changes.decide.autoscaler_targets import TargetMove
-from changes.decide.patches import (
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import PatchSettings
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.autoscaler_targets import TargetMove
+from cotenant.changes.decide.patches import (
     FIELDS,
     LISTS,
     TEMPLATE_PATHS,
@@ -26,12 +31,7 @@ from changes.decide.patches import (
     refusal,
     resources,
 )
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.identity import ContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.quantity import format_amount
-from cotenant.core.model.recommendation import Action, Recommendation, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.recommender import PatchSettings
+from cotenant.recommender.model.recommendation import Action, Recommendation, Value
 
 API_VERSIONS: Final = {"ReplicationController": "v1", "CronJob": "batch/v1"}
 APPS: Final = "apps/v1"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures import base
-from dashboard.figures.base import Chart
-from dashboard.tables import display
+from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.tables import display
 
 
 def chart(days: Sequence[Mapping[str, Any]]) -> Chart:

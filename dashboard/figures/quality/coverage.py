@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from dashboard.figures import base, lines
-from dashboard.figures.base import Chart
-from dashboard.figures.lines import Floats
-from dashboard.tables import display
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.lines import Floats
+from cotenant.dashboard.tables import display
 
 BINS: Final = 20
 WANTED: Final = 0.95

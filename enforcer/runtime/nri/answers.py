@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from enforcer.contract import NO_LIMIT, ContainerSpec
-from enforcer.decide.container_resources import LEAVE, ContainerResources
-from enforcer.decide.device_environment import device_environment
-from enforcer.dra.claim import keys_in
-from enforcer.runtime.facts import Decide, RuntimePod, pod_spec
-from enforcer.runtime.messages import nri
+from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources
+from cotenant.enforcer.decide.device_environment import device_environment
+from cotenant.enforcer.dra.claim import keys_in
+from cotenant.enforcer.runtime.facts import Decide, RuntimePod, pod_spec
+from cotenant.enforcer.runtime.messages import nri
 
 PERIOD_MICROSECONDS: Final = 100_000
 CREATED, PAUSED, RUNNING = 1, 2, 3

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from enforcer.runtime.messages import ttrpc
+from cotenant.enforcer.runtime.messages import ttrpc
 
 PLUGIN_CONNECTION: Final = 1
 """Calls of the runtime to us."""

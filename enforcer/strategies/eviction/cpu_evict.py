@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_lists import parse_cpus
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.core.model.resource import MILLICORES_PER_CORE, Resource
-from enforcer.contract import Knob, Observation, Verdict
-from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
-from enforcer.strategies.eviction.victims import (
+from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.enforcer.contract import Knob, Observation, Verdict
+from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.victims import (
     Candidate,
     Task,
     TaskName,
@@ -35,7 +35,7 @@ from enforcer.strategies.eviction.victims import (
     candidate,
     priority_value,
 )
-from enforcer.strategies.suppression.suppress_target import demand
+from cotenant.enforcer.strategies.suppression.suppress_target import demand
 
 DEFAULT_USAGE_PERCENT: Final = 90
 LARGEST_WINDOW_SAMPLES: Final = 3600

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.resource import Resource
-from enforcer.contract import Observation, PodSpec, Verdict
-from enforcer.strategies.eviction.victims import BANDS, Candidate, Task, TaskName, candidate, opted_in, rank
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.resource import Resource
+from cotenant.enforcer.contract import Observation, PodSpec, Verdict
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.victims import BANDS, Candidate, Task, TaskName, candidate, opted_in, rank
 
 LOWER_GAP_PERCENT: Final = 2
 ALLOCATABLE_LOWER_PERCENT: Final = 100

@@ -15,12 +15,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import Observation
-from enforcer.strategies.eviction.fullness import to_release, use_bounds
-from enforcer.strategies.eviction.victims import Candidate, Task, TaskName, best_effort_only, candidate, priority_value
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import Observation
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.fullness import to_release, use_bounds
+from cotenant.enforcer.strategies.eviction.victims import (
+    Candidate,
+    Task,
+    TaskName,
+    best_effort_only,
+    candidate,
+    priority_value,
+)
 
 
 @dataclass(frozen=True, slots=True)

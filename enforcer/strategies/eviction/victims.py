@@ -24,15 +24,15 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON
-from cotenant.core.model.colocation.reclaimable import Band
-from cotenant.core.model.kubernetes.pod_request import effective_requests
-from cotenant.core.model.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import Evict, Observation, PodReading, PodSpec
-from enforcer.decide.granted import total
+from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.pod_request import effective_requests
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import Evict, Observation, PodReading, PodSpec
+from cotenant.enforcer.decide.granted import total
 
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"

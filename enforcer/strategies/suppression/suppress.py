@@ -32,13 +32,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.allocation.cpu_lists import format_cpus, parse_cpus
-from cotenant.core.model.colocation.node_policy import NodePolicy, Thresholds
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import (
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     GroupReading,
     Knob,
@@ -50,12 +49,13 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
-from enforcer.decide.container_resources import SHARES_MAX, SHARES_MIN
-from enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
-from enforcer.observe.cpusets import assigned, forbidden_cpus, may_have_claimed_cores, online_cpus
-from enforcer.strategies.forecast_ahead import online_ahead
-from enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
-from enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, headroom, with_least
+from cotenant.enforcer.decide.container_resources import SHARES_MAX, SHARES_MIN
+from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
+from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
+from cotenant.enforcer.observe.cpusets import assigned, forbidden_cpus, may_have_claimed_cores, online_cpus
+from cotenant.enforcer.strategies.forecast_ahead import online_ahead
+from cotenant.enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
+from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, headroom, with_least
 
 NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, TypeVar
 
-from cotenant.core.model.allocation.cpu_lists import Cpus
-from cotenant.core.model.allocation.cpu_topology import Processor
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from enforcer.contract import NodeReading, PodSpec
-from enforcer.observe.cpusets import forbidden_cpus, owned_cpus
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.enforcer.contract import NodeReading, PodSpec
+from cotenant.enforcer.observe.cpusets import forbidden_cpus, owned_cpus
 
 LEAST_CPUS: Final = 2
 GROWTH_SHARE: Final = 0.1

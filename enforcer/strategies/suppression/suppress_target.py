@@ -21,15 +21,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.core.model.allocation.cpu_annotations import NO_JSON, reserved_cpus
-from cotenant.core.model.colocation.node_policy import Thresholds
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.amplification import unamplified
-from cotenant.core.model.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.kubernetes.quantity import parse_millicores
-from cotenant.core.model.resource import MILLICORES_PER_CORE
-from enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
+from cotenant.base.allocation.cpu_annotations import NO_JSON, reserved_cpus
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.amplification import unamplified
+from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.kubernetes.quantity import parse_millicores
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
+from cotenant.enforcer.model.node_policy import Thresholds
 
 CountT = TypeVar("CountT", int, Any)
 _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from forecasting.backtest.baselines.crane import CraneDsp
-from forecasting.backtest.baselines.decomposed import StlSes
-from forecasting.backtest.baselines.seasonal import GaussianSeasonalNaive, MaxPath
-from forecasting.backtest.baselines.strong import NAIVE_DAY, NAIVE_WEEK, StrongSelection
-from forecasting.base import Forecaster
+from cotenant.forecasting.backtest.baselines.crane import CraneDsp
+from cotenant.forecasting.backtest.baselines.decomposed import StlSes
+from cotenant.forecasting.backtest.baselines.seasonal import GaussianSeasonalNaive, MaxPath
+from cotenant.forecasting.backtest.baselines.strong import NAIVE_DAY, NAIVE_WEEK, StrongSelection
+from cotenant.forecasting.base import Forecaster
 
 _NAMED: Final[dict[str, Forecaster]] = {
     "B1": NAIVE_DAY,

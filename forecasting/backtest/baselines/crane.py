@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.backtest.baselines.seasonal import by_day
-from forecasting.base import Array, conform
-from forecasting.empirical import row_quantiles
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.backtest.baselines.seasonal import by_day
+from cotenant.forecasting.base import Array, conform
+from cotenant.forecasting.empirical import row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
-from forecasting.base import Array, conform
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.forecasting.base import Array, conform
 
 Floats = npt.NDArray[np.floating[Any]]
 

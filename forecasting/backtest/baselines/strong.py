@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import FloatMatrix, TimeGrid
-from forecasting.base import LEVEL_ARRAY, Array, Forecaster, conform
-from forecasting.losses import pinball
-from forecasting.members.recent import RecentQuantiles
-from forecasting.members.seasonal_naive import SeasonalNaive
-from forecasting.members.slot import SlotQuantiles
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import FloatMatrix, TimeGrid
+from cotenant.forecasting.base import LEVEL_ARRAY, Array, Forecaster, conform
+from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.members.recent import RecentQuantiles
+from cotenant.forecasting.members.seasonal_naive import SeasonalNaive
+from cotenant.forecasting.members.slot import SlotQuantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.cluster import Autoscaler
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
+from cotenant.base.cluster import Autoscaler
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
 
 Key = tuple[str, str]
 State = Mapping[str, Sequence[tuple[dict[str, str], float]]]

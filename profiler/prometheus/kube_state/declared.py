@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.core.model.cluster import LimitRange, Quota
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
-from cotenant.core.model.kubernetes.quantity import LARGEST
-from cotenant.core.model.resource import Resource
+from cotenant.base.cluster import LimitRange, Quota
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
+from cotenant.base.kubernetes.quantity import LARGEST
+from cotenant.base.resource import Resource
 
 Series = Sequence[tuple[dict[str, str], float]]
 State = Mapping[str, Series]

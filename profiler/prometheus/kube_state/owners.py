@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.owners import MOST_LINKS, owner_by_name
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.owners import MOST_LINKS, owner_by_name
 
 Key = tuple[str, str]
 """(namespace, name)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from cotenant.core.model.cluster import PodPhase
+from cotenant.base.cluster import PodPhase
 
 Key = tuple[str, str]
 State = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]

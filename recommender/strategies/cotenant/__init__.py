@@ -22,6 +22,6 @@ One rule a file: `annotations` and `policy` (what holds for the workload), `pods
 `strategy` (all together).
 """
 
-from recommender.strategies.cotenant.strategy import Cotenant
+from cotenant.recommender.strategies.cotenant.strategy import Cotenant
 
 __all__ = ["Cotenant"]

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-from cotenant.core.model.errors import QuantityError
-from cotenant.core.model.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 
 PREFIX: Final = "cotenant.dev/"
 PROFILES: Final = ("conservative", "balanced", "aggressive")

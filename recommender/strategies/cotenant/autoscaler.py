@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cotenant.core.model.cluster import Autoscaler, ContainerRole, Workload
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import MIB, Resource
-from recommender.base import rounded_up
-from recommender.strategies.cotenant.draft import Drafts, Slot
+from cotenant.base.cluster import Autoscaler, ContainerRole, Workload
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.recommender.base import rounded_up
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.strategies.cotenant.draft import Drafts, Slot
 
 
 @dataclass(frozen=True, slots=True)

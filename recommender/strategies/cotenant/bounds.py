@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
-from cotenant.core.model.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
-from cotenant.core.model.queues.explanation import human_amount
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from recommender.strategies.cotenant.pod_range import in_pod_range
+from cotenant.base.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.table import human_amount
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from cotenant.recommender.strategies.cotenant.pod_range import in_pod_range
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Node
-from cotenant.core.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.core.model.usage.usage import Signal
-from recommender.evidence import Evidence, Integers
-from recommender.strategies.cotenant.pods import demand_of, throttled_rows
+from cotenant.base.cluster import Node
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.evidence import Evidence, Integers
+from cotenant.recommender.strategies.cotenant.pods import demand_of, throttled_rows
 
 LABELS: Final = (
     "cotenant.dev/node-group",

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Event
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.plausible import largest_capacity
-from cotenant.core.model.usage.usage import Signal
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from recommender.evidence import Evidence, Floats, Integers
-from recommender.strategies.cotenant import daemons, day_risk, jobs, trend
-from recommender.strategies.cotenant.pods import summarise
-from recommender.strategies.cotenant.policy import Policy
+from cotenant.base.cluster import Event
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.base.usage.plausible import largest_capacity
+from cotenant.base.usage.usage import Signal
+from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.recommender.strategies.cotenant import daemons, day_risk, jobs, trend
+from cotenant.recommender.strategies.cotenant.pods import summarise
+from cotenant.recommender.strategies.cotenant.policy import Policy
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 FINEST: Final = {CPU: Signal.CPU_USAGE_MAX, MEMORY: Signal.MEMORY_WORKING_SET_MAX}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Clamp, Field
-from cotenant.core.model.resource import Resource
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.model.recommendation import Clamp, Field
 
 
 @dataclass(frozen=True, slots=True)

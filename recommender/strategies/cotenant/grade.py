@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core.model.recommendation import Field, Severity
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.recommender import SeveritySettings
-from recommender.evidence import Evidence
-from recommender.strategies.cotenant.demand import ResourceDemand
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import SeveritySettings
+from cotenant.base.severity import Severity
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 
 CPU = Resource.CPU
 

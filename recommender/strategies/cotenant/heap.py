@@ -16,19 +16,19 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.kubernetes.quantity import human_bytes
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import MIB, Resource
-from cotenant.core.model.runtimes.heap import HeapProposal, ManagedHeap, runtime_named
-from cotenant.core.model.text import percent
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from recommender.base import rounded_up
-from recommender.strategies.cotenant import autoscaler, size
-from recommender.strategies.cotenant.demand import ResourceDemand
-from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from recommender.strategies.cotenant.size import ContainerContext
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.kubernetes.quantity import human_bytes
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.runtimes.heap import HeapProposal, ManagedHeap, runtime_named
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.base.text import percent
+from cotenant.recommender.base import rounded_up
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.strategies.cotenant import autoscaler, size
+from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
+from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from cotenant.recommender.strategies.cotenant.size import ContainerContext
 
 MEMORY: Final = Resource.MEMORY
 RULE: Final = "heap and what was seen beside it"

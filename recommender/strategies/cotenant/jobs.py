@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import ContainerRole, Workload
-from recommender.evidence import Evidence, Floats, Integers
+from cotenant.base.cluster import ContainerRole, Workload
+from cotenant.recommender.evidence import Evidence, Floats, Integers
 
 EPISODIC: Final = frozenset({"Job", "CronJob"})
 """Kinds that run now and then: gaps between their pods are no missing samples."""

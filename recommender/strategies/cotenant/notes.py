@@ -7,17 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import ContainerRole
-from cotenant.core.model.kubernetes.quantity import format_millicores, human_bytes
-from cotenant.core.model.recommendation import Action, Field, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.text import percent
-from recommender.evidence import Evidence
-from recommender.strategies.cotenant.annotations import PREFIX
-from recommender.strategies.cotenant.demand import ResourceDemand
-from recommender.strategies.cotenant.jobs import template
-from recommender.strategies.cotenant.policy import Policy
-from recommender.strategies.cotenant.size import KEPT
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.resource import Resource
+from cotenant.base.text import percent
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Value
+from cotenant.recommender.strategies.cotenant.annotations import PREFIX
+from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
+from cotenant.recommender.strategies.cotenant.jobs import template
+from cotenant.recommender.strategies.cotenant.policy import Policy
+from cotenant.recommender.strategies.cotenant.size import KEPT
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SLOW_START: Final = 1.5

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from cotenant.core.model.cluster import Container, ContainerRole, LimitRange, Workload, pod_amount
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Field
-from cotenant.core.model.resource import Resource
-from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from cotenant.base.cluster import Container, ContainerRole, LimitRange, Workload, pod_amount
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
 
 SIDES = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 

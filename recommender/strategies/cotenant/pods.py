@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.usage.lanes import Lanes
-from cotenant.core.model.usage.portrait import ratio
-from cotenant.core.model.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, Signal, TimeGrid
-from recommender.evidence import Evidence, Floats, Integers, row_percentile
+from cotenant.base.usage.lanes import Lanes
+from cotenant.base.usage.portrait import ratio
+from cotenant.base.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.recommender.evidence import Evidence, Floats, Integers, row_percentile
 
 HALF_HOURS: Final = DAY_SECONDS // HALF_HOUR_SECONDS
 WEEK: Final = 7 * HALF_HOURS

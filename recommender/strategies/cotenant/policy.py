@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.core.model.cluster import Workload
-from cotenant.core.model.resource import Resource
-from cotenant.core.settings.sections.recommender import CotenantSettings, ProfileSettings
-from recommender.strategies.cotenant.annotations import PREFIX, parse
+from cotenant.base.cluster import Workload
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings, ProfileSettings
+from cotenant.recommender.strategies.cotenant.annotations import PREFIX, parse
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NUMBERS: Final = {

@@ -8,18 +8,18 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Container, ContainerRole, Workload
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.kubernetes.quantity import human_bytes
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import MIB, MILLICORES_PER_CORE, Resource
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from recommender.base import proportional_limit, rounded_up
-from recommender.strategies.cotenant import day_risk
-from recommender.strategies.cotenant.annotations import PREFIX
-from recommender.strategies.cotenant.demand import ResourceDemand
-from recommender.strategies.cotenant.draft import Draft
-from recommender.strategies.cotenant.policy import Policy
+from cotenant.base.cluster import Container, ContainerRole, Workload
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.kubernetes.quantity import human_bytes
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.recommender.base import proportional_limit, rounded_up
+from cotenant.recommender.strategies.cotenant import day_risk
+from cotenant.recommender.strategies.cotenant.annotations import PREFIX
+from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
+from cotenant.recommender.strategies.cotenant.draft import Draft
+from cotenant.recommender.strategies.cotenant.policy import Policy
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 UNIT: Final = {CPU: 1, MEMORY: MIB}

@@ -9,22 +9,23 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Container, ContainerRole, Workload
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.recommendation import Action, Field, Recommendation, Severity, Value
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.runtimes.heap import ManagedHeap
-from cotenant.core.model.table import NODE_GROUP_INPUT
-from cotenant.core.settings.sections.recommender import CotenantSettings, RecommenderSettings
-from recommender.base import known, recommendation, withheld
-from recommender.evidence import Evidence
-from recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
-from recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
-from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk
-from recommender.strategies.cotenant.policy import Policy, policies
-from recommender.strategies.cotenant.size import ContainerContext
-from recommender.strategies.cotenant.withhold import reasons
+from cotenant.base.cluster import Container, ContainerRole, Workload
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.runtimes.heap import ManagedHeap
+from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
+from cotenant.base.severity import Severity
+from cotenant.base.table import NODE_GROUP_INPUT
+from cotenant.recommender.base import known, recommendation, withheld
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
+from cotenant.recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
+from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from cotenant.recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk
+from cotenant.recommender.strategies.cotenant.policy import Policy, policies
+from cotenant.recommender.strategies.cotenant.size import ContainerContext
+from cotenant.recommender.strategies.cotenant.withhold import reasons
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import EventKind
-from cotenant.core.model.identity import PodContainerRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from recommender.evidence import Evidence, Floats, Integers
+from cotenant.base.cluster import EventKind
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.recommender.evidence import Evidence, Floats, Integers
 
 WEEK_DAYS: Final = 7
 LEAST_PAIRS: Final = 12

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.resource import BEYOND_CAPACITY
-from cotenant.core.settings.sections.recommender import CotenantSettings
-from recommender.evidence import Evidence
-from recommender.strategies.cotenant import jobs
-from recommender.strategies.cotenant.demand import ResourceDemand
-from recommender.strategies.cotenant.policy import Policy
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import BEYOND_CAPACITY
+from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.strategies.cotenant import jobs
+from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
+from cotenant.recommender.strategies.cotenant.policy import Policy
 
 
 def reasons(

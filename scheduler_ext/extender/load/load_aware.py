@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.colocation.nodemetric import AHEAD_SECONDS
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
-from scheduler_ext.extender.pod import PodFacts
+from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
+from cotenant.scheduler_ext.extender.pod import PodFacts
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeJudgement
-from scheduler_ext.extender.load import balance, load_aware, prediction
-from scheduler_ext.extender.pod import Pair, PodFacts
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeJudgement
+from cotenant.scheduler_ext.extender.load import balance, load_aware, prediction
+from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]
 Part = Rows | slice

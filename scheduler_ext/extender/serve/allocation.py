@@ -16,13 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.core.model.allocation.device_allocator import taken_by
-from cotenant.core.model.allocation.device_request import shared_resources_of
-from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, device_name
-from cotenant.core.model.allocation.ledger import (
+from cotenant.base.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.allocation.device_allocator import taken_by
+from cotenant.base.allocation.device_request import shared_resources_of
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, device_name
+from cotenant.base.allocation.ledger import (
     NodeLedger,
     PodFate,
     all_holdings,
@@ -32,12 +31,13 @@ from cotenant.core.model.allocation.ledger import (
     parse_ledger,
     remaining,
 )
-from cotenant.core.model.errors import ClusterAbsent, ClusterConflict, UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply, Create
-from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, EXTENDER, RESOURCE_SLICES
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.metric import SliceWire, slice_of
-from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.base.errors import ClusterAbsent, ClusterConflict, UsageError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, EXTENDER, RESOURCE_SLICES
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.metric import SliceWire, slice_of
+from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
 
 FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16

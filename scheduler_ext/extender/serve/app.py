@@ -1,4 +1,4 @@
-"""EDGE: what the extender answers, by path; `cotenant.core.adapters.http_connection` carries it.
+"""EDGE: what the extender answers, by path; `cotenant.base.http.http_connection` carries it.
 
 POST /filter, /prioritize, /preempt, /bind for the scheduler; GET and POST /why for people; GET /healthz, /readyz,
 /metrics. An answer reads one snapshot from beginning to end. A fault of our own is answered as a failure, which an
@@ -21,22 +21,22 @@ import msgspec
 import numpy as np
 import structlog
 
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.health import Checks
-from cotenant.core.adapters.http_connection import Request, Response
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender import best_nodes, cpus, decide, devices
-from scheduler_ext.extender.decide import Moment, Posture, RuleContext
-from scheduler_ext.extender.judgement_cache import Opinions
-from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
-from scheduler_ext.extender.serve import wire
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.counts import Counts
-from scheduler_ext.extender.snapshot import NodeSnapshot
-from scheduler_ext.extender.watch.feed import SnapshotFeed
-from scheduler_ext.extender.why import Explanation, PodVerdict, explained
+from cotenant.base.http.health import Checks
+from cotenant.base.http.http_connection import Request, Response
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender import best_nodes, cpus, decide, devices
+from cotenant.scheduler_ext.extender.decide import Moment, Posture, RuleContext
+from cotenant.scheduler_ext.extender.judgement_cache import Opinions
+from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.serve import wire
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.counts import Counts
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
+from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
+from cotenant.scheduler_ext.extender.why import Explanation, PodVerdict, explained
 
 REMEMBERED: Final = 2_000
 """Pods whose last refusal is remembered for /why."""
@@ -62,7 +62,7 @@ class ExtenderDependencies:
 
 
 class ExtenderApp:
-    """The application of `cotenant.core.adapters.http_connection`."""
+    """The application of `cotenant.base.http.http_connection`."""
 
     def __init__(self, parts: ExtenderDependencies) -> None:
         """Nothing is asked before the first call."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterError, ClusterUnreachable, UsageError
-from cotenant.core.model.kubernetes.intent import Address, Create
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
-from scheduler_ext.extender.serve.allocation import FIELD_MANAGER, HardwareAllocation
-from scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.base.errors import ClusterError, ClusterUnreachable, UsageError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Create
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.serve.allocation import FIELD_MANAGER, HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 
 _TIMED_OUT: Final = "binding {}: the API server gave no answer; the scheduler will ask again"
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cotenant.core.model.errors import UsageError
+from cotenant.base.errors import UsageError
 
 AUTHORITY_DAYS: Final = 3650
 """Validity of the CA."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cotenant.core.model.allocation.device_request import SHARED_RESOURCES
-from cotenant.core.model.kubernetes.protocol import BIND_RESOURCE
-from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.base.allocation.device_request import SHARED_RESOURCES
+from cotenant.base.kubernetes.protocol import BIND_RESOURCE
+from cotenant.base.settings.sections.extender import ExtenderSettings
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 BIND_SECONDS = 1.0

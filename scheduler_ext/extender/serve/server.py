@@ -1,4 +1,4 @@
-"""EDGE: serves the extender over TLS with client certificates, around `cotenant.core.adapters.http_server`.
+"""EDGE: serves the extender over TLS with client certificates, around `cotenant.base.http.http_server`.
 
 Answers carry Content-Length and are never chunked: the scheduler's client drops a connection whose end it has not
 read. Certificates are read again when their files change.
@@ -18,10 +18,10 @@ from typing import Any, Final
 import structlog
 from cryptography import x509
 
-from cotenant.core.adapters.http_connection import Application, Limits
-from cotenant.core.adapters.http_server import Listener, ServerTls, bound
-from cotenant.core.model.errors import CotenantError, UsageError
-from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.http.http_connection import Application, Limits
+from cotenant.base.http.http_server import Listener, ServerTls, bound
+from cotenant.base.settings.sections.extender import ExtenderSettings
 
 CONNECTIONS: Final = 128
 RELOAD_SECONDS: Final = 5.0

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from time import monotonic
 
-from cotenant.core.adapters.clock import Clock
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.allocation.allocator import Allocator
-from cotenant.core.model.allocation.device_allocator import DeviceAllocator
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from scheduler_ext.extender.cpus import cpu_allocator
-from scheduler_ext.extender.serve.allocation import HardwareAllocation
-from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.server import ExtenderServer
-from scheduler_ext.extender.snapshot import RESERVING
-from scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
+from cotenant.base.allocation.allocator import Allocator
+from cotenant.base.allocation.device_allocator import DeviceAllocator
+from cotenant.base.kube import KubeClient
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.scheduler_ext.extender.cpus import cpu_allocator
+from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.snapshot import RESERVING
+from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:

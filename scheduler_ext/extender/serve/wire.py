@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.extender.judgement import UNRESOLVABLE, NodeRefusals
-from scheduler_ext.extender.pod import PodWire
-from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
+from cotenant.scheduler_ext.extender.judgement import UNRESOLVABLE, NodeRefusals
+from cotenant.scheduler_ext.extender.pod import PodWire
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Pieces = npt.NDArray[np.object_]
 """Parts of an answer, bytes."""

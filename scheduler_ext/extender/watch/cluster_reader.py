@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.observed import ON_NODES
-from cotenant.core.model.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
-from cotenant.core.model.kubernetes.protocol import SWAP_GUARD
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.decide import Moment
-from scheduler_ext.extender.metric import (
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kubernetes.protocol import SWAP_GUARD
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.decide import Moment
+from cotenant.scheduler_ext.extender.metric import (
     ExtenderNode,
     ExtenderNodeWire,
     ForecastWire,
@@ -30,11 +30,11 @@ from scheduler_ext.extender.metric import (
     outlook_of,
     slice_of,
 )
-from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.extender.snapshot import NodeSnapshot, following
-from scheduler_ext.extender.watch.frame import CollectionState
-from scheduler_ext.extender.watch.table import NodeTable
-from scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, GuardWire, hardware_kinds
+from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, following
+from cotenant.scheduler_ext.extender.watch.frame import CollectionState
+from cotenant.scheduler_ext.extender.watch.table import NodeTable
+from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, GuardWire, hardware_kinds
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"

@@ -15,12 +15,12 @@ from typing import IO, Final
 import msgspec
 import structlog
 
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from scheduler_ext.extender.snapshot import NodeSnapshot, Shares, following
-from scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame
-from scheduler_ext.extender.watch.watcher import WatcherConfig, watch
+from cotenant.base.kube import KubeClient
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Shares, following
+from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame
+from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig, watch
 
 LONGEST_PAUSE_SECONDS: Final = 30.0
 _log = structlog.get_logger(__name__)
@@ -104,7 +104,7 @@ class Feed:
 
     def _follow_process(self) -> None:
         """One watcher's life."""
-        command = [sys.executable, "-m", "scheduler_ext.extender.watch.watcher"]
+        command = [sys.executable, "-m", "cotenant.scheduler_ext.extender.watch.watcher"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
         assert self.process.stdin is not None
         assert self.process.stdout is not None

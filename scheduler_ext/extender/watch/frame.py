@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.core.model.allocation.devices import DeviceInventory, TakenDevices
+from cotenant.base.allocation.devices import DeviceInventory, TakenDevices
 
 SLOT_SECONDS: Final = 1800
 SLOTS: Final = 50

@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cotenant.core.model.allocation.allocator import NodeHardware
-from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.core.model.allocation.topology_document import COLLECTION
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.columns import NodeState, rows_of, share_of
-from scheduler_ext.extender.cpus import room_of
-from scheduler_ext.extender.devices import device_room_of
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, Outlook
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import slot_of
-from scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
-from scheduler_ext.extender.watch.frame import (
+from cotenant.base.allocation.allocator import NodeHardware
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.allocation.topology_document import COLLECTION
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.columns import NodeState, rows_of, share_of
+from cotenant.scheduler_ext.extender.cpus import room_of
+from cotenant.scheduler_ext.extender.devices import device_room_of
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, Outlook
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import slot_of
+from cotenant.scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
+from cotenant.scheduler_ext.extender.watch.frame import (
     SLOT_SECONDS,
     SLOTS,
     CollectionState,

@@ -1,6 +1,6 @@
 """EDGE: watches the cluster for the extender and sends frames of what changed; in a process of its own, or a thread.
 
-    python -m scheduler_ext.extender.watch.watcher < job.json > frames
+    python -m cotenant.scheduler_ext.extender.watch.watcher < job.json > frames
 
 A frame is four bytes of length (big-endian) and MessagePack. One is sent at least once a second: its ages say what the
 view is worth. The process ends when nobody reads its frames.
@@ -17,14 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.adapters.child_process import follow_parent, job_from
-from cotenant.core.adapters.kube import KubeClient, Mirror, connect
-from cotenant.core.adapters.kube.observed import ON_NODES
-from cotenant.core.adapters.telemetry import configure_logging
-from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.core.model.allocation.topology_document import COLLECTION
-from cotenant.core.model.errors import ClusterAbsent, ClusterForbidden
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.allocation.topology_document import COLLECTION
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden
+from cotenant.base.kube import KubeClient, Mirror, connect
+from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kubernetes.protocol import (
     CLAIM_DRIVER,
     OWN_GROUP,
     RESOURCE_SLICES,
@@ -32,10 +30,12 @@ from cotenant.core.model.kubernetes.protocol import (
     SLO_GROUP,
     SWAP_GUARD,
 )
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.telemetry import TelemetrySettings
-from scheduler_ext.extender.metric import (
+from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.process.child_process import follow_parent, job_from
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.scheduler_ext.extender.metric import (
     ExtenderNodeWire,
     ForecastWire,
     MetricWire,
@@ -45,9 +45,9 @@ from scheduler_ext.extender.metric import (
     outlook_of,
     slice_of,
 )
-from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
-from scheduler_ext.extender.watch.table import NodeTable
+from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
+from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
 HEARTBEAT_SECONDS: Final = 1.0
 SHORTEST_STALE_SECONDS: Final = 20.0

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
-from cotenant.core.model.queues.gang import Gang, GangMode, MatchPolicy
-from cotenant.core.model.queues.native_group import NativeGroup
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.reservations.reservation import Phase, Reservation
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.reservations import GANG_ANNOTATION, gang_reservations, holds_room, member_uid
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.reservation import Phase, Reservation
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.reservations import GANG_ANNOTATION, gang_reservations, holds_room, member_uid
+from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.view import QueueView
 
 LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 """Gates of a member that waits for nothing but its gang's capacity."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.model.queues.native_group import native_group, unsayable
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.group import GangGroup, GangMembers
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.intent import Create
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.group import GangGroup, GangMembers
+from cotenant.scheduler_ext.queues.model.native_group import native_group, unsayable
+from cotenant.scheduler_ext.queues.view import QueueView
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:

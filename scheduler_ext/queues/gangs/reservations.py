@@ -11,17 +11,17 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.intent import Address, Create, Delete, Patch
-from cotenant.core.model.kubernetes.pod_request import format_room
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, GANG_LABEL, SCHEDULING_GROUP
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.queues.queue_pod import Placement, QueuePod
-from cotenant.core.model.reservations.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
-from cotenant.core.model.reservations.scheduling_gate import without_gate
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.reservations.guard import MANAGED
-from scheduler_ext.reservations.placeholder import fresh_name, label_of
-from scheduler_ext.reservations.status import READY, SCHEDULED, address_of
+from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
+from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.protocol import GANG_GATE, GANG_LABEL, SCHEDULING_GROUP
+from cotenant.base.kubernetes.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.reservations.guard import MANAGED
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
+from cotenant.scheduler_ext.reservations.placeholder import fresh_name, label_of
+from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of
 
 GANG_ANNOTATION: Final = GANG_LABEL
 """On a gang's Reservation: "namespace/name" of the gang, in full."""

@@ -14,17 +14,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Intent
-from cotenant.core.model.queues.queue_pod import Placement, QueuePod
-from cotenant.core.model.queues.report import GangState
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import Phase, Reservation
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.group import GangGroup, gang_groups
-from scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
-from scheduler_ext.queues.gangs.reservations import created, deleted, opened, placeholder_stems, refusal, stands
-from scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
-from scheduler_ext.queues.view import QueueView
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.reservation import Phase, Reservation
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
+from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
+from cotenant.scheduler_ext.queues.gangs.reservations import (
+    created,
+    deleted,
+    opened,
+    placeholder_stems,
+    refusal,
+    stands,
+)
+from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.queues.model.report import GangState
+from cotenant.scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
+from cotenant.scheduler_ext.queues.view import QueueView
 
 LONGEST_SECONDS: Final = 30.0
 WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_ROOM, GangState.SCHEDULING})

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.protocol import QUOTA_GROUP
-from cotenant.core.model.queues.report import GangState
-from scheduler_ext.queues.gangs.group import GangMembers
-from scheduler_ext.queues.gangs.state import GangStanding
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import QUOTA_GROUP
+from cotenant.scheduler_ext.queues.gangs.group import GangMembers
+from cotenant.scheduler_ext.queues.gangs.state import GangStanding
+from cotenant.scheduler_ext.queues.model.report import GangState
 
 ENDED: Final = frozenset({"Finished", "Failed"})
 BEGUN: Final = frozenset({"Scheduled", "Running"})

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.json_documents.struct_validation import deviations
-from cotenant.core.settings.sections.descheduler import DeschedulerSettings
-from scheduler_ext.rebalance.arguments import (
+from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.struct_validation import deviations
+from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+from cotenant.scheduler_ext.rebalance.arguments import (
     CONTROLLER,
     EMPTYING_PLUGIN,
     EMPTYING_PLUGINS,
@@ -36,7 +36,7 @@ from scheduler_ext.rebalance.arguments import (
     refuse,
     unreadable_selector,
 )
-from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
+from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
 
 DEFAULT_LOW: Final = ResourcePercents(35, 50)
 DEFAULT_HIGH: Final = ResourcePercents(65, 80)

@@ -17,17 +17,24 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.kubernetes.node_taints import APPROVED
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.usage.usage import DAY_SECONDS
-from scheduler_ext.rebalance.classification import HALF_HOUR, LoadTable, NodeClass, forecast_high, state_of, table_of
-from scheduler_ext.rebalance.day_ahead import DayAhead, day_of, pod_path
-from scheduler_ext.rebalance.eligibility import Eligibility
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
-from scheduler_ext.rebalance.limits import MoveLimits
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
-from scheduler_ext.rebalance.plan import (
+from cotenant.base.kubernetes.node_taints import APPROVED
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.scheduler_ext.rebalance.classification import (
+    HALF_HOUR,
+    LoadTable,
+    NodeClass,
+    forecast_high,
+    state_of,
+    table_of,
+)
+from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, day_of, pod_path
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+from cotenant.scheduler_ext.rebalance.limits import MoveLimits
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from cotenant.scheduler_ext.rebalance.plan import (
     MarkChange,
     MoveRefusal,
     NodeMark,
@@ -36,8 +43,8 @@ from scheduler_ext.rebalance.plan import (
     RebalancedNode,
     RebalancePlan,
 )
-from scheduler_ext.rebalance.price import MovePrice, price
-from scheduler_ext.rebalance.receivers import Receivers
+from cotenant.scheduler_ext.rebalance.price import MovePrice, price
+from cotenant.scheduler_ext.rebalance.receivers import Receivers
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

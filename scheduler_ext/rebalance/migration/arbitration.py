@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cotenant.core.model.kubernetes.moments import seconds_of
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.arguments import LowNodeLoadArgs, limit_of
-from scheduler_ext.rebalance.eligibility import Eligibility, ordered
-from scheduler_ext.rebalance.limits import MoveLimits
-from scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, limit_of
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, ordered
+from cotenant.scheduler_ext.rebalance.limits import MoveLimits
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 
 HOUR_SECONDS = 3600.0
 

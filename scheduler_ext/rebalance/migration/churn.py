@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.settings.sections.descheduler import DeschedulerSettings
+from cotenant.base.settings.sections.descheduler import DeschedulerSettings
 
 
 @dataclass(frozen=True, slots=True)

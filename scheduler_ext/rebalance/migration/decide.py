@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from cotenant.core.model.kubernetes.intent import Delete, Intent
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.reasons import SENTENCES, Reason
-from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
-from scheduler_ext.rebalance.migration.job import (
+from cotenant.base.kubernetes.intent import Delete, Intent
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate
+from cotenant.scheduler_ext.rebalance.migration.job import (
     JobMode,
     JobPhase,
     JobReason,
@@ -21,10 +21,10 @@ from scheduler_ext.rebalance.migration.job import (
     changed,
     status_intent,
 )
-from scheduler_ext.rebalance.migration.room import released
-from scheduler_ext.rebalance.migration.step import JobAdvance, advanced, failed, missing_pod, timed_out
-from scheduler_ext.rebalance.migration.view import MigrationView
-from scheduler_ext.reservations.guard import MANAGED
+from cotenant.scheduler_ext.rebalance.migration.room import released
+from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advanced, failed, missing_pod, timed_out
+from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 LONGEST_SECONDS = 5.0
 """Between two looks when nothing happens: times run out by then."""

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.core.model.kubernetes.intent import Address, Create, Patch, eviction_of
-from cotenant.core.model.kubernetes.json_pointer import escaped
-from cotenant.core.model.kubernetes.moments import moment
-from cotenant.core.model.kubernetes.protocol import MANAGER, SOFT_EVICTION_ANNOTATION
-from scheduler_ext.rebalance.load import RebalancePod
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.base.kubernetes.intent import Address, Create, Patch, eviction_of
+from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import MANAGER, SOFT_EVICTION_ANNOTATION
+from cotenant.scheduler_ext.rebalance.load import RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 
 INITIATOR: Final = MANAGER
 

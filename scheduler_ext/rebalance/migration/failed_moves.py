@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.kubernetes.moments import moment_of
-from scheduler_ext.rebalance.migration.job import JobPhase, JobReason, MigrationJob
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, JobReason, MigrationJob
 
 FIRST_REST_SECONDS: Final = 600.0
 LONGEST_REST_SECONDS: Final = 6 * 3600.0

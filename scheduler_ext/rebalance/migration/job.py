@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply
-from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.model.reservations.reservation import Condition, Reference, object_of
-from cotenant.core.model.text import shown
-from scheduler_ext.reservations.status import condition_body, merged
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.base.kubernetes.reservation import Condition, Reference, object_of
+from cotenant.base.text import shown
+from cotenant.scheduler_ext.reservations.status import condition_body, merged
 
 Json = Mapping[str, Any]
 

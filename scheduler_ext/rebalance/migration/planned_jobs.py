@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.core.model.kubernetes.intent import Create, Delete
-from cotenant.core.model.kubernetes.moments import moment_of, seconds_of
-from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.load import RebalanceInputs
-from scheduler_ext.rebalance.migration.arbitration import resting_workloads
-from scheduler_ext.rebalance.migration.churn import Churn
-from scheduler_ext.rebalance.migration.failed_moves import FailedMove, free_name, resting_pods
-from scheduler_ext.rebalance.migration.job import (
+from cotenant.base.kubernetes.intent import Create, Delete
+from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs
+from cotenant.scheduler_ext.rebalance.migration.arbitration import resting_workloads
+from cotenant.scheduler_ext.rebalance.migration.churn import Churn
+from cotenant.scheduler_ext.rebalance.migration.failed_moves import FailedMove, free_name, resting_pods
+from cotenant.scheduler_ext.rebalance.migration.job import (
     EVICTION,
     KIND,
     SOURCE_ANNOTATION,
@@ -26,9 +26,9 @@ from scheduler_ext.rebalance.migration.job import (
     MigrationJob,
     address_of,
 )
-from scheduler_ext.rebalance.migration.view import MigrationView
-from scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
-from scheduler_ext.reservations.guard import MANAGED
+from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
+from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 HOUR_SECONDS: Final = 3600.0
 DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}

@@ -11,17 +11,17 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cotenant.core.model.json_documents.struct_validation import merged
-from cotenant.core.model.kubernetes.intent import Address, Create, Delete
-from cotenant.core.model.kubernetes.pod_request import format_room
-from cotenant.core.model.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
-from cotenant.core.model.reservations.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
-from scheduler_ext.rebalance.load import RebalancePod
-from scheduler_ext.rebalance.migration.job import KIND, MigrationJob
-from scheduler_ext.reservations.guard import MANAGED
-from scheduler_ext.reservations.owner import PREFERRED, REQUIRED
-from scheduler_ext.reservations.placeholder import label_of
-from scheduler_ext.reservations.status import READY, SCHEDULED, address_of
+from cotenant.base.json_documents.struct_validation import merged
+from cotenant.base.kubernetes.intent import Address, Create, Delete
+from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
+from cotenant.base.kubernetes.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
+from cotenant.scheduler_ext.rebalance.load import RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.job import KIND, MigrationJob
+from cotenant.scheduler_ext.reservations.guard import MANAGED
+from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED
+from cotenant.scheduler_ext.reservations.placeholder import label_of
+from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of
 
 Json = Mapping[str, Any]
 

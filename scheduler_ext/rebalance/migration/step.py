@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cotenant.core.model.kubernetes.intent import Create, Intent, Patch
-from cotenant.core.model.reservations.reservation import Condition, Phase, Reference, Reservation
-from scheduler_ext.rebalance.load import RebalancePod
-from scheduler_ext.rebalance.migration import room
-from scheduler_ext.rebalance.migration.eviction import eviction
-from scheduler_ext.rebalance.migration.job import (
+from cotenant.base.kubernetes.intent import Create, Intent, Patch
+from cotenant.base.kubernetes.reservation import Condition, Phase, Reference, Reservation
+from cotenant.scheduler_ext.rebalance.load import RebalancePod
+from cotenant.scheduler_ext.rebalance.migration import room
+from cotenant.scheduler_ext.rebalance.migration.eviction import eviction
+from cotenant.scheduler_ext.rebalance.migration.job import (
     EVICTION,
     POD_BOUND,
     POD_READY,
@@ -28,8 +28,8 @@ from scheduler_ext.rebalance.migration.job import (
     MigrationJob,
     changed,
 )
-from scheduler_ext.rebalance.migration.view import MigrationView
-from scheduler_ext.reservations.status import merged
+from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.scheduler_ext.reservations.status import merged
 
 LAG_SECONDS: Final = 10.0
 """A job this young may be seen before its pod is."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from cotenant.core.model.kubernetes.moments import seconds_of
-from cotenant.core.model.reservations.reservation import Reservation
-from scheduler_ext.rebalance.arguments import MigrationArgs
-from scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod
-from scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
-from scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
+from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
+from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
+from cotenant.scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
 
 Key = tuple[str, str]
 

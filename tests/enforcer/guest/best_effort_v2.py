@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from cotenant.core.settings.sections.node.best_effort import BestEffortSettings
-from enforcer.contract import ContainerSpec, KubeQos, PodSpec
-from enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
-from enforcer.strategies.be_totals import BeTotals
-from enforcer.strategies.best_effort import BestEffort
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
+from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
+from cotenant.enforcer.strategies.be_totals import BeTotals
+from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.enforcer.guest.strategies_v2 import LAYOUT, MIB, Node
 
 UID, ID = "0f3e3a52-0000-4000-8000-000000000003", "ef" * 32

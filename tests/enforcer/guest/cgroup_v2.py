@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import (
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
     GroupReading,
@@ -31,10 +31,10 @@ from enforcer.contract import (
     Value,
     Want,
 )
-from enforcer.decide.changes import WriteOutcome
-from enforcer.observe.cgroupfs import Hierarchy, Lack
-from enforcer.observe.layout import Driver, Layout, Runtime
-from enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.decide.changes import WriteOutcome
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
 
 ROOT = Path("/sys/fs/cgroup")
 LAYOUT = Layout(Driver.SYSTEMD)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import ContainerSpec, Knob, KubeQos, PodSpec
-from enforcer.decide.changes import WriteOutcome
-from enforcer.strategies.cpuset_pools import CpusetPools
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import ContainerSpec, Knob, KubeQos, PodSpec
+from cotenant.enforcer.decide.changes import WriteOutcome
+from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
 from tests.enforcer.guest.cgroup_v2 import BURN, CONTAINER, LAYOUT, POD, ROOT, TIER, Node, container_of, wait_for
 from tests.enforcer.one_strategy import OneStrategy
 from tests.node.pods import own_cpus

@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.settings.sections.node.enforcer import EnforcerSettings
-from enforcer.apply.apply import Applier
-from enforcer.apply.journal import OriginalsJournal
-from enforcer.contract import CpuUse, KubeQos, PodSpec, StrategyPlan
-from enforcer.decide.loop import Ages, Memory, decide
-from enforcer.decide.registry import strategies
-from enforcer.observe.cgroupfs import Hierarchy
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts, Observer
-from enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.enforcer.apply.apply import Applier
+from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.contract import CpuUse, KubeQos, PodSpec, StrategyPlan
+from cotenant.enforcer.decide.loop import Ages, Memory, decide
+from cotenant.enforcer.decide.registry import strategies
+from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.sources.wire import NodePodWire, pod_of
 from tests.enforcer.pod_matrix import (
     NONE,
     Amounts,

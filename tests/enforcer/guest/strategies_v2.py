@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.qos import QosClass
-from enforcer.contract import ContainerSpec, GroupReading, Knob, KubeQos, PodSpec, Strategy
-from enforcer.observe.layout import Layout
-from enforcer.observe.observe import NodeFacts
-from enforcer.strategies.be_totals import BeTotals
-from enforcer.strategies.burst import Burst
-from enforcer.strategies.identity import GroupIdentity
-from enforcer.strategies.memory_qos import MemoryProtection
-from enforcer.strategies.normalisation import Normalisation
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.enforcer.contract import ContainerSpec, GroupReading, Knob, KubeQos, PodSpec, Strategy
+from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.observe import NodeFacts
+from cotenant.enforcer.strategies.be_totals import BeTotals
+from cotenant.enforcer.strategies.burst import Burst
+from cotenant.enforcer.strategies.identity import GroupIdentity
+from cotenant.enforcer.strategies.memory_qos import MemoryProtection
+from cotenant.enforcer.strategies.normalisation import Normalisation
 from tests.enforcer.one_strategy import OneStrategy
 
 ROOT = Path("/sys/fs/cgroup")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.backtest.baselines import by_name
-from forecasting.backtest.contenders import PathContender
-from forecasting.backtest.plan import HALF_HOURS, origins
-from forecasting.backtest.run import Shard, run
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.backtest.baselines import by_name
+from cotenant.forecasting.backtest.contenders import PathContender
+from cotenant.forecasting.backtest.plan import HALF_HOURS, origins
+from cotenant.forecasting.backtest.run import Shard, run
 
 GRID = TimeGrid(1_700_438_400, 1800, 20 * 48)
 SIZE = 100

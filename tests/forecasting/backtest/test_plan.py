@@ -9,17 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import NodeRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.core.settings.sections.forecasts import ForecastingSettings
-from cotenant.core.settings.sections.profiler import PortraitSettings
-from forecasting.backtest.baselines import DEFAULT, SLOW, by_name
-from forecasting.backtest.contenders import Contender, PathContender
-from forecasting.backtest.engine import EngineContender
-from forecasting.backtest.plan import FIVE_MINUTES, HALF_HOURS, HOURLY_WEEK, BacktestPlan, joined, origins, trial
-from forecasting.engine import forecast
-from profiler.portrait import build
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.settings.sections.profiler import PortraitSettings
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.forecasting.backtest.baselines import DEFAULT, SLOW, by_name
+from cotenant.forecasting.backtest.contenders import Contender, PathContender
+from cotenant.forecasting.backtest.engine import EngineContender
+from cotenant.forecasting.backtest.plan import (
+    FIVE_MINUTES,
+    HALF_HOURS,
+    HOURLY_WEEK,
+    BacktestPlan,
+    joined,
+    origins,
+    trial,
+)
+from cotenant.forecasting.engine import forecast
+from cotenant.profiler.portrait import build
 
 MONDAY = 1_700_438_400
 GRID = TimeGrid(MONDAY, 300, 18 * 288)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.backtest import scores
-from forecasting.backtest.contenders import PathContender
-from forecasting.backtest.plan import HALF_HOURS, origins
-from forecasting.backtest.run import BacktestScores, Shard, daily_acf, run
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.backtest import scores
+from cotenant.forecasting.backtest.contenders import PathContender
+from cotenant.forecasting.backtest.plan import HALF_HOURS, origins
+from cotenant.forecasting.backtest.run import BacktestScores, Shard, daily_acf, run
 
 MONDAY = 1_700_438_400
 L95 = LEVELS.index(0.95)

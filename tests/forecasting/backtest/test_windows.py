@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from forecasting.backtest.windows import amplitude, best_start, compare, equal_peaks, matched, run_means, window_starts
+from cotenant.forecasting.backtest.windows import (
+    amplitude,
+    best_start,
+    compare,
+    equal_peaks,
+    matched,
+    run_means,
+    window_starts,
+)
 
 HALF_HOUR = 1800
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotenant.core.settings.sections.node.runtime import RuntimeSettings
-from enforcer.runtime.bounded import Bounded
-from enforcer.runtime.nri.plugin import NriPlugin
+from cotenant.base.settings.sections.node.runtime import RuntimeSettings
+from cotenant.enforcer.runtime.bounded import Bounded
+from cotenant.enforcer.runtime.nri.plugin import NriPlugin
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import UNIFIED, Containerd, impossible

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.errors import NoData, SourceError
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import Signal
-from cotenant.core.settings.sections.profiler import PrometheusSettings
-from profiler.node_metric.source import NodeMetricSource
-from profiler.node_metric.status import Observed, reports
-from profiler.node_metric.turn import ReportContext, ReportDecision, steps
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.errors import NoData, SourceError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import Writer
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.usage.usage import Signal
+from cotenant.profiler.node_metric.source import NodeMetricSource
+from cotenant.profiler.node_metric.status import Observed, reports
+from cotenant.profiler.node_metric.turn import ReportContext, ReportDecision, steps
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.core.model.cluster import Pod
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from profiler.node_metric.status import (
-    CollectPolicy,
-    Observed,
-    ProdOutlook,
-    go_duration,
-    reports,
-)
-from profiler.node_metric.windows import Track
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.profiler.node_metric.status import CollectPolicy, Observed, ProdOutlook, go_duration, reports
+from cotenant.profiler.node_metric.windows import Track
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 END = 1_790_000_040

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.colocation.collect_policy import CollectPolicy
-from cotenant.core.model.colocation.nodemetric import NodeMetric
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.kubernetes.protocol import NODE_AGENT
-from cotenant.core.model.resource import Resource
-from profiler.node_metric.status import ProdOutlook, Report
-from profiler.node_metric.turn import ReportContext, ReportDecision, alive, outlooks, steps, turn_of, unreported
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.protocol import NODE_AGENT
+from cotenant.base.resource import Resource
+from cotenant.profiler.node_metric.status import ProdOutlook, Report
+from cotenant.profiler.node_metric.turn import (
+    ReportContext,
+    ReportDecision,
+    alive,
+    outlooks,
+    steps,
+    turn_of,
+    unreported,
+)
 
 NOW = 1_790_000_000
 OURS, AGENT = "cotenant-manager", "koordlet"

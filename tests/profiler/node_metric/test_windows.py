@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.node_metric.windows import Track, aggregated, mean, spans
+from cotenant.profiler.node_metric.windows import Track, aggregated, mean, spans
 
 STEP = 60
 SAMPLE = st.none() | st.integers(0, 1000).map(float)

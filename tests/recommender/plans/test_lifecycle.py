@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.reservations.plan import (
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
     DecisionScope,
@@ -24,12 +25,11 @@ from cotenant.core.model.reservations.plan import (
     Span,
     WindowSource,
 )
-from cotenant.core.model.reservations.plan_service import PlanGuardResult
-from cotenant.core.model.reservations.plan_wire import parse_plan, status_body
-from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.lead import lead
-from recommender.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
-from recommender.plans.score import ReservationUse
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
+from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, status_body
+from cotenant.scheduler_ext.reservations.plans.lead import lead
+from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
+from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
 
 HOUR = 3600.0
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0

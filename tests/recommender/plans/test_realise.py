@@ -11,13 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.cli.cluster.installation.restoration import restored
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.intent import Address, Apply, Delete, Patch
-from cotenant.core.model.reservations.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
-from cotenant.core.model.reservations.reservation import PodIdentity, Reservation
-from recommender.plans.preview import NodeRoom, PreviewContext, placed, preview
-from recommender.plans.realise import OwnerTemplate, buffer, floor, floor_of, reservations, restore
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
+from cotenant.base.kubernetes.reservation import PodIdentity, Reservation
+from cotenant.cli.cluster.installation.restoration import restored
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, placed, preview
+from cotenant.scheduler_ext.reservations.plans.realise import (
+    OwnerTemplate,
+    buffer,
+    floor,
+    floor_of,
+    reservations,
+    restore,
+)
 
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
 TEMPLATE = {

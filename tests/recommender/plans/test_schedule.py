@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.plan import Recurrence, Span
-from recommender.plans import schedule
+from cotenant.base.errors import UsageError
+from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
+from cotenant.scheduler_ext.reservations.plans import schedule
 
 BERLIN = "Europe/Berlin"
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.core.model.reservations.plan import OccurrenceProgress, Plan, PlanOwner, PlanStatus, Span, WindowSource
-from recommender.plans.score import ReservationUse, lent_cores, observe, score
+from cotenant.scheduler_ext.reservations.model.plan import (
+    OccurrenceProgress,
+    Plan,
+    PlanOwner,
+    PlanStatus,
+    Span,
+    WindowSource,
+)
+from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, lent_cores, observe, score
 
 HOUR = 3600.0
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.plan import WindowSource
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.settings.sections.reservations import PlanSettings
-from recommender.plans.backtest import account, last_week, skill, static, waiting_share
-from recommender.plans.guards import Situation, blocking, judge
-from recommender.plans.hold import ReservedPods, hold, replayed
-from recommender.plans.lead import lead
-from recommender.plans.size import level_path, most, newsvendor, pods
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.scheduler_ext.reservations.model.plan import WindowSource
+from cotenant.scheduler_ext.reservations.plans.backtest import account, last_week, skill, static, waiting_share
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, blocking, judge
+from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, hold, replayed
+from cotenant.scheduler_ext.reservations.plans.lead import lead
+from cotenant.scheduler_ext.reservations.plans.size import level_path, most, newsvendor, pods
 
 OWN = PlanSettings()
 

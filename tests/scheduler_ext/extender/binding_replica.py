@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from cotenant.core.adapters.kube import connect
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
-from cotenant.core.settings.sections.kube import KubeSettings
-from scheduler_ext.extender.serve.allocation import HardwareAllocation
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.service import allocators
-from scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.base.kube import connect
+from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 
 THREADS = 4
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.http_connection import Application, Request, Response
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
-from scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.base.http.http_connection import Application, Request, Response
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.scheduler_ext.extender.serve.service import ExtenderService
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

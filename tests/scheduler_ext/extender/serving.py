@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.server import ExtenderServer
-from scheduler_ext.extender.watch.feed import SnapshotFeed
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 
 
 @dataclass

@@ -11,13 +11,13 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from cotenant.apps.simulation.api_server.refusal import Refusal
-from cotenant.apps.simulation.api_server.rights import ADMINISTRATOR
-from cotenant.apps.simulation.api_server.routes import Api, EmbeddedRequest
-from cotenant.core.adapters.kube import KubeClient
-from cotenant.core.adapters.kube.auth import Access
-from cotenant.core.adapters.kube.connection import ApiRequest, ApiResponse
-from cotenant.core.settings.sections.kube import KubeSettings
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.auth import Access
+from cotenant.base.kube.connection import ApiRequest, ApiResponse
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.simulation.api_server.refusal import Refusal
+from cotenant.simulation.api_server.rights import ADMINISTRATOR
+from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
 
 
 class Killed(BaseException):

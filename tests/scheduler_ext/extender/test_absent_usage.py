@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of
-from scheduler_ext.extender.judgement import Code
-from scheduler_ext.extender.load import load_aware
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, MetricWire, metric_of
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.rebalance.classification import state_of
-from scheduler_ext.rebalance.load import NodeLoad
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of
+from cotenant.scheduler_ext.extender.judgement import Code
+from cotenant.scheduler_ext.extender.load import load_aware
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, MetricWire, metric_of
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.rebalance.classification import state_of
+from cotenant.scheduler_ext.rebalance.load import NodeLoad
 
 GIB = 1024.0**3
 NOW = 1_700_000_000.0

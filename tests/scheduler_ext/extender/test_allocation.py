@@ -9,31 +9,23 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.apps.simulation.api_server.routes import Api
-from cotenant.apps.simulation.api_server.state import ObjectState
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.allocation.allocator import LONGEST_WISH
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.core.model.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY_RATIO
-from cotenant.core.model.allocation.ledger import ledger_address
-from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of, topology_address
-from cotenant.core.model.kubernetes.intent import Address, Create
-from cotenant.core.model.kubernetes.protocol import (
-    RESOURCE_SPEC_ANNOTATION,
-    RESOURCE_STATUS_ANNOTATION,
-    SCHEDULING_GROUP,
-)
-from cotenant.core.settings.sections.extender import (
-    CpuAllocationSettings,
-    DeviceAllocationSettings,
-    ExtenderSettings,
-)
-from scheduler_ext.extender.serve.allocation import HardwareAllocation
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.service import allocators
-from scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.base.allocation.allocator import LONGEST_WISH
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY_RATIO
+from cotenant.base.allocation.ledger import ledger_address
+from cotenant.base.allocation.topology_document import NodeCpus, annotations_of, topology_address
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Address, Create
+from cotenant.base.kubernetes.protocol import RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, SCHEDULING_GROUP
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.simulation.api_server.routes import Api
+from cotenant.simulation.api_server.state import ObjectState
 from tests.cluster.crds import FOLDER
 from tests.cluster.topologies import CRD
 from tests.scheduler_ext.extender.stepped import SteppedClient

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotenant.core.model.resource import GIB
-from cotenant.core.settings.sections.extender import BalanceSettings, ExtenderSettings
-from scheduler_ext.extender import decide
-from scheduler_ext.extender.columns import WIDTH
-from scheduler_ext.extender.load import balance
+from cotenant.base.resource import GIB
+from cotenant.base.settings.sections.extender import BalanceSettings, ExtenderSettings
+from cotenant.scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender.columns import WIDTH
+from cotenant.scheduler_ext.extender.load import balance
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
 
 BE = {"koordinator.sh/qosClass": "BE"}

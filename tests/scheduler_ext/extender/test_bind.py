@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_ext.extender.serve.bind import Binder, binding
-from scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.serve.bind import Binder, binding
+from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from tests.cluster.accounts import account, certified
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import CUT, LOST_ANSWER, FaultProxy, Request, always, first

@@ -10,19 +10,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.apps.simulation.api_server.routes import Api
-from cotenant.apps.simulation.api_server.state import ObjectState
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.allocation.cpu_annotations import assignment_of
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of, topology_address
-from cotenant.core.model.kubernetes.intent import Address, Create, Delete
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
-from scheduler_ext.extender.serve.allocation import HardwareAllocation
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.service import allocators
-from scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.base.allocation.cpu_annotations import assignment_of
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.topology_document import NodeCpus, annotations_of, topology_address
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Address, Create, Delete
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.service import allocators
+from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.simulation.api_server.routes import Api
+from cotenant.simulation.api_server.state import ObjectState
 from tests.cluster.crds import FOLDER
 from tests.cluster.topologies import CRD
 from tests.scheduler_ext.extender.stepped import Act, SteppedClient

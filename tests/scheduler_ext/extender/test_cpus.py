@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.cpu_accumulator import CpuBindPolicy, CpuExclusivePolicy
-from cotenant.core.model.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator, amplified_room
-from cotenant.core.model.allocation.cpu_annotations import assignment_of
-from cotenant.core.model.allocation.cpu_lists import format_cpus
-from cotenant.core.model.allocation.cpu_topology import CpuTopology, regular_topology
-from cotenant.core.model.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
-from cotenant.core.model.kubernetes.amplification import amplification_of, raw_allocatable
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, ExtenderSettings, LoadAwareSettings
-from scheduler_ext.extender import cpus
-from scheduler_ext.extender.decide import Moment
-from scheduler_ext.extender.judgement import Code
-from scheduler_ext.extender.metric import ExtenderNode
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
-from scheduler_ext.extender.watch.frame import CollectionState, CpuRoom
-from scheduler_ext.extender.watch.table import NodeTable
-from scheduler_ext.extender.why import explained
-from tests.model.cpu_machines import machines
+from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.cpu_accumulator import CpuBindPolicy, CpuExclusivePolicy
+from cotenant.base.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator, amplified_room
+from cotenant.base.allocation.cpu_annotations import assignment_of
+from cotenant.base.allocation.cpu_lists import format_cpus
+from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.base.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
+from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings, LoadAwareSettings
+from cotenant.scheduler_ext.extender import cpus
+from cotenant.scheduler_ext.extender.decide import Moment
+from cotenant.scheduler_ext.extender.judgement import Code
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
+from cotenant.scheduler_ext.extender.watch.frame import CollectionState, CpuRoom
+from cotenant.scheduler_ext.extender.watch.table import NodeTable
+from cotenant.scheduler_ext.extender.why import explained
+from tests.base.allocation.cpu_machines import machines
 
 ON = CpuAllocationSettings(on=True)
 ALLOCATOR = CpuAllocator()

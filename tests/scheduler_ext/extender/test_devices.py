@@ -12,26 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.allocation.allocator import HardwareClaim, Holding, NodeHardware
-from cotenant.core.model.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
-from cotenant.core.model.allocation.device_request import JOINT_ANNOTATION, SHARED_RESOURCES
-from cotenant.core.model.allocation.devices import (
-    DEVICE_ALLOCATED_ANNOTATION,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    RDMA,
-)
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
-from scheduler_ext.extender import devices
-from scheduler_ext.extender.judgement import Code, words_of
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, SliceWire, slice_of
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
-from scheduler_ext.extender.snapshot import NodeSnapshot, following
-from scheduler_ext.extender.watch.frame import DeviceRoom
-from scheduler_ext.extender.watch.table import NodeTable
+from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
+from cotenant.base.allocation.device_request import JOINT_ANNOTATION, SHARED_RESOURCES
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
+from cotenant.scheduler_ext.extender import devices
+from cotenant.scheduler_ext.extender.judgement import Code, words_of
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, SliceWire, slice_of
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, following
+from cotenant.scheduler_ext.extender.watch.frame import DeviceRoom
+from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
 ON = DeviceAllocationSettings(on=True)
 GPU = "koordinator.sh/gpu"

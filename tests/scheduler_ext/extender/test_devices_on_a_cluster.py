@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.allocation.device_allocator import COLLECTION
-from cotenant.core.model.allocation.devices import (
+from cotenant.base.allocation.device_allocator import COLLECTION
+from cotenant.base.allocation.devices import (
     DEVICE_ALLOCATED_ANNOTATION,
     GPU_CORE,
     GPU_MEMORY,

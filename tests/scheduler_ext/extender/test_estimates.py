@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from cotenant.core.model.resource import GIB
-from scheduler_ext.extender import decide
-from scheduler_ext.extender.why import Explanation, explained
+from cotenant.base.resource import GIB
+from cotenant.scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender.why import Explanation, explained
 from tests.scheduler_ext.extender.serving import args, serving
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
 

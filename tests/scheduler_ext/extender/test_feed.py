@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.adapters.kube import access_review
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.watch.cluster_reader import look
-from scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
+from cotenant.base.kube import access_review
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.watch.cluster_reader import look
+from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
@@ -108,13 +108,13 @@ def test_who_may_not_list_is_told_what_is_missing(control_plane: ControlPlane) -
 
 
 def test_the_watcher_ends_when_nobody_reads_it(control_plane: ControlPlane) -> None:
-    from cotenant.core.settings.sections.telemetry import TelemetrySettings
-    from scheduler_ext.extender.watch.watcher import WatcherConfig
+    from cotenant.base.settings.sections.telemetry import TelemetrySettings
+    from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig
 
     job = WatcherConfig(
         control_plane.client(account(control_plane, EXTENDER)).settings, ExtenderSettings(), TelemetrySettings()
     )
-    command = [sys.executable, "-m", "scheduler_ext.extender.watch.watcher"]
+    command = [sys.executable, "-m", "cotenant.scheduler_ext.extender.watch.watcher"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

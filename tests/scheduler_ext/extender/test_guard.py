@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from scheduler_ext.extender import decide
-from scheduler_ext.extender.judgement import Code
-from scheduler_ext.extender.watch.frame import CollectionState
+from cotenant.scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender.judgement import Code
+from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_ext.extender import name_index
-from scheduler_ext.extender.name_index import NameIndex
+from cotenant.scheduler_ext.extender import name_index
+from cotenant.scheduler_ext.extender.name_index import NameIndex
 
 NAMES = st.text(max_size=12)
 

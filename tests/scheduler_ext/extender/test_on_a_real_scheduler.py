@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import pytest
 
-from cotenant.core.model.allocation.cpu_topology import regular_topology
-from cotenant.core.model.allocation.device_allocator import COLLECTION as DEVICES
-from cotenant.core.model.allocation.topology_document import NodeCpus, annotations_of
-from cotenant.core.model.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
-from cotenant.core.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.serve.bind import Binder
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
-from scheduler_ext.extender.serve.server import ExtenderServer
-from scheduler_ext.extender.serve.service import ExtenderService
-from scheduler_ext.extender.serve.wire import EXTENDER_ARGS, BindArgs
+from cotenant.base.allocation.cpu_topology import regular_topology
+from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
+from cotenant.base.allocation.topology_document import NodeCpus, annotations_of
+from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
+from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.scheduler_ext.extender.serve.wire import EXTENDER_ARGS, BindArgs
 from tests.cluster import needing
 from tests.cluster.accounts import account
 from tests.cluster.api import Api

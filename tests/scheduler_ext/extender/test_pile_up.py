@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender import decide
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.resource import MIB
-from cotenant.core.settings.sections.extender import LoadAwareSettings
-from scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.resource import MIB
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
 from tests.scheduler_ext.extender.worlds import NOW, facts, pod_json
 
 BE = {"koordinator.sh/qosClass": "BE"}

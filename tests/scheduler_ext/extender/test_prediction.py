@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.resource import GIB
-from cotenant.core.settings.sections.extender import ExtenderSettings, PredictionSettings
-from scheduler_ext.extender import decide
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.load import prediction
-from scheduler_ext.extender.watch.frame import SLOT_SECONDS
+from cotenant.base.resource import GIB
+from cotenant.base.settings.sections.extender import ExtenderSettings, PredictionSettings
+from cotenant.scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.load import prediction
+from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds

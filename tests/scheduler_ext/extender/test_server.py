@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.clock import SystemClock
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.sections.extender import ExtenderSettings
-from scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
-from scheduler_ext.extender.serve.certificates import issue
-from scheduler_ext.extender.serve.server import ExtenderServer
-from scheduler_ext.extender.watch.feed import SnapshotFeed
+from cotenant.base.errors import UsageError
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from tests.scheduler_ext.extender.serving import Serving, args, client_tls, serving
 from tests.scheduler_ext.extender.worlds import SOURCES, World, pod_json
 
@@ -230,7 +230,7 @@ def test_only_a_caller_with_the_authoritys_certificate_is_served(tmp_path: Path)
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler_ext.extender.serve.server.RELOAD_SECONDS", 0.05)
+    monkeypatch.setattr("cotenant.scheduler_ext.extender.serve.server.RELOAD_SECONDS", 0.05)
     issue(tmp_path / "first", "https://127.0.0.1:1")
     issue(tmp_path / "second", "https://127.0.0.1:1")
     folder = tmp_path / "first" / "server"

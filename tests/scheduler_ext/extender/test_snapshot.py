@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot
-from scheduler_ext.extender.watch.frame import SLOT_SECONDS, CollectionState
+from cotenant.scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot
+from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS, CollectionState
 from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, pod_json
 
 NAMES = ["n0", "n1", "n2"]

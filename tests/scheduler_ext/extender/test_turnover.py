@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.resource import GIB
-from cotenant.core.settings.sections.extender import Percentages
-from scheduler_ext.extender.columns import SnapshotColumn
-from scheduler_ext.extender.watch.frame import SLOT_SECONDS
+from cotenant.base.resource import GIB
+from cotenant.base.settings.sections.extender import Percentages
+from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import NOW, World, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

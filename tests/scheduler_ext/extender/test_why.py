@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_ext.extender.metric import ExtenderNode, ExtenderNodeWire, node_of
-from scheduler_ext.extender.stock_rules import not_judged, refusals, waits_for
-from scheduler_ext.extender.why import scheduler_says
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, ExtenderNodeWire, node_of
+from cotenant.scheduler_ext.extender.stock_rules import not_judged, refusals, waits_for
+from cotenant.scheduler_ext.extender.why import scheduler_says
 from tests.scheduler_ext.extender.worlds import node_json
 
 

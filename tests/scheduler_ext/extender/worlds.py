@@ -7,13 +7,20 @@ from typing import Any
 
 import msgspec
 
-from cotenant.core.settings.sections.extender import ExtenderSettings, LoadAwareSettings
-from scheduler_ext.extender.decide import Moment
-from scheduler_ext.extender.metric import ExtenderNodeWire, ForecastWire, MetricWire, metric_of, node_of, outlook_of
-from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
-from scheduler_ext.extender.watch.feed import SnapshotFeed
-from scheduler_ext.extender.watch.frame import DECODER, ENCODER, CollectionState
-from scheduler_ext.extender.watch.table import NodeTable
+from cotenant.base.settings.sections.extender import ExtenderSettings, LoadAwareSettings
+from cotenant.scheduler_ext.extender.decide import Moment
+from cotenant.scheduler_ext.extender.metric import (
+    ExtenderNodeWire,
+    ForecastWire,
+    MetricWire,
+    metric_of,
+    node_of,
+    outlook_of,
+)
+from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
+from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, CollectionState
+from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
 NOW = 1_790_000_000.0
 """Unix time of every test; half past some hour: a multiple of 1,800 and 800 seconds."""

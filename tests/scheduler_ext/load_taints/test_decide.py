@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from scheduler_ext.load_taints.decide import LoadEffect, LoadTaintArgs, NodeLoads, cap, changes_of, decide
+from cotenant.scheduler_ext.load_taints.decide import LoadEffect, LoadTaintArgs, NodeLoads, cap, changes_of, decide
 
 NONE, AVOIDED, REFUSED = LoadEffect
 NOW = 10_000.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_ext.extender.metric import ExtenderNode
-from scheduler_ext.load_taints.decide import LoadEffect
-from scheduler_ext.load_taints.observe import effect_of, takes_pods
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.load_taints.decide import LoadEffect
+from cotenant.scheduler_ext.load_taints.observe import effect_of, takes_pods
 
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "", "NoSchedule")
 UNREADY = ("node.kubernetes.io/not-ready", "", "NoExecute")

@@ -14,26 +14,26 @@ from typing import Any
 import msgspec
 from jsonpatch import JsonPatch
 
-from cotenant.core.model.kubernetes.intent import Create, Delete, Intent, Patch
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.pod_wire import requests_of
-from cotenant.core.model.kubernetes.protocol import (
+from cotenant.base.kubernetes.intent import Create, Delete, Intent, Patch
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.protocol import (
     GANG_GATE,
     PLACEHOLDER_LABEL,
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_GATE,
 )
-from cotenant.core.model.queues.gang import Gang, gang_key, gang_of_pod, gangs_of
-from cotenant.core.model.queues.queue_pod import Placement, QueuePod
-from cotenant.core.model.reservations.reservation import Reservation
-from cotenant.core.settings.sections.queues import QueueSettings
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.queues.gangs.reservations import member_uid
-from scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
-from scheduler_ext.queues.view import QueueNode, QueueView
-from scheduler_ext.reservations.decide import decide
-from scheduler_ext.reservations.guard import Guard
-from scheduler_ext.reservations.view import PodView, ReservationView
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.queues.gangs.reservations import member_uid
+from cotenant.scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
+from cotenant.scheduler_ext.queues.model.gang import Gang, gang_key, gang_of_pod, gangs_of
+from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
+from cotenant.scheduler_ext.reservations.decide import decide
+from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 Json = dict[str, Any]
 BEGIN = 1_000_000.0

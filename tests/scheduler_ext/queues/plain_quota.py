@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotenant.core.model.kubernetes.protocol import ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode
+from cotenant.base.kubernetes.protocol import ROOT_QUOTA
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
 
 
 @dataclass

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.decide import QueueWrites, decide
-from scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
-from scheduler_ext.queues.view import QueueNode, QueueView
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, ROOT_QUOTA
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.decide import QueueWrites, decide
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
+from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 
 NOW = 1_000.0
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.manager.features import NAMES
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import OWN_GROUP, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import (
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.protocol import OWN_GROUP, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, ROOT_QUOTA
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.manager.features import NAMES
+from cotenant.scheduler_ext.queues.model.quota_tree import (
     IS_PARENT_LABEL,
     NAME_LABEL,
     PARENT_LABEL,
     RUNTIME_ANNOTATION,
     TREE_LABEL,
 )
-from cotenant.core.model.reservations.scheduling_gate import gates_of
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.scheduler_ext.reservations.scene import GUARD, Scene

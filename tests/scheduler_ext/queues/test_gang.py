@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.queues.gang import (
+from cotenant.scheduler_ext.queues.model.gang import (
     Gang,
     GangMode,
     MatchPolicy,

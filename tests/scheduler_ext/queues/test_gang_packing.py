@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.queues.queue_pod import Placement, QueuePod
-from cotenant.core.model.reservations.reservation import Taint, Toleration
-from scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
-from scheduler_ext.queues.view import QueueNode
+from cotenant.base.kubernetes.reservation import Taint, Toleration
+from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
+from cotenant.scheduler_ext.queues.view import QueueNode
 
 ANYWHERE = Placement()
 ON_GPU = Placement(node_selector={"pool": "gpu"})

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.queues.explanation import explanation, row_of
-from cotenant.core.model.queues.gang import Gang, gang_of_pod_group
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.model.queues.report import GangState
-from scheduler_ext.queues.decide import decide
-from scheduler_ext.queues.gangs.group import GangMembers
-from scheduler_ext.queues.gangs.report import gang_rows, gang_waiting_rows
-from scheduler_ext.queues.gangs.status import changed_status, pod_group_intents
-from scheduler_ext.queues.quota_report import queue_report
+from cotenant.scheduler_ext.queues.decide import decide
+from cotenant.scheduler_ext.queues.gangs.group import GangMembers
+from cotenant.scheduler_ext.queues.gangs.report import gang_rows, gang_waiting_rows
+from cotenant.scheduler_ext.queues.gangs.status import changed_status, pod_group_intents
+from cotenant.scheduler_ext.queues.model.explanation import explanation, row_of
+from cotenant.scheduler_ext.queues.model.gang import Gang, gang_of_pod_group
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.report import GangState
+from cotenant.scheduler_ext.queues.quota_report import queue_report
 from tests.scheduler_ext.queues.gang_world import GangWorld
 
 NOW = 1_000_000.0

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
-from cotenant.core.model.queues.gang import gang_of_pod_group
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.state import back_off_seconds
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.state import back_off_seconds
+from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from tests.scheduler_ext.queues.gang_world import CONTROLLERS, GangWorld
 
 

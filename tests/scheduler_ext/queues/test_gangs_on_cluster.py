@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core.model.queues.gang import POD_GROUP_LABEL
+from cotenant.scheduler_ext.queues.model.gang import POD_GROUP_LABEL
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.queues.gang_scene import POD_GROUPS, GangScene
 from tests.support.extent import full

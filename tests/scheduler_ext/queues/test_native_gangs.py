@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.core.model.kubernetes.intent import Create, Patch
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
-from cotenant.core.model.queues.gang import Gang, GangMode, MatchPolicy
-from cotenant.core.model.queues.native_group import NativeGroup, native_group, unsayable
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.gangs.report import gang_rows
-from scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
-from scheduler_ext.queues.promise import withdrawn
-from scheduler_ext.queues.view import QueueNode, QueueView
-from scheduler_ext.reservations.guard import Guard
+from cotenant.base.kubernetes.intent import Create, Patch
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.gangs.report import gang_rows
+from cotenant.scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
+from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, native_group, unsayable
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.promise import withdrawn
+from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
+from cotenant.scheduler_ext.reservations.guard import Guard
 
 NOW = 1_000.0
 TRAIN = Gang("shop", "train", 2, 2, group=("shop/train",))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.protocol import NATIVE_GANG_GROUP
+from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from tests.cluster import binaries, needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from admission.guard_watchdog import GuardWatchdog
-from cotenant.apps.manager.controllers.queue_controller import QueueController
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Create, Patch
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, PROFILE_GROUP, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.admission.guard_watchdog import GuardWatchdog
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Address, Create, Patch
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.protocol import GANG_GATE, PROFILE_GROUP, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.base.process.clock import FixedClock
+from cotenant.scheduler_ext.queues.controller import QueueController
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name

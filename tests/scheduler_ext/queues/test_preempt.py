@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.protocol import QUOTA_GATE
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.queues.queue_pod import QueuePod
+from cotenant.base.kubernetes.protocol import QUOTA_GATE
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, quota, scene
 from tests.scheduler_ext.queues.test_revoke import evicted
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, QUOTA_GATE
-from cotenant.core.model.kubernetes.quota_tree import TOTAL_ANNOTATION, QuotaNode
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.reservations.plan import PLAN_LABEL
-from cotenant.core.model.reservations.reservation import Phase, Reference, Reservation, ReservationStatus
-from scheduler_ext.queues.view import QuotaProfile
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.base.kubernetes.reservation import Phase, Reference, Reservation, ReservationStatus
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.quota_tree import TOTAL_ANNOTATION, QuotaNode
+from cotenant.scheduler_ext.queues.view import QuotaProfile
+from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
 from tests.scheduler_ext.queues.quota_scene import admitted, after, decided, names, node, pod, quota, reasons, scene
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.quota_report import queue_report
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.quota_report import queue_report
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
 
 QUOTAS = [

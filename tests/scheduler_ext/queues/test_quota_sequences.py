@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cotenant.core.model.kubernetes.protocol import QUOTA_GATE, ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode, amounts_of
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.queues.queue_pod import QueuePod
-from cotenant.core.settings.sections.queues import QueueSettings
-from scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
-from scheduler_ext.queues.view import QueueNode, QueueView
+from cotenant.base.kubernetes.protocol import QUOTA_GATE, ROOT_QUOTA
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, amounts_of
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
+from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 
 RESOURCES = ("cpu", "memory")
 FIGURES = re.compile(r"(\w+): (\S+) used \+ (\S+) <= (\S+) (?:runtime|max)")

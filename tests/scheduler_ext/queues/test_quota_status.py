@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.kubernetes.intent import Apply, Create, Patch
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from scheduler_ext.queues.quota_status import published_since
-from scheduler_ext.queues.view import QueueNode, QueueView, QuotaProfile
+from cotenant.base.kubernetes.intent import Apply, Create, Patch
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
+from cotenant.scheduler_ext.queues.quota_status import published_since
+from cotenant.scheduler_ext.queues.view import QueueNode, QueueView, QuotaProfile
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, quota, scene
 
 PREFIX = "quota.scheduling.koordinator.sh/"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.queues.gang import Gang
-from cotenant.core.model.queues.queue_pod import QueuePod
-from scheduler_ext.queues.decide import QueueWrites
+from cotenant.scheduler_ext.queues.decide import QueueWrites
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
 
 OVER = {"a": NOW - 121}

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.quota_round import random_tree
-from cotenant.core.model.kubernetes.protocol import ROOT_QUOTA
-from cotenant.core.model.kubernetes.quota_tree import QuotaNode
-from scheduler_ext.queues.runtime_quota import RuntimeQuota, Siblings, layout_of, runtime_quota, scaled_minimum
+from cotenant.base.kubernetes.protocol import ROOT_QUOTA
+from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
+from cotenant.scheduler_ext.queues.runtime_quota import RuntimeQuota, Siblings, layout_of, runtime_quota, scaled_minimum
 from tests.scheduler_ext.queues.plain_quota import plain_runtime
 
 GIB = 2**30

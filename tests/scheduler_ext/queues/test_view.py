@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.core.model.errors import UsageError
-from scheduler_ext.queues.view import QuotaProfile
+from cotenant.base.errors import UsageError
+from cotenant.scheduler_ext.queues.view import QuotaProfile
 
 PROFILE = {
     "metadata": {"namespace": "kube-system", "name": "gpu-pool"},

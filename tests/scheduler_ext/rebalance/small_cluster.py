@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.reservations.reservation import PodIdentity, Reference
-from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
-from scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.reservation import PodIdentity, Reference
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 
 GIB = 2**30
 NOW = 1_800_000_000.0

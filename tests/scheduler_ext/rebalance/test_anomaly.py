@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
-from scheduler_ext.rebalance.arguments import AnomalyCondition
+from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors, AnomalyRule, DetectorRound
+from cotenant.scheduler_ext.rebalance.arguments import AnomalyCondition
 
 KOORDINATOR = AnomalyRule.of(AnomalyCondition(), "5m")
 """More than 5 abnormal marks, more than 3 normal ones, 60 s, forgotten after 300 s."""

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.settings.load import load
-from scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of, configured, limit_of
-from scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.load import load
+from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of, configured, limit_of
+from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
 
 FILE = """
 apiVersion: descheduler/v1alpha2

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import Reference
-from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead, per_pod
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.load import RebalanceInputs, WorkloadOutlook
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.reservation import Reference
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
+from cotenant.scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead, per_pod
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, WorkloadOutlook
 from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, foreseen, node, pod
 
 HIGH = np.array([[0.7 * CPU, 0.8 * MEMORY]])

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import rebalance_round
-from cotenant.core.model.kubernetes.qos import PriorityClass
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import Reference
-from scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from scheduler_ext.rebalance.classification import NodeClass
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.load import NEVER, DisruptionBudget
-from scheduler_ext.rebalance.plan import RebalancePlan
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.reservation import Reference
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
+from cotenant.scheduler_ext.rebalance.classification import NodeClass
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.load import NEVER, DisruptionBudget
+from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 
 EMPTY = "node-empty"

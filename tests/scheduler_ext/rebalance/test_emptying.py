@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import Reference
-from scheduler_ext.rebalance.classification import NodeClass
-from scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
-from scheduler_ext.rebalance.emptying.decide import decide_emptying
-from scheduler_ext.rebalance.load import RebalanceInputs
-from scheduler_ext.rebalance.plan import RebalancePlan
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.kubernetes.reservation import Reference
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.classification import NodeClass
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
+from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs
+from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
 from tests.scheduler_ext.rebalance.small_cluster import foreseen, inputs, node, pod
 
 MARK = ((EMPTYING_TAINT, "", "PreferNoSchedule"),)

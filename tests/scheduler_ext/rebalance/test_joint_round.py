@@ -10,14 +10,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.kubernetes.node_taints import APPROVED, TaintedNode, tainted, untainted
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.emptying.decide import decide_emptying
-from scheduler_ext.rebalance.joint_round import RoundMode, writes_of
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.planned_jobs import busy_nodes, withdrawn_from
-from scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
+from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, tainted, untainted
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
+from cotenant.scheduler_ext.rebalance.joint_round import RoundMode, writes_of
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import busy_nodes, withdrawn_from
+from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
 from tests.scheduler_ext.rebalance.migration.moves import condition, job, running
 from tests.scheduler_ext.rebalance.small_cluster import arguments, inputs, node, pod
 from tests.scheduler_ext.rebalance.test_emptying import MARK, settings

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.model.identity import WorkloadRef
-from cotenant.core.model.resource import MIB
-from scheduler_ext.rebalance.load import WorkloadOutlook
-from scheduler_ext.rebalance.published_outlooks import KEY, MOST_BYTES, outlooks_in, published
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import MIB
+from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
+from cotenant.scheduler_ext.rebalance.published_outlooks import KEY, MOST_BYTES, outlooks_in, published
 
 series = st.lists(st.integers(0, 10**6).map(float), max_size=48).map(tuple)
 refs = st.builds(

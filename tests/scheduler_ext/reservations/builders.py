@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.core.model.reservations.reservation import Reservation
-from scheduler_ext.reservations.view import PodView
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.reservations.view import PodView
 
 NOW = 10_000.0
 CREATED = "1970-01-01T02:00:00Z"  # 7,200 s

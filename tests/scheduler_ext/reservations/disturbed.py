@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.extender import ExtenderSettings
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.extender import ExtenderSettings
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
@@ -48,7 +48,7 @@ class ManagerProcess:
             "telemetry": {"health_port": 0, "log_format": "json"},
         }
         file.write_text(json.dumps(given))
-        self._command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()"]
+        self._command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
         self._command += ["--config", str(file), "serve", "manager"]
         self.child: subprocess.Popen[bytes] | None = None
 
@@ -97,7 +97,7 @@ class ExtenderProcess:
 
     def start(self, plane: ControlPlane) -> None:
         """Serving, with a complete view."""
-        self._command = [sys.executable, "-c", "from cotenant.apps.cli.main import run; run()", "serve", "extender"]
+        self._command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "serve", "extender"]
         self._command += ["--kubeconfig", str(account(plane, EXTENDER)), "--port", str(self.port)]
         self._command += ["--set", f"telemetry.health_port={self._health}"]
         self._begin()

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.cli.cluster.installation.manifests import manifests
-from cotenant.apps.manager.features import NAMES
-from cotenant.apps.manager.run import Manager, Options
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.adapters.telemetry import Metrics
-from cotenant.core.model.kubernetes.intent import Apply
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE, SCHEDULING_GROUP
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.kube import KubeSettings
-from cotenant.core.settings.sections.manager import ManagerSettings
-from cotenant.core.settings.sections.reservations import ReservationSettings
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE, SCHEDULING_GROUP
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.cli.cluster.installation.manifests import manifests
+from cotenant.manager.features import NAMES
+from cotenant.manager.run import Manager, Options
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.intent import Apply, Create, Delete, Patch
-from cotenant.core.model.reservations.reservation import Reservation
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.decide import ReservationWrites, decide
-from scheduler_ext.reservations.guard import Guard
-from scheduler_ext.reservations.view import PodView, ReservationView
+from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide
+from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation
 
 SETTINGS = ReservationSettings()

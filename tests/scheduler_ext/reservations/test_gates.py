@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from admission.guard_watchdog import GuardWatchdog, forgotten
-from cotenant.core.adapters.clock import FixedClock
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Patch
-from cotenant.core.model.kubernetes.moments import moment_of
-from cotenant.core.model.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import PodIdentity
-from cotenant.core.model.reservations.scheduling_gate import gates_of
-from scheduler_ext.reservations.decide import withdrawn
-from scheduler_ext.reservations.guard import Guard
-from scheduler_ext.reservations.view import PodView
+from cotenant.admission.guard_watchdog import GuardWatchdog, forgotten
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.process.clock import FixedClock
+from cotenant.scheduler_ext.reservations.decide import withdrawn
+from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
+from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cluster.accounts import account
 from tests.cluster.fake_nodes import PodShape, create_pods
 from tests.cluster.waiting import wait_for

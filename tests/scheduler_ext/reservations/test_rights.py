@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Address, Create, Delete, Patch
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
 from tests.cluster.fake_nodes import PodShape, create_pods
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.reservations.scene import Scene, hand_over

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cotenant.apps.manager.api_servers import POLICY, ApiServers
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.errors import ClusterInvalid
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.kubernetes.protocol import KNOWN_SWAPS_ANNOTATION
-from cotenant.core.model.reservations.reservation import Reference
-from scheduler_ext.reservations.guard import ADDRESS, Guard, ReservationSwap
+from cotenant.base.errors import ClusterInvalid
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.protocol import KNOWN_SWAPS_ANNOTATION
+from cotenant.base.kubernetes.reservation import Reference
+from cotenant.scheduler_ext.reservations.api_servers import POLICY, ApiServers
+from cotenant.scheduler_ext.reservations.guard import ADDRESS, Guard, ReservationSwap
 from tests.cluster.api import Api, ApiError
 from tests.cluster.second_apiserver import second_apiserver
 from tests.cluster.waiting import wait_for

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.reservation import AllocatePolicy, Mode, Reference
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
-from scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pinned, preparations, released
-from scheduler_ext.reservations.placeholder import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pinned, preparations, released
+from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
     created,
     fresh_name,

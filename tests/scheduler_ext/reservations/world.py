@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 from jsonpatch import JsonPatch
 
-from cotenant.core.model.kubernetes.intent import Apply, Create, Delete, Intent, Patch
-from cotenant.core.model.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.core.model.reservations.reservation import Reservation
-from cotenant.core.settings.sections.reservations import ReservationSettings
-from scheduler_ext.reservations.decide import decide
-from scheduler_ext.reservations.guard import Guard, ReservationSwap
-from scheduler_ext.reservations.view import PodView, ReservationView
+from cotenant.base.kubernetes.intent import Apply, Create, Delete, Intent, Patch
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.decide import decide
+from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 Objects = tuple[tuple[str, bytes], ...]
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from cotenant.core.model.cluster import Inventory
+from cotenant.base.cluster import Inventory
 from tests.support.openmetrics import cadvisor, kube_state
 from tests.support.openmetrics.dress import Cluster, Dress, History
 from tests.support.openmetrics.writer import Writer

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from cotenant.core.model.cluster import EventKind, Pod
-from cotenant.core.model.identity import NodeRef, PodContainerRef
-from cotenant.core.model.usage.usage import Signal
+from cotenant.base.cluster import EventKind, Pod
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.usage.usage import Signal
 from tests.support.openmetrics.dress import (
     COUNTERS,
     CPU,

@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.core.model.cluster import ContainerRole, EventKind, Inventory, Pod, Workload
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.resource import MIB
-from cotenant.core.model.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
+from cotenant.base.cluster import ContainerRole, EventKind, Inventory, Pod, Workload
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.resource import MIB
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
 
 Floats = npt.NDArray[np.float32]
 Labels = dict[str, str]

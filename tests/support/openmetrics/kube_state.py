@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.core.model.cluster import Container, ContainerRole, EventKind, Pod
-from cotenant.core.model.identity import PodContainerRef, WorkloadRef
-from cotenant.core.model.kubernetes.qos import PriorityClass, QosClass
-from cotenant.core.model.resource import Resource
-from cotenant.core.model.usage.usage import HOUR_SECONDS, Signal
+from cotenant.base.cluster import Container, ContainerRole, EventKind, Pod
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from tests.support.openmetrics.dress import Labels, uid_of
 from tests.support.openmetrics.writer import Writer
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.core.model.usage.forecast import LEVELS
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.backtest.baselines import DEFAULT, SHORT_NAMES, SLOW, by_name
-from forecasting.backtest.baselines.crane import CraneDsp
-from forecasting.backtest.baselines.decomposed import StlSes
-from forecasting.backtest.baselines.seasonal import GaussianSeasonalNaive, MaxPath
-from forecasting.backtest.baselines.strong import PRIOR_DAYS, log_ratios, scores, two_best
+from cotenant.base.usage.forecast import LEVELS
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.backtest.baselines import DEFAULT, SHORT_NAMES, SLOW, by_name
+from cotenant.forecasting.backtest.baselines.crane import CraneDsp
+from cotenant.forecasting.backtest.baselines.decomposed import StlSes
+from cotenant.forecasting.backtest.baselines.seasonal import GaussianSeasonalNaive, MaxPath
+from cotenant.forecasting.backtest.baselines.strong import PRIOR_DAYS, log_ratios, scores, two_best
 
 MONDAY = 1_700_438_400
 MEDIAN = LEVELS.index(0.5)
@@ -80,8 +80,8 @@ def test_noise_without_a_best_smoothing_is_forecast_without_a_warning():
     """In a process of its own, because pytest replaces the filters of warnings."""
     code = """
 import numpy as np
-from cotenant.core.model.usage.usage import TimeGrid
-from forecasting.backtest.baselines.decomposed import StlSes
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.forecasting.backtest.baselines.decomposed import StlSes
 noise = np.round(np.random.default_rng(35).normal(0, 1, (1, 14 * 48)) * 1e6).astype(np.float32)
 print(np.isfinite(StlSes().quantiles(noise, TimeGrid(1_700_438_400, 1800, 14 * 48), 48)).all())
 """

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from cotenant.apps.manager.features import NAMES
-from cotenant.core.model.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.core.settings.root import Settings
-from cotenant.core.settings.sections.descheduler import DeschedulerSettings
+from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+from cotenant.manager.features import NAMES
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reasons import Reason
-from cotenant.core.model.reservations.reservation import Reference
-from scheduler_ext.rebalance.arguments import ObjectLimiter, ObjectLimiters
-from scheduler_ext.rebalance.load import NEVER, DisruptionBudget
-from scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate, resting_workloads
-from scheduler_ext.rebalance.migration.decide import decide
-from scheduler_ext.rebalance.migration.job import JobPhase
+from cotenant.base.kubernetes.reservation import Reference
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.arguments import ObjectLimiter, ObjectLimiters
+from cotenant.scheduler_ext.rebalance.load import NEVER, DisruptionBudget
+from cotenant.scheduler_ext.rebalance.migration.arbitration import Arbitration, arbitrate, resting_workloads
+from cotenant.scheduler_ext.rebalance.migration.decide import decide
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase
 from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, on_node, running, view
 from tests.scheduler_ext.rebalance.small_cluster import NOW
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from cotenant.core.adapters.kube import Writer
-from cotenant.core.model.errors import ClusterForbidden
-from cotenant.core.model.kubernetes.intent import Patch
-from cotenant.core.model.kubernetes.node_taints import NODES, node_address
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kube import Writer
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.node_taints import NODES, node_address
 from tests.cluster import needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

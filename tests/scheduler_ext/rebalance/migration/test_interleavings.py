@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotenant.core.model.kubernetes.intent import Apply, Create, Delete, Intent
-from cotenant.core.model.reservations.reservation import Reservation
-from scheduler_ext.rebalance.load import RebalancePod
-from scheduler_ext.rebalance.migration.decide import decide
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.room import stands
-from scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.base.kubernetes.intent import Apply, Create, Delete, Intent
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.rebalance.load import RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.decide import decide
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.room import stands
+from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.rebalance.migration.moves import SOURCE, TARGET, on_node, view
 from tests.scheduler_ext.rebalance.small_cluster import NOW

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.core.adapters.shipped_manifests import deploy
-from cotenant.core.model.errors import UsageError
-from cotenant.core.model.reservations.reservation import Condition, Reference
-from scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
-from scheduler_ext.rebalance.migration.job import (
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.reservation import Condition, Reference
+from cotenant.base.process.shipped_manifests import deploy
+from cotenant.scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
+from cotenant.scheduler_ext.rebalance.migration.job import (
     JobMode,
     JobPhase,
     JobStatus,

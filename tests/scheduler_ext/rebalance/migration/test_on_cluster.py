@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.apps.manager.controllers.migration_controller import refusal_of
-from cotenant.core.adapters.kube import KubeClient, Writer
-from cotenant.core.adapters.kube.client import Pause
-from cotenant.core.adapters.kube.writes import send_all
-from cotenant.core.model.errors import ClusterError
-from cotenant.core.model.kubernetes.intent import Address, Create, eviction_of
-from scheduler_ext.rebalance.migration.view import EvictionRefusal
+from cotenant.base.errors import ClusterError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube.client import Pause
+from cotenant.base.kube.writes import send_all
+from cotenant.base.kubernetes.intent import Address, Create, eviction_of
+from cotenant.scheduler_ext.rebalance.controllers.migration_controller import refusal_of
+from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
 from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running

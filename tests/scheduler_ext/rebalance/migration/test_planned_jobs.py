@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.core.model.kubernetes.intent import Create
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from scheduler_ext.rebalance.decide import decide
-from scheduler_ext.rebalance.migration.churn import Churn
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, jobs_of, name_of
-from scheduler_ext.rebalance.rebalance_report import report_of
+from cotenant.base.kubernetes.intent import Create
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.migration.churn import Churn
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL, JobsUnderWay, jobs_of, name_of
+from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
 from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, running
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 

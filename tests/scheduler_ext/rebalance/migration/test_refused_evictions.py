@@ -10,32 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.apps.manager.controllers.migration_controller import (
+from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NotLeader
+from cotenant.base.kube.client import refusal
+from cotenant.base.kube.connection import ApiResponse
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.rebalance.cluster_reading import BudgetWire, RebalanceReading, budget_of
+from cotenant.scheduler_ext.rebalance.controllers.migration_controller import (
     EVICTION_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     refusal_of,
 )
-from cotenant.core.adapters.kube.client import refusal
-from cotenant.core.adapters.kube.connection import ApiResponse
-from cotenant.core.model.errors import ClusterForbidden, ClusterUnreachable, NotLeader
-from cotenant.core.model.kubernetes.selector import LabelSelector
-from cotenant.core.model.reasons import Reason
-from scheduler_ext.rebalance.cluster_reading import BudgetWire, RebalanceReading, budget_of
-from scheduler_ext.rebalance.decide import decide as decide_round
-from scheduler_ext.rebalance.limits import MoveLimits
-from scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs
-from scheduler_ext.rebalance.migration.decide import decide
-from scheduler_ext.rebalance.migration.failed_moves import (
+from cotenant.scheduler_ext.rebalance.decide import decide as decide_round
+from cotenant.scheduler_ext.rebalance.limits import MoveLimits
+from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs
+from cotenant.scheduler_ext.rebalance.migration.decide import decide
+from cotenant.scheduler_ext.rebalance.migration.failed_moves import (
     FIRST_REST_SECONDS,
     LONGEST_REST_SECONDS,
     free_name,
     resting_pods,
 )
-from scheduler_ext.rebalance.migration.job import MigrationJob
-from scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, RoundCaps, jobs_of, name_of
-from scheduler_ext.rebalance.migration.step import advanced
-from scheduler_ext.rebalance.migration.view import EvictionRefusal
-from scheduler_ext.rebalance.rebalance_report import report_of
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, RoundCaps, jobs_of, name_of
+from cotenant.scheduler_ext.rebalance.migration.step import advanced
+from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
+from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
 from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, on_node, room, running, view
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cotenant.core.model.kubernetes.intent import Create, Patch
-from cotenant.core.model.reservations.reservation import Reservation
-from scheduler_ext.rebalance.load import RebalancePod
-from scheduler_ext.rebalance.migration.decide import decide
-from scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob
-from scheduler_ext.rebalance.migration.step import JobAdvance, advanced
-from scheduler_ext.rebalance.migration.view import EvictionRefusal
+from cotenant.base.kubernetes.intent import Create, Patch
+from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.rebalance.load import RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.decide import decide
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advanced
+from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
 from tests.scheduler_ext.rebalance.migration.moves import (
     EVICTING,
     ROOM_HELD,

@@ -1,0 +1,141 @@
+"""EDGE: rounds of the autopilot as the loop runs them: reading and status in `decide`, acts once the status is sent.
+
+Acts go through the accept path of a person's click, with a client that writes under the Lease alone. A dry run of the
+manager stops at the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from cotenant.autopilot.decide.floors import FloorStep
+from cotenant.autopilot.decide.queue import helped_starts
+from cotenant.autopilot.metrics import AutopilotMetrics
+from cotenant.autopilot.model import POLICIES
+from cotenant.autopilot.notes import ChatNotes, floor_news, news_of
+from cotenant.autopilot.rounds.cluster_state import policy_address
+from cotenant.autopilot.rounds.reading import PolicyReading, RoundReading
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.kubernetes.intent import Apply, Intent, Outcome
+from cotenant.base.reasons import Reason
+
+LONGEST_LOOK_SECONDS = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class AutopilotController(Feature):
+    """Feature `autopilot`."""
+
+    name = "autopilot"
+    needs: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        interval_seconds: float,
+        registry: CollectorRegistry | None = None,
+        start_up_seconds: float = LONGEST_LOOK_SECONDS,
+        notes: ChatNotes | None = None,
+    ) -> None:
+        """No round yet; without a registry nothing is counted. start_up_seconds: between two looks at starting pods."""
+        self._rounds = rounds
+        self.interval_seconds = interval_seconds
+        self._interval_seconds = interval_seconds
+        self._start_up_seconds = start_up_seconds
+        self._last = self._before = RoundReading(0.0)
+        self._chat = notes
+        self._due_seconds = 0.0
+        self._reading: RoundReading | None = None
+        self._shown: dict[str, Intent] = {}
+        self._notes: tuple[ObjectNote, ...] = ()
+        self._metrics = AutopilotMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
+        """The status of each policy that changed; the acts follow in `sent`."""
+        is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
+        if is_early:  # a clock that went back does not hold a round up
+            self.interval_seconds = self._until(now_seconds)
+            return ControllerDecision(notes=self._notes)
+        self._due_seconds = 0.0  # a round that cannot be read is due again as soon as the loop asks
+        self._reading = reading = self._rounds.read(now_seconds)
+        self._due_seconds = now_seconds + self._interval_seconds
+        self._last = reading
+        self.interval_seconds = self._until(now_seconds)
+        if self._metrics:
+            self._metrics.show(reading)
+        intents = [intent for one in reading.policies if (intent := self._status(reading, one)) is not None]
+        self._notes = tuple(_notes(reading))
+        return ControllerDecision(tuple(intents), self._notes)
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Carry the round out; called where the manager writes, and leads."""
+        self._shown |= {str(o.intent.address): o.intent for o in outcomes if o.ok}
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            self._carry_out(reading)
+        for step in self._rounds.help_starts(self._last):
+            pod = step.boost.write.address.name
+            log.info("autopilot start", step=step.event, workload=str(step.boost.workload), pod=pod, words=step.words)
+
+    def _carry_out(self, reading: RoundReading) -> None:
+        try:
+            moved, acts = self._rounds.carry_out(reading)
+        except Exception:
+            self._due_seconds = 0.0
+            raise
+        for standing in moved:
+            log.info("autopilot change moved", change=standing.change.id, state=standing.state, words=standing.words)
+        for act in acts:
+            ids = [standing.change.id for standing in act.changes]
+            log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
+        if self._metrics:
+            self._metrics.acted(acts)
+        before, self._before = self._before, reading  # news that cannot be told is not tried in each round
+        floors: list[FloorStep] = []
+        try:
+            floors = self._rounds.hold_floors(reading)
+        finally:  # what was done is told, whatever becomes of the floors
+            if self._chat:
+                self._chat.tell([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
+        for floor in floors:
+            named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
+            log.info("autopilot floor", step=floor.event, **named)
+
+    def _until(self, now_seconds: float) -> float:
+        """Time to the next look: at a round, or at starting pods where there may be some."""
+        watches = helped_starts(self._last.queue, None) or self._last.history.boosts
+        left = self._due_seconds - now_seconds
+        return min(left, self._start_up_seconds) if watches else left
+
+    def _status(self, reading: RoundReading, one: PolicyReading) -> Intent | None:
+        """The write of a policy's status; None while it says what the server took last."""
+        policy = one.policy
+        address = policy_address(policy)
+        status = {
+            "observedGeneration": policy.generation,
+            "mode": one.does.value,
+            "reason": reading.reason(one),
+            "narrowed": list(one.narrowed),
+            "workloads": len(reading.of(policy)),
+            "queued": reading.queued(policy),
+            "underWay": reading.under_way(policy),
+            "waiting": reading.waiting(policy),
+        }
+        intent = Apply(
+            address, address.manifest("AutopilotPolicy", status=status), "status", why="what the policy does now"
+        )
+        return None if self._shown.get(str(address)) == intent else intent
+
+
+def _notes(reading: RoundReading) -> Iterator[ObjectNote]:
+    for one in reading.policies:
+        if one.policy.refused or one.gap:
+            yield ObjectNote(f"{POLICIES}/{one.policy}", "PolicyRefused", one.policy.refused or one.gap, warning=True)
+    if reading.halt is not None and reading.halt.reason is Reason.AUTOPILOT_STOPPED:
+        yield ObjectNote("autopilot", "AutopilotStopped", reading.halt.words, warning=True)

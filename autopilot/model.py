@@ -1,0 +1,274 @@
+"""Vocabulary of the autopilot: what a policy may say, why a workload waits, what the ledger keeps of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Person
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.changes.model.service import BundleForm, Method
+from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
+
+POLICIES: Final = "autopilotpolicies"
+SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
+"""In the namespace of the manager's Lease (`manager.namespace`); its key `paused` stops every act within seconds."""
+PAUSED_KEY: Final = "paused"
+EVERYTHING: Final = "*"
+"""Subject of a row of the ledger that is about the whole autopilot."""
+
+
+class AutopilotMode(StrEnum):
+    """What a policy does."""
+
+    OFF = "Off"
+    OBSERVE = "Observe"
+    ACT = "Act"
+
+
+class Direction(StrEnum):
+    """Which way requests and limits may move."""
+
+    DOWN = "Down"
+    UP = "Up"
+    UP_AFTER_OOM_KILL = "UpAfterOOMKill"
+    """Memory at once after an OOM kill, outside of windows too."""
+    UP_AFTER_THROTTLING = "UpAfterThrottling"
+    """CPU at once where its limit throttles a container too often, outside of the policy's windows too."""
+
+
+RISING_AT_ONCE: Final[Mapping[Direction, Resource]] = {
+    Direction.UP_AFTER_OOM_KILL: Resource.MEMORY,
+    Direction.UP_AFTER_THROTTLING: Resource.CPU,
+}
+"""What goes before everything else: the resource that rises, the first of these that does."""
+
+
+class Way(StrEnum):
+    """How a change reaches the pods."""
+
+    IN_PLACE = "InPlace"
+    ROLL_OUT = "RollOut"
+    NEXT_RESTART = "NextRestart"
+
+    @property
+    def method(self) -> Method:
+        """What accepting calls it."""
+        return _METHODS[self]
+
+
+_METHODS: Final[Mapping[Way, Method]] = {
+    Way.IN_PLACE: Method.IN_PLACE,
+    Way.ROLL_OUT: Method.TEMPLATE,
+    Way.NEXT_RESTART: Method.ANNOTATE,
+}
+
+
+class Untouched(StrEnum):
+    """Workloads that are left alone."""
+
+    LSE = "LSE"
+    LSR = "LSR"
+    SINGLE_REPLICA = "SingleReplica"
+    AUTOSCALED = "Autoscaled"
+    """An autoscaler follows a resource that would move, and its target does not move along."""
+
+
+class AutopilotEvent(StrEnum):
+    """Rows of the ledger beside those of the changes themselves."""
+
+    ACT = "autopilot-act"
+    """A person lets a policy act, exactly as it stands; its body has the digest."""
+    OBSERVE = "autopilot-observe"
+    """A person takes that back."""
+    PROPOSED = "autopilot-proposed"
+    """What would have been done to a workload under Observe."""
+    STOPPED = "autopilot-stopped"
+    """Too many changes did harm: nothing is done until a person resumes."""
+    PAUSED = "autopilot-paused"
+    RESUMED = "autopilot-resumed"
+    """By a person: everything, or the one workload that is the subject."""
+    LEFT_ALONE = "autopilot-left-alone"
+    """Another writer changed what the autopilot had set: the workload is off until a person resumes it."""
+    EDITED = "autopilot-edited"
+    """A person saved a policy by way of the dashboard; its body has the spec."""
+    BOOSTED = "autopilot-boosted"
+    """A starting pod of the workload is given more CPU; written before it is sent."""
+    BOOST_ENDED = "autopilot-boost-ended"
+    """That was taken back, or came to nothing."""
+    FLOOR_RAISED = "autopilot-floor-raised"
+    """An autoscaler of the workload is lent more minReplicas for a peak: written before it is sent, and once it is."""
+    FLOOR_ENDED = "autopilot-floor-ended"
+    """That was taken back, or somebody else has set the field."""
+
+
+class QueueVerdict(StrEnum):
+    """What becomes of a workload in a round."""
+
+    ACT = "act"
+    PROPOSE = "propose"
+    """It would be changed, but its policy observes."""
+    WAIT = "wait"
+
+
+QUEUE: Final = Schema(
+    "autopilot_queue",
+    (
+        Column("place", "#", Kind.INTEGER, "Place in the queue; 0 for a workload that waits."),
+        Column("decision", "Decision", Kind.TEXT, "act, propose (its policy observes) or wait."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column("policy", "Policy", Kind.TEXT, "AutopilotPolicy that selects it."),
+        Column("cpu_frees", "CPU frees", Kind.MILLICORES, "Requests that fall, over all pods, by the step of now."),
+        Column("memory_frees", "Memory frees", Kind.BYTES, "The same of memory."),
+        Column("cpu_raises", "CPU raises", Kind.MILLICORES, "Requests that rise, over all pods, by the step of now."),
+        Column("memory_raises", "Memory raises", Kind.BYTES, "The same of memory."),
+        *CONFIDENCE_COLUMNS,
+        Column("score", "Score", Kind.NUMBER, "Worth x confidence, by which the queue is ordered.", wide=True),
+        Column("floor", "Replica floor", Kind.INTEGER, "minReplicas of its autoscaler for the next forecast peak."),
+        Column("floor_from", "Floor from", Kind.TIME, "When that peak begins.", wide=True),
+        Column("floor_until", "Floor until", Kind.TIME, "When it ends, and the floor goes back.", wide=True),
+        Column("gitops", "Kept by", Kind.TEXT, "What says that a GitOps tool keeps the workload.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why it waits."),
+        Column("words", "Why", Kind.TEXT, "The same for people."),
+    ),
+    ("namespace", "kind", "workload"),
+)
+STATUS: Final = Schema(
+    "autopilot_status",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the policy."),
+        Column("policy", "Policy", Kind.TEXT, "Its name."),
+        Column("asked", "Asked for", Kind.TEXT, "spec.mode."),
+        Column("mode", "Does", Kind.TEXT, "What is done now: Off, Observe or Act."),
+        Column("workloads", "Workloads", Kind.INTEGER, "Workloads with recommendations that it selects."),
+        Column("queued", "Queued", Kind.INTEGER, "Changes that could be made now."),
+        Column(
+            "under_way",
+            "Under way",
+            Kind.INTEGER,
+            "Changes of the autopilot in this namespace that soak, or whose outcome is not known.",
+        ),
+        Column("narrowed", "Narrowed", Kind.TEXT, "Fields that the ceiling narrows.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Why it does less than is asked for."),
+    ),
+    ("namespace", "policy"),
+)
+REPORT: Final = Schema(
+    "autopilot_report",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workloads."),
+        Column("proposed", "Proposed", Kind.INTEGER, "Workloads that would have been changed under Observe."),
+        Column("changed", "Changed", Kind.INTEGER, "Changes that were accepted by the autopilot."),
+        Column("held", "Held", Kind.INTEGER, "Of these, verified: they did no harm."),
+        Column("regressed", "Harmful", Kind.INTEGER, "Of these, harmful; rolled back."),
+        Column("left_alone", "Left alone", Kind.INTEGER, "Workloads that another writer has taken over."),
+        Column("floors", "Peaks", Kind.INTEGER, "Forecast peaks ahead of which an autoscaler was lent replicas."),
+        Column("floor_replicas", "Replicas lent", Kind.INTEGER, "Sum of what they were lent at most."),
+        Column("cpu_proposed", "CPU would free", Kind.MILLICORES, "Requests that fall, if that were done."),
+        Column("memory_proposed", "Memory would free", Kind.BYTES, "The same of memory."),
+        Column("cpu_proposed_raises", "CPU would raise", Kind.MILLICORES, "Requests that would rise.", wide=True),
+        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "The same of memory.", wide=True),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "Requests that fell, by changes that are in force."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory."),
+        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "Requests that rose, by changes that are in force."),
+        Column("memory_raised", "Memory raised", Kind.BYTES, "The same of memory."),
+        Column(
+            "weeks",
+            "Weeks over",
+            Kind.INTEGER,
+            "Workloads with a proposal whose following seven days ended in this time and are stored; the next "
+            "columns say what it would have meant in them.",
+        ),
+        Column("week_cpu", "CPU in it", Kind.MILLICORES, "Requested less, net, mean over that week, all pods."),
+        Column("week_memory", "Memory in it", Kind.BYTES, "The same of memory."),
+        Column("week_money", "Money a month", Kind.NUMBER, "What that is worth, at the price sheet's rates."),
+        Column("week_kills", "OOM kills", Kind.INTEGER, "Restarts by OOM kills that the present limits did not cause."),
+        Column(
+            "week_throttled",
+            "Minutes short",
+            Kind.NUMBER,
+            "Container-minutes with CPU demand above the limit, more than under the present one.",
+        ),
+    ),
+    ("namespace",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AutopilotRound:
+    """A round that is decided now, of what a person may see: tables `STATUS` and `QUEUE`.
+
+    halt: why nothing is changed now, in words, "" when something may be; halt_reason: its code. enabled: whether a
+    manager with these settings follows policies. gaps: policies whose namespace could not be read, each with why.
+    """
+
+    at_seconds: float
+    status: Table
+    queue: Table
+    halt: str = ""
+    halt_reason: Reason | None = None
+    enabled: bool = True
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether it goes on only when a person resumes it."""
+        return self.halt_reason in (Reason.AUTOPILOT_PAUSED, Reason.AUTOPILOT_STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy as the cluster has it. body: the object without what the server adds; text: its spec under Act, as JSON.
+
+    digest: of that spec, which an approver agrees to. refused: why it is not followed, in words; "" when it is.
+    """
+
+    name: str
+    body: Mapping[str, Any]
+    text: str = ""
+    digest: str = ""
+    refused: str = ""
+
+
+class AutopilotService(Protocol):
+    """Safe for many threads. name: NAMESPACE/NAME of a policy. Raises NotAllowed, and CotenantError as the cluster's.
+
+    Whoever acts needs `Right.APPROVE` in the namespace, to resume everything in all of them; each act is a row of the
+    ledger.
+    """
+
+    def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
+        """As of now, or of some seconds ago; in_window: as if every change window were open."""
+
+    def report(self, who: Person, days: float) -> Table:
+        """`REPORT` of the last days."""
+
+    def policy(self, who: Person, name: str) -> StoredPolicy:
+        """NoData when there is none."""
+
+    def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
+        """Files by path of the steps that workloads of a GitOps tool would take now; NoData where none would."""
+
+    def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
+        """What a policy would do tonight if it stood as `body`; UsageError names what it says against itself."""
+
+    def save_policy(
+        self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
+    ) -> str:
+        """Make it, or replace its spec while that still is `before`; the name."""
+
+    def pause(self, who: Person, reason: str = "") -> str:
+        """Stop every act from now on; what the switch says then."""
+
+    def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
+        """Resume everything, or one workload that was left alone."""
+
+    def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
+        """Let a policy act, or take that back; UsageError when its digest is another one, where one is given."""

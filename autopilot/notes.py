@@ -1,0 +1,154 @@
+"""EDGE: what the autopilot tells a chat: its acts, what it took back, stops, and a week's report. The texts are pure.
+
+A round's news is one message. Messages are sent beside the rounds, so that a slow receiver holds nothing up; at most so
+many an hour, and what waits meanwhile goes with the next one. One that does not arrive is tried again in later rounds,
+three times in all: it may come twice, where the receiver took it and its answer was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from cotenant.autopilot.decide.floors import FloorStep
+from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.rounds.acts import ActOutcome
+from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.service import report_rows
+from cotenant.base.errors import NotDelivered
+from cotenant.base.http.webhook import post
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.notifications import payload
+from cotenant.changes.soak.watcher import News
+from cotenant.recommender.model.savings import RequestTotals, Savings
+from cotenant.recommender.model.savings_text import saving_phrases, saving_text
+
+WEEK_SECONDS: Final = 7 * DAY_SECONDS
+REPORT_SECONDS: Final = 4 * DAY_SECONDS + 8 * HOUR_SECONDS
+"""From Thursday 1970-01-01 to Monday 08:00 UTC, when a week's report is due."""
+TRIES: Final = 3
+MOST_WAITING: Final = 100
+"""News that is kept while none may be sent; the newest of it."""
+_FLOORS: Final = {
+    AutopilotEvent.FLOOR_RAISED: "replicas are lent",
+    AutopilotEvent.FLOOR_ENDED: "lent replicas are over",
+}
+_HARM: Final = frozenset({ChangeState.ROLLED_BACK, ChangeState.FAILED, ChangeState.REGRESSED})
+
+log = structlog.get_logger(__name__)
+
+
+def news_of(
+    before: RoundReading, reading: RoundReading, moved: Sequence[ChangeStatus], acts: Sequence[ActOutcome]
+) -> list[News]:
+    """What is worth a message in one round, after the one before."""
+    return [*_halts(before, reading), *_acts(reading, acts), *_harms(moved), *_report(before, reading)]
+
+
+def floor_news(steps: Sequence[FloorStep]) -> list[News]:
+    """What autoscalers were lent for a peak and gave back, and who set the field meanwhile; refusals are in the log."""
+    return [
+        News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
+        for step in steps
+        if not step.refused and (step.patch is not None or step.is_fought)
+    ]
+
+
+def _halts(before: RoundReading, reading: RoundReading) -> Iterator[News]:
+    """A stop of everything, when it begins and when it ends; with another reason it is another one."""
+    earlier = before.halt.reason if before.halt else None
+    if reading.halt is not None and reading.halt.reason is not earlier:
+        yield News("The autopilot has stopped", reading.halt.words, bad=True)
+    elif reading.halt is None and earlier is not None:
+        yield News("The autopilot goes on", "what stopped it is over")
+
+
+def _acts(reading: RoundReading, acts: Sequence[ActOutcome]) -> Iterator[News]:
+    moves = {entry.candidate.workload: entry.candidate for entry in reading.queue}
+    for act in acts:
+        candidate = moves.get(act.workload)
+        if act.changes and candidate is not None:
+            savings = candidate.savings
+            amounts = saving_text(savings, "") if saving_phrases(savings) else "limits"
+            yield News(f"{act.workload} was changed", f"{amounts}, over all pods; by {candidate.policy}")
+
+
+def _harms(moved: Sequence[ChangeStatus]) -> Iterator[News]:
+    for standing in moved:
+        if standing.state in _HARM:
+            yield News(f"{standing.change.workload}: {standing.state.value}", standing.words, bad=True)
+
+
+def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
+    """The week's sums in the first round after Monday 08:00 UTC; none where the round before was not this process's."""
+    week = [(at - REPORT_SECONDS) // WEEK_SECONDS for at in (before.now_seconds, reading.now_seconds)]
+    if not before.now_seconds or week[0] == week[1]:
+        return
+    rows = report_rows(reading.history, reading.now_seconds - WEEK_SECONDS)
+    sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed", "floors")}
+    freed, raised = (
+        RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
+        for word in ("freed", "raised")
+    )
+    peaks = f"{sums.pop('floors')} peaks with lent replicas"
+    counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
+    yield News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}")
+
+
+@dataclass(slots=True)
+class ChatNotes:
+    """Sends news to the receiver; for one thread. url: a secret; "" sends nothing."""
+
+    settings: NotifySettings
+    cluster: str
+    url: str = field(default="", repr=False)
+    waiting: list[News] = field(default_factory=list)
+    _sent_seconds: list[float] = field(default_factory=list)
+    _failures: int = 0
+    _delivery: threading.Thread | None = None
+    _undelivered: list[News] = field(default_factory=list)
+
+    def tell(self, news: Sequence[News], now_seconds: float) -> None:
+        """Send what is new and what waits, where one more message may go now."""
+        if not self.url:
+            return
+        self.waiting = [*self.waiting, *news][-MOST_WAITING:]
+        if self._delivery is not None and self._delivery.is_alive():
+            return
+        self._take_up()
+        self._sent_seconds = [at for at in self._sent_seconds if 0 <= now_seconds - at < HOUR_SECONDS]
+        if not self.waiting or len(self._sent_seconds) >= self.settings.notes_per_hour:
+            return
+        batch, self.waiting = self.waiting, []
+        self._sent_seconds.append(now_seconds)
+        self._undelivered = batch
+        self._delivery = threading.Thread(target=self._deliver, args=(batch,), daemon=True)
+        self._delivery.start()
+
+    def _take_up(self) -> None:
+        """Put what did not arrive back in front, or give it up after its last try."""
+        batch, self._undelivered = self._undelivered, []
+        if not batch:
+            return
+        self._failures += 1
+        if self._failures < TRIES:
+            self.waiting = [*batch, *self.waiting][-MOST_WAITING:]
+        else:
+            log.warning("news of the autopilot was given up", count=len(batch))
+            self._failures = 0
+
+    def _deliver(self, batch: Sequence[News]) -> None:
+        try:
+            post(self.url, json.dumps(payload(self.cluster, batch, self.settings)).encode(), self.settings)
+        except NotDelivered as error:
+            log.warning("news of the autopilot was not delivered", err=error.message)
+        else:
+            self._undelivered, self._failures = [], 0

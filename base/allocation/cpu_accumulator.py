@@ -1,0 +1,332 @@
+"""Which CPUs a pod gets on a machine: one pure function over its topology and what is taken.
+
+The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource). FullPCPUs: whole free cores inside
+one NUMA node (first where exclusivity holds, then anywhere), inside one socket, then the emptiest sockets whole, the
+rest core by core from the fullest, and what is missing then as single threads, on the sockets that give most and on
+cores that others use already. SpreadByPCPUs: inside one NUMA node one thread a core, else its threads in turn, then the
+same inside one socket, then anywhere. Of NUMA nodes (by what is free on them, then on their socket) and of sockets the
+strategy chooses: most allocated packs, least allocated levels. Three things are stricter than there: what a pod
+requires is refused where it cannot be had, instead of given otherwise; no CPU is ever shared, nor one given too many;
+and exclusive pods share a core only after every NUMA node was tried without.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate, combinations
+from math import comb
+from typing import Final
+
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_topology import CpuTopology
+
+MOST_COMBINATIONS: Final = 256
+"""Of NUMA nodes that are tried of one size; every machine with up to eight of them has fewer."""
+
+
+class CpuBindPolicy(StrEnum):
+    """How a pod's CPUs lie on cores; values as in Koordinator's annotations."""
+
+    FULL_PCPUS = "FullPCPUs"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+
+
+class CpuExclusivePolicy(StrEnum):
+    """What a pod does not share with others of the same policy."""
+
+    NONE = "None"
+    PCPU_LEVEL = "PCPULevel"
+    NUMA_NODE_LEVEL = "NUMANodeLevel"
+
+
+class NumaStrategy(StrEnum):
+    """Which NUMA node is filled first."""
+
+    MOST_ALLOCATED = "MostAllocated"
+    LEAST_ALLOCATED = "LeastAllocated"
+
+
+class NumaPolicy(StrEnum):
+    """How strictly a pod's CPUs come from few NUMA nodes; values as the kubelet's topology manager has them."""
+
+    NONE = "None"
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE_NUMA_NODE = "SingleNUMANode"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRequest:
+    """What a pod asks for. required: the bind policy is a condition, not a wish."""
+
+    count: int
+    bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
+    required: bool = False
+    exclusive: CpuExclusivePolicy = CpuExclusivePolicy.NONE
+    numa: NumaPolicy = NumaPolicy.NONE
+    strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOccupation:
+    """What is not free. cores_alone, numa_nodes_alone: with CPUs of pods that are exclusive at that level."""
+
+    taken: Cpus = frozenset()
+    cores_alone: frozenset[int] = frozenset()
+    numa_nodes_alone: frozenset[int] = frozenset()
+
+
+def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: CpuRequest) -> Cpus | None:
+    """The CPUs for a request, exactly `count` of those that are free; None when they cannot be had so."""
+    free = topology.cpus - topology.isolated - occupation.taken
+    if request.required:
+        free = _as_required(topology, free, request.bind)
+    if request.count < 1 or len(free) < request.count:
+        return None
+    for numa_nodes in numa_choices(topology, free, request):
+        inside = free if len(numa_nodes) == len(topology.cores_of_numa_node) else free & topology.cpus_on(numa_nodes)
+        if len(inside) >= request.count:
+            cpus = _Accumulator(topology, inside, occupation, request).take()
+            if cpus is not None:
+                return cpus
+    return None
+
+
+def _as_required(topology: CpuTopology, free: Cpus, bind: CpuBindPolicy) -> Cpus:
+    """Free CPUs with which a bind policy holds whichever are chosen: whole cores, or the first free thread of each."""
+    if bind is CpuBindPolicy.FULL_PCPUS:
+        return frozenset(cpu for threads in topology.cores.values() if free.issuperset(threads) for cpu in threads)
+    return frozenset(threads[0] for core in topology.cores.values() if (threads := [t for t in core if t in free]))
+
+
+def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iterable[tuple[int, ...]]:
+    """Sets of NUMA nodes to try, best first, by the request's policy.
+
+    Restricted takes no more nodes than an empty machine would need, SingleNUMANode one; BestEffort as few as possible,
+    None leaves it to the order of attempts.
+    """
+    free_of = dict.fromkeys(topology.cores_of_numa_node, 0)
+    for cpu in free:
+        free_of[topology.by_id[cpu].numa_node] += 1
+    if request.numa is NumaPolicy.NONE:
+        return [tuple(free_of)]
+    sizes = {
+        NumaPolicy.SINGLE_NUMA_NODE: (1,),
+        NumaPolicy.RESTRICTED: (fewest_numa_nodes(numa_sizes(topology).values(), request.count),),
+        NumaPolicy.BEST_EFFORT: range(1, len(free_of) + 1),
+    }[request.numa]
+    return (nodes for size in sizes for nodes in _node_sets(free_of, size, request.strategy))
+
+
+def numa_sizes(topology: CpuTopology) -> dict[int, int]:
+    """CPUs of each NUMA node that pods may get on the empty machine."""
+    of_node = dict.fromkeys(topology.cores_of_numa_node, 0)
+    for cpu in topology.cpus - topology.isolated:
+        of_node[topology.by_id[cpu].numa_node] += 1
+    return of_node
+
+
+def fewest_numa_nodes(sizes: Iterable[int], count: int) -> int:
+    """How many NUMA nodes of these sizes so many CPUs need; all of them where even these do not suffice."""
+    largest_first = sorted(sizes, reverse=True)
+    sums = enumerate(accumulate(largest_first), start=1)
+    return next((number for number, cpus in sums if cpus >= count), len(largest_first))
+
+
+def _node_sets(free_of: Mapping[int, int], size: int, strategy: NumaStrategy) -> Iterable[tuple[int, ...]]:
+    """Sets of so many NUMA nodes, by free CPUs as the strategy wants it; of very many sets only the roomiest one."""
+    roomiest = sorted(free_of, key=lambda node: (-free_of[node], node))
+    if comb(len(free_of), size) > MOST_COMBINATIONS:
+        return [tuple(sorted(roomiest[:size]))]
+    sign = 1 if strategy is NumaStrategy.MOST_ALLOCATED else -1
+    return sorted(combinations(sorted(free_of), size), key=lambda ns: (sign * sum(free_of[n] for n in ns), ns))
+
+
+Group = list[tuple[int, ...]]
+"""Free threads of each core of a NUMA node or socket, by number of the core; none is empty."""
+
+
+class _Accumulator:
+    """One allocation: the free threads by core, and the attempts in their order."""
+
+    def __init__(self, topology: CpuTopology, free: Cpus, occupation: CpuOccupation, request: CpuRequest) -> None:
+        self._topology, self._occupation, self._request = topology, occupation, request
+        self._free = {
+            core: left
+            for core, threads in topology.cores.items()
+            if (left := threads if free.issuperset(threads) else tuple(t for t in threads if t in free))
+        }
+        self._numa_free = {
+            node: sum(len(self._free.get(core, ())) for core in cores)
+            for node, cores in topology.cores_of_numa_node.items()
+        }
+        self._sign = 1 if request.strategy is NumaStrategy.MOST_ALLOCATED else -1
+        # where exclusivity is a wish, first so that it holds
+        self._honours = (False,) if request.exclusive is CpuExclusivePolicy.NONE else (True, False)
+
+    def take(self) -> Cpus | None:
+        """The CPUs, or None."""
+        request = self._request
+        if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
+            cpus = self._whole_in_one_group()
+            if cpus is not None:
+                return cpus
+            chosen = self._whole_over_sockets()
+            if request.required and len(chosen) < request.count:
+                return None
+            return self._completed(chosen)
+        return self._spread_in_one_group() or self._completed(frozenset())
+
+    # --- whole cores --------------------------------------------------------------------------------------------------
+    def _whole_in_one_group(self) -> Cpus | None:
+        for groups_of in (self._numa_groups, self._socket_groups):
+            for honour in self._honours:
+                for group in groups_of(honour, whole=True):
+                    cpus = self._whole_cores(group)
+                    if cpus is not None:
+                        return cpus
+        return None
+
+    def _whole_cores(self, group: Group) -> Cpus | None:
+        """Free cores until there are enough; half a core at the end only where whole ones are a wish."""
+        if _cpu_count(group) < self._request.count:
+            return None
+        chosen: list[int] = []
+        remaining = self._request.count
+        spare: tuple[int, ...] = ()
+        for threads in group:
+            if len(threads) <= remaining:
+                chosen += threads
+                remaining -= len(threads)
+            elif not spare:
+                spare = threads
+            if not remaining:
+                return frozenset(chosen)
+        if self._request.required or len(spare) < remaining:
+            return None
+        return frozenset((*chosen, *spare[:remaining]))
+
+    def _whole_over_sockets(self) -> Cpus:
+        """The emptiest sockets whole, then core by core from the fullest, as many as there are."""
+        emptiest_first = sorted(self._socket_groups(False, whole=True), key=_cpu_count, reverse=True)
+        chosen: list[int] = []
+        left: list[Group] = []
+        for socket in emptiest_first:
+            if _cpu_count(socket) <= self._request.count - len(chosen):
+                chosen += [cpu for threads in socket for cpu in threads]
+            else:
+                left.append(socket)
+        for socket in sorted(left, key=_cpu_count):
+            for threads in socket:
+                if len(threads) <= self._request.count - len(chosen):
+                    chosen += threads
+        return frozenset(chosen)
+
+    # --- single threads -----------------------------------------------------------------------------------------------
+    def _spread_in_one_group(self) -> Cpus | None:
+        for groups_of in (self._numa_groups, self._socket_groups):
+            for honour, one_a_core in ((self._honours[0], True), *((honour, False) for honour in self._honours)):
+                for group in groups_of(honour, one_a_core=one_a_core):
+                    if _cpu_count(group) >= self._request.count:
+                        return frozenset(_in_turn(group)[: self._request.count])
+        return None
+
+    def _completed(self, chosen: Cpus) -> Cpus:
+        """What is chosen, and single threads from anywhere: first of sockets that gave most, one of each core in turn.
+
+        The cores of a NUMA node with the fewest free threads come first: whole ones stay whole.
+        """
+        cpus = chosen
+        for honour in self._honours:
+            cores = [self._left_of(core, cpus) for core in self._cores_in_order(cpus, honour)]
+            cpus |= frozenset(_in_order(cores)[: self._request.count - len(cpus)])
+        return cpus
+
+    def _left_of(self, core: int, cpus: Cpus) -> tuple[int, ...]:
+        return tuple(thread for thread in self._free[core] if thread not in cpus)
+
+    def _cores_in_order(self, cpus: Cpus, honour: bool) -> list[int]:
+        """Cores with free threads that are not among `cpus`, the best first."""
+        place_of = self._topology.by_id
+        given = Counter(place_of[cpu].socket for cpu in cpus)
+        left = {
+            core: len(threads)
+            for node in self._topology.cores_of_numa_node
+            for core in self._cores_of(node, honour)
+            if (threads := self._left_of(core, cpus))
+        }
+        places = {core: place_of[self._free[core][0]] for core in left}
+        of_node, of_socket = Counter[int](), Counter[int]()
+        for core, number in left.items():
+            of_node[places[core].numa_node] += number
+            of_socket[places[core].socket] += number
+
+        def rank(core: int) -> tuple[int, ...]:
+            socket, node = places[core].socket, places[core].numa_node
+            freedom = self._sign * of_socket[socket], self._sign * of_node[node]
+            return -given[socket], *freedom, left[core], socket, core
+
+        return sorted(left, key=rank)
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+    def _numa_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
+        """Free threads of each NUMA node, in the strategy's order: by its own free CPUs, then by those of its socket.
+
+        whole: of free cores alone; one_a_core: the first of each. What exclusive pods keep others from counts as free.
+        """
+        socket_of = self._topology.socket_of_numa_node
+        of_socket = Counter[int]()
+        for node, number in self._numa_free.items():
+            of_socket[socket_of[node]] += number
+
+        def rank(node: int) -> tuple[int, int, int]:
+            own = _cpu_count(self._group((node,), False, whole=True)) if whole else self._numa_free[node]
+            return self._sign * own, self._sign * of_socket[socket_of[node]], node
+
+        groups = (self._group((node,), honour, whole, one_a_core) for node in sorted(self._numa_free, key=rank))
+        return [group for group in groups if group]
+
+    def _socket_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
+        """The same of each socket, by the CPUs that it offers."""
+        nodes_of: dict[int, list[int]] = {}
+        for node, socket in self._topology.socket_of_numa_node.items():
+            nodes_of.setdefault(socket, []).append(node)
+
+        def rank(socket: int) -> tuple[int, int]:
+            return self._sign * _cpu_count(self._group(nodes_of[socket], False, whole, one_a_core)), socket
+
+        groups = (self._group(nodes_of[socket], honour, whole, one_a_core) for socket in sorted(nodes_of, key=rank))
+        return [group for group in groups if group]
+
+    def _group(self, nodes: Sequence[int], honour: bool, whole: bool = False, one_a_core: bool = False) -> Group:
+        cores = sorted(core for node in nodes for core in self._cores_of(node, honour))
+        if whole:
+            return [threads for core in cores if len(threads := self._free[core]) == len(self._topology.cores[core])]
+        return [self._free[core][:1] if one_a_core else self._free[core] for core in cores]
+
+    def _cores_of(self, node: int, honour: bool) -> list[int]:
+        """Cores of a NUMA node that have free threads; honour: without what another exclusive pod has."""
+        exclusive, occupation = self._request.exclusive, self._occupation
+        if honour and exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL and node in occupation.numa_nodes_alone:
+            return []
+        shut = occupation.cores_alone if honour and exclusive is CpuExclusivePolicy.PCPU_LEVEL else frozenset()
+        return [core for core in self._topology.cores_of_numa_node[node] if core in self._free and core not in shut]
+
+
+def _in_turn(group: Group) -> list[int]:
+    """The first free thread of each core, then the second of each, and so on; by number in each turn."""
+    turns = range(max(map(len, group), default=0))
+    return [cpu for turn in turns for cpu in sorted(threads[turn] for threads in group if turn < len(threads))]
+
+
+def _in_order(group: Group) -> list[int]:
+    """The same, with the cores in the order that they are given in."""
+    turns = range(max(map(len, group), default=0))
+    return [threads[turn] for turn in turns for threads in group if turn < len(threads)]
+
+
+def _cpu_count(group: Group) -> int:
+    return sum(map(len, group))

@@ -1,0 +1,214 @@
+"""The allocator of CPUs: LSE and LSR pods get CPUs of their own, out of what their node publishes. Pure.
+
+A node says what it has by its NodeResourceTopology, what it keeps by annotations, and how it wants CPUs given by
+labels; a pod says by resource-spec and numa-topology-spec what it wants. Where both have a policy, they must agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from cotenant.base.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.cpu_accumulator import (
+    CpuBindPolicy,
+    CpuExclusivePolicy,
+    CpuOccupation,
+    CpuRequest,
+    NumaPolicy,
+    NumaStrategy,
+    allocate_cpus,
+)
+from cotenant.base.allocation.cpu_annotations import CpuWish, assignment_of, assignment_text, wish_of
+from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_ownership import withheld_cpus
+from cotenant.base.allocation.topology_document import COLLECTION, STATIC, NodeCpus, parse_topology
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
+from cotenant.base.kubernetes.protocol import (
+    CPU_BIND_POLICY_LABEL,
+    NUMA_POLICY_LABEL,
+    NUMA_SPEC_ANNOTATION,
+    NUMA_STRATEGY_LABEL,
+    RESOURCE_SPEC_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+)
+from cotenant.base.kubernetes.qos import QosClass, qos_of
+from cotenant.base.resource import MILLICORES_PER_CORE
+
+EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
+"""Classes whose pods have CPUs of their own."""
+BURST: Final = "ConstrainedBurst"
+"""Bind policy of a pod that shares CPUs: it gets none of its own."""
+NO_TOPOLOGY: Final = "it publishes no CPU topology that can be read"
+KUBELET_OWNS: Final = "the kubelet's static CPU manager gives its CPUs out"
+TOO_FEW: Final = "too few free CPUs as the pod wants them"
+AMPLIFIED: Final = "its CPU is amplified: beside what its other pods request {} CPUs may still be given"
+OTHER_POLICY: Final = "its CPU or NUMA policy is not the pod's"
+_BIND: Final = {"FullPCPUsOnly": CpuBindPolicy.FULL_PCPUS, "SpreadByPCPUs": CpuBindPolicy.SPREAD_BY_PCPUS}
+_NO_POLICY: Final = ("", "Default", "None")
+PolicyT = TypeVar("PolicyT", CpuBindPolicy, CpuExclusivePolicy, NumaPolicy, NumaStrategy)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCpuPolicies:
+    """What a node's labels demand; None = nothing."""
+
+    bind: CpuBindPolicy | None = None
+    numa: NumaPolicy | None = None
+    strategy: NumaStrategy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAllocator:
+    """See the module. bind, strategy: for pods and nodes that say nothing."""
+
+    bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
+    strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
+    collection: str = COLLECTION
+    wishes: tuple[str, ...] = (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION)
+    result: str = RESOURCE_STATUS_ANNOTATION
+
+    def concerns(self, claim: HardwareClaim) -> bool:
+        """Whether the pod is LSE or LSR, asks for CPU and does not want to share."""
+        if qos_of(claim.pod.labels) not in EXCLUSIVE or not claim.requests.get("cpu"):
+            return False
+        try:
+            return _bind_text(wish_of(claim.pod.annotations, claim.pod.name)) != BURST
+        except UsageError:
+            return True  # `request` says why
+
+    def request(self, claim: HardwareClaim) -> CpuRequest:
+        """What the pod asks for, whatever the node; UsageError names the pod and what cannot be followed."""
+        pod = f"{claim.pod.namespace}/{claim.pod.name}"
+        millicores = claim.requests.get("cpu", 0)
+        if millicores % MILLICORES_PER_CORE:
+            raise UsageError(
+                f"{pod} asks for {millicores}m CPU: LSE and LSR pods get whole CPUs", fix="Ask for a whole number."
+            )
+        wish = wish_of(claim.pod.annotations, pod)
+        bind = _policy(CpuBindPolicy, _bind_text(wish), pod)
+        return CpuRequest(
+            count=millicores // MILLICORES_PER_CORE,
+            bind=bind or self.bind,
+            required=wish.required_bind not in _NO_POLICY,
+            exclusive=_policy(CpuExclusivePolicy, wish.exclusive, pod) or CpuExclusivePolicy.NONE,
+            numa=_policy(NumaPolicy, wish.numa, pod) or NumaPolicy.NONE,
+            strategy=self.strategy,
+        )
+
+    def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
+        """The pod's resource-status on this node. UsageError as `request`."""
+        request = self.request(claim)
+        try:
+            cpus = parse_topology(node.documents.get(COLLECTION, {}))
+        except UsageError:
+            return Allotment(refusal=NO_TOPOLOGY)
+        if cpus.kubelet_policy == STATIC:
+            return Allotment(refusal=KUBELET_OWNS)
+        on_node = request_on(request, node_policies(node.labels))
+        if on_node is None:
+            return Allotment(refusal=OTHER_POLICY)
+        room = amplified_room(node, holdings)
+        if room is not None and room < on_node.count:
+            return Allotment(refusal=AMPLIFIED.format(room))
+        chosen = allocate_cpus(cpus.topology, occupation(cpus, node, holdings), on_node)
+        if chosen is None:
+            return Allotment(refusal=TOO_FEW)
+        return Allotment({RESOURCE_STATUS_ANNOTATION: assignment_text(cpus.topology, chosen)})
+
+
+def node_policies(labels: Mapping[str, str]) -> NodeCpuPolicies:
+    """A node's labels; a value that nobody knows demands nothing."""
+    numa, strategy = labels.get(NUMA_POLICY_LABEL, ""), labels.get(NUMA_STRATEGY_LABEL, "")
+    return NodeCpuPolicies(
+        _BIND.get(labels.get(CPU_BIND_POLICY_LABEL, "")),
+        NumaPolicy(numa) if numa in list(NumaPolicy) and numa not in _NO_POLICY else None,
+        NumaStrategy(strategy) if strategy in list(NumaStrategy) else None,
+    )
+
+
+def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | None:
+    """The request as the node wants it; None where the pod requires another policy."""
+    if policies.strategy is not None:
+        request = replace(request, strategy=policies.strategy)
+    if policies.bind is not None:
+        if request.required and request.bind is not policies.bind:
+            return None
+        request = replace(request, bind=policies.bind, required=True)
+    if policies.numa is not None:
+        if request.numa not in (NumaPolicy.NONE, policies.numa):
+            return None
+        request = replace(request, numa=policies.numa)
+    return request
+
+
+def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) -> CpuOccupation:
+    """What is taken on the node: by holdings, by the kubelet's pods, and what the node withholds."""
+    taken = frozenset[int]().union(*withheld_cpus(cpus, node.annotations, node.name).values())
+    taken |= frozenset[int]().union(*(pod.cpus for pod in cpus.pods if pod.by_kubelet))
+    cores: set[int] = set()
+    numa_nodes: set[int] = set()
+    for holding in holdings:
+        own, exclusive = _cpus_of(holding)
+        taken |= own
+        places = [cpus.topology.by_id[cpu] for cpu in own if cpu in cpus.topology.by_id]
+        if exclusive == CpuExclusivePolicy.PCPU_LEVEL:
+            cores.update(place.core for place in places)
+        if exclusive == CpuExclusivePolicy.NUMA_NODE_LEVEL:
+            numa_nodes.update(place.numa_node for place in places)
+    return CpuOccupation(taken, frozenset(cores), frozenset(numa_nodes))
+
+
+def held_cpus(holdings: Iterable[Holding]) -> Cpus:
+    """CPUs that these pods have alone."""
+    return frozenset[int]().union(*(_cpus_of(holding)[0] for holding in holdings))
+
+
+def amplified_room(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
+    """CPUs that pods may still have alone where the node's allocatable is amplified; None: it is not.
+
+    kube-scheduler counts a pod's request once, but a CPU of its own is worth `ratio` of the amplified ones:
+    (CPUs of their own, those that are asked for among them) * ratio + requests of the others <= raw * ratio.
+    Source: Koordinator's NodeNUMAResource, `filterAmplifiedCPUs`.
+    """
+    ratio, raw = amplification_of(node.annotations, "cpu"), raw_allocatable(node.annotations).get("cpu")
+    if ratio == 1 or raw is None:
+        return None
+    own = shared = 0
+    for holding in holdings:
+        cpus, _ = _cpus_of(holding)
+        own += MILLICORES_PER_CORE * len(cpus)
+        shared += 0 if cpus else holding.requests.get("cpu", 0)
+    return max(math.floor((raw - own - shared / ratio) / MILLICORES_PER_CORE), 0)
+
+
+def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
+    """CPUs of a holding, and its exclusive policy; of an annotation that claims more than its pod asks for nothing."""
+    try:
+        cpus = assignment_of(holding.annotations, holding.pod).cpus
+    except UsageError:
+        return frozenset(), ""
+    if not holding.entered and len(cpus) * MILLICORES_PER_CORE > holding.requests.get("cpu", 0):
+        return frozenset(), ""
+    try:
+        return cpus, wish_of(holding.annotations, holding.pod).exclusive
+    except UsageError:
+        return cpus, ""
+
+
+def _bind_text(wish: CpuWish) -> str:
+    """The required bind policy, else the preferred one, else ""."""
+    return next((text for text in (wish.required_bind, wish.preferred_bind) if text not in _NO_POLICY), "")
+
+
+def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
+    if text in _NO_POLICY:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(kind)
+        raise UsageError(f"{pod}: policy {text[:40]!r} is none of {known}", fix="Write one of them.") from None

@@ -1,0 +1,144 @@
+"""CPUs in Koordinator's annotations on pods and nodes: what a pod wants, what it got, what a node keeps. Pure.
+
+pod   resource-spec          {"requiredCPUBindPolicy", "preferredCPUBindPolicy", "preferredCPUExclusivePolicy"}
+pod   numa-topology-spec     {"numaTopologyPolicy": "SingleNUMANode"}
+pod   resource-status        {"cpuset": "0-3", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}
+node  reservation            {"reservedCPUs": "0-1"}
+node  system-qos-resource    {"cpuset": "2", "cpusetExclusive": true}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.allocation.allocator import check_length
+from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import CpuTopology
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import (
+    EXTENDED_RESOURCES,
+    NODE_RESERVATION_ANNOTATION,
+    NUMA_SPEC_ANNOTATION,
+    RESOURCE_SPEC_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    SYSTEM_QOS_ANNOTATION,
+)
+from cotenant.base.resource import Resource
+
+NO_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
+"""What reading an annotation as JSON may raise, also one that is nested for its own sake or has half a surrogate."""
+CPU_RESOURCES: Final = frozenset({"cpu", *(EXTENDED_RESOURCES[band, Resource.CPU] for band in Band)})
+"""Wire names under which the scheduler allocates CPU on a NUMA node; a batch pod's is kubernetes.io/batch-cpu."""
+WireT = TypeVar("WireT")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAssignment:
+    """What a pod got: CPUs of its own, and NUMA nodes that hold CPU of it."""
+
+    cpus: Cpus = frozenset()
+    numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuWish:
+    """What a pod wants of its CPUs; texts as in the annotation, "" = it does not say."""
+
+    required_bind: str = ""
+    preferred_bind: str = ""
+    exclusive: str = ""
+    numa: str = ""
+
+
+class _NumaPart(msgspec.Struct, frozen=True):
+    node: Annotated[int, msgspec.Meta(ge=0)]
+    resources: dict[str, int | float | str] = {}
+
+
+class _CpusetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    cpuset: str = ""
+    numa_node_resources: tuple[_NumaPart, ...] | None = ()
+
+
+class _ResourceSpec(msgspec.Struct, frozen=True):
+    required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
+    preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
+    exclusive: str = msgspec.field(default="", name="preferredCPUExclusivePolicy")
+
+
+class _NumaSpec(msgspec.Struct, frozen=True):
+    policy: str = msgspec.field(default="", name="numaTopologyPolicy")
+
+
+class _Reservation(msgspec.Struct, frozen=True):
+    reserved: str = msgspec.field(default="", name="reservedCPUs")
+
+
+class _System(msgspec.Struct, frozen=True):
+    cpuset: str = ""
+    exclusive: bool = msgspec.field(default=True, name="cpusetExclusive")
+
+
+def assignment_of(annotations: Mapping[str, str], pod: str) -> CpuAssignment:
+    """CPUs and NUMA nodes of a pod's resource-status; UsageError names the pod where it cannot be read."""
+    status = _decoded(annotations, RESOURCE_STATUS_ANNOTATION, _CpusetStatus, pod)
+    if status is None:
+        return CpuAssignment()
+    parts = status.numa_node_resources or ()
+    numa_nodes = tuple(part.node for part in parts if CPU_RESOURCES & part.resources.keys())
+    try:
+        return CpuAssignment(parse_cpus(status.cpuset, pod), numa_nodes)
+    except UsageError as bad:
+        raise UsageError(f"{pod}: annotation {RESOURCE_STATUS_ANNOTATION} cannot be read: {bad}") from bad
+
+
+def assignment_text(topology: CpuTopology, cpus: Cpus) -> str:
+    """The resource-status of a pod that gets these CPUs: the list, and how many there are on each NUMA node."""
+    counts: dict[int, int] = {}
+    for cpu in cpus:
+        node = topology.by_id[cpu].numa_node
+        counts[node] = counts.get(node, 0) + 1
+    parts = tuple(_NumaPart(node, {"cpu": str(count)}) for node, count in sorted(counts.items()))
+    return msgspec.json.encode(_CpusetStatus(format_cpus(cpus), parts)).decode()
+
+
+def wish_of(annotations: Mapping[str, str], pod: str) -> CpuWish:
+    """What a pod wants; UsageError names the pod and the annotation that cannot be read or is too long."""
+    for key in (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION):
+        check_length(annotations, key, pod)
+    spec = _decoded(annotations, RESOURCE_SPEC_ANNOTATION, _ResourceSpec, pod) or _ResourceSpec()
+    numa = _decoded(annotations, NUMA_SPEC_ANNOTATION, _NumaSpec, pod) or _NumaSpec()
+    return CpuWish(spec.required, spec.preferred, spec.exclusive, numa.policy)
+
+
+def reserved_cpus(annotations: Mapping[str, str], node: str) -> Cpus:
+    """CPUs that the node reserves for non-pods; an undecodable annotation counts as none."""
+    try:
+        reservation = _decoded(annotations, NODE_RESERVATION_ANNOTATION, _Reservation, node)
+        return parse_cpus(reservation.reserved, node) if reservation else frozenset()
+    except UsageError:
+        return frozenset()
+
+
+def system_cpus(annotations: Mapping[str, str], node: str) -> tuple[Cpus, bool]:
+    """CPUs of QoS class SYSTEM, and whether they are exclusive; an undecodable annotation counts as none."""
+    try:
+        system = _decoded(annotations, SYSTEM_QOS_ANNOTATION, _System, node) or _System()
+        return parse_cpus(system.cpuset, node), system.exclusive
+    except UsageError:
+        return frozenset(), False
+
+
+def _decoded(annotations: Mapping[str, str], key: str, kind: type[WireT], whose: str) -> WireT | None:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except NO_JSON as bad:
+        raise UsageError(f"{whose}: annotation {key} cannot be read: {bad}") from bad

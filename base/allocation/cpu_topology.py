@@ -1,0 +1,144 @@
+"""A machine's CPUs: threads, the cores, sockets and NUMA nodes that they belong to, and who may not have them. Pure.
+
+Numbers of threads are the kernel's; numbers of cores are unique on the machine (the kernel's repeat in each socket).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from cotenant.base.allocation.cpu_lists import LARGEST_CPU, Cpus, format_cpus
+from cotenant.base.errors import UsageError
+
+MOST_CPUS = LARGEST_CPU + 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Processor:
+    """A logical CPU (hardware thread) that is online."""
+
+    id: int
+    core: int = 0
+    socket: int = 0
+    numa_node: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCache:
+    """A cache of data of this level, and the CPUs that share it."""
+
+    level: int
+    cpus: Cpus
+
+
+@dataclass(frozen=True)
+class CpuTopology:
+    """The CPUs of one machine.
+
+    processors: those that are online, by rising id. isolated: kept from the scheduler by the kernel's `isolcpus`.
+    caches: of the levels 2 and 3, by level and first CPU; none where the machine does not say.
+    """
+
+    processors: tuple[Processor, ...]
+    offline: Cpus = frozenset()
+    isolated: Cpus = frozenset()
+    caches: tuple[CpuCache, ...] = ()
+
+    def __post_init__(self) -> None:
+        """UsageError where one CPU is listed twice, or two threads of a core lie in different places."""
+        listed: dict[int, Processor] = {}
+        places: dict[int, tuple[int, int]] = {}
+        for processor in self.processors:
+            if listed.setdefault(processor.id, processor) is not processor:
+                raise UsageError(f"CPU {processor.id} is listed twice", fix="List every CPU once.")
+            place = processor.socket, processor.numa_node
+            if places.setdefault(processor.core, place) != place:
+                raise UsageError(
+                    f"CPU {processor.id}: core {processor.core} is on socket {places[processor.core][0]}, NUMA node"
+                    f" {places[processor.core][1]}, and on {place[0]}, {place[1]}",
+                    fix="Give each core a number of its own on the whole machine.",
+                )
+        if both := self.offline & listed.keys():
+            raise UsageError(f"CPUs {format_cpus(both)} are online and offline", fix="List them once.")
+
+    @cached_property
+    def cpus(self) -> Cpus:
+        """All that are online."""
+        return frozenset(p.id for p in self.processors)
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Processor]:
+        """Each CPU by its number."""
+        return {p.id: p for p in self.processors}
+
+    @cached_property
+    def cores(self) -> Mapping[int, tuple[int, ...]]:
+        """Threads of each core that are online, by rising number."""
+        threads: dict[int, list[int]] = {}
+        for processor in self.processors:
+            threads.setdefault(processor.core, []).append(processor.id)
+        return {core: tuple(sorted(ids)) for core, ids in sorted(threads.items())}
+
+    @cached_property
+    def caches_of_cpu(self) -> Mapping[int, Mapping[int, int]]:
+        """Of each CPU that has any: level -> number of its cache, counted on the machine from 0 in each level."""
+        numbers: dict[int, int] = {}
+        caches: dict[int, dict[int, int]] = {}
+        for cache in self.caches:
+            number = numbers[cache.level] = numbers.get(cache.level, -1) + 1
+            for cpu in cache.cpus:
+                caches.setdefault(cpu, {})[cache.level] = number
+        return caches
+
+    @cached_property
+    def cores_of_numa_node(self) -> Mapping[int, tuple[int, ...]]:
+        """Cores of each NUMA node, both by rising number."""
+        cores: dict[int, dict[int, None]] = {}
+        for processor in self.processors:
+            cores.setdefault(processor.numa_node, {})[processor.core] = None
+        return {node: tuple(sorted(ids)) for node, ids in sorted(cores.items())}
+
+    @cached_property
+    def socket_of_numa_node(self) -> Mapping[int, int]:
+        """The socket of each NUMA node; of one over several sockets the lowest."""
+        sockets: dict[int, int] = {}
+        for processor in self.processors:
+            node = processor.numa_node
+            sockets[node] = min(sockets.get(node, processor.socket), processor.socket)
+        return dict(sorted(sockets.items()))
+
+    def cpus_on(self, numa_nodes: Iterable[int]) -> Cpus:
+        """CPUs of these NUMA nodes; nodes that the machine does not have count nothing."""
+        wanted_nodes = frozenset(numa_nodes)
+        return frozenset(p.id for p in self.processors if p.numa_node in wanted_nodes)
+
+
+def regular_topology(
+    sockets: int, cores_per_socket: int, threads_per_core: int = 1, numa_nodes_per_socket: int = 1
+) -> CpuTopology:
+    """A machine of equal sockets, numbered as Linux does: the first threads of all cores, then all second ones.
+
+    UsageError for less than one of anything, cores that do not divide by NUMA nodes, and more CPUs than a kernel takes.
+    """
+    counts = (sockets, cores_per_socket, threads_per_core, numa_nodes_per_socket)
+    if min(counts) < 1 or cores_per_socket % numa_nodes_per_socket:
+        raise UsageError(
+            f"{sockets} sockets x {cores_per_socket} cores x {threads_per_core} threads, {numa_nodes_per_socket} NUMA"
+            " nodes a socket: that is no machine",
+            fix="Take at least one of each, and a number of cores that the NUMA nodes divide.",
+        )
+    core_count = sockets * cores_per_socket
+    if core_count * threads_per_core > MOST_CPUS:
+        raise UsageError(
+            f"{core_count * threads_per_core} CPUs: no kernel has more than {MOST_CPUS}", fix="Take fewer."
+        )
+    cores_per_numa_node = cores_per_socket // numa_nodes_per_socket
+    return CpuTopology(
+        tuple(
+            Processor(thread * core_count + core, core, core // cores_per_socket, core // cores_per_numa_node)
+            for thread in range(threads_per_core)
+            for core in range(core_count)
+        )
+    )

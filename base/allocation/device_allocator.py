@@ -1,0 +1,129 @@
+"""The allocator of devices: GPUs, RDMA cards and FPGAs, or shares of them, out of the node's Device object. Pure.
+
+What it decides is the annotation `device-allocated`. Whether a process keeps to its share is the matter of the device's
+driver and of the container's own libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cotenant.base.allocation.allocator import Allotment, HardwareClaim, Holding, NodeHardware
+from cotenant.base.allocation.device_placement import place_devices
+from cotenant.base.allocation.device_request import (
+    HINT_ANNOTATION,
+    JOINT_ANNOTATION,
+    DeviceDemand,
+    asks_for_devices,
+    demand_of,
+)
+from cotenant.base.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
+    GPU_PARTITION_POLICY_LABEL,
+    Allocations,
+    DeviceInventory,
+    TakenDevices,
+    decoded,
+    encoded,
+    inventory_of,
+)
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, SCHEDULING_GROUP
+
+COLLECTION: Final = f"/apis/{SCHEDULING_GROUP}/devices"
+NO_DEVICES: Final = "it has no Device object that can be read, or its label leaves its devices to ResourceClaims"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocator:
+    """See the module."""
+
+    collection: str = COLLECTION
+    wishes: tuple[str, ...] = (HINT_ANNOTATION, JOINT_ANNOTATION)
+    result: str = DEVICE_ALLOCATED_ANNOTATION
+
+    def concerns(self, claim: HardwareClaim) -> bool:
+        """Whether the pod asks for a device."""
+        return asks_for_devices(claim.requests)
+
+    def request(self, claim: HardwareClaim) -> DeviceDemand:
+        """What the pod asks for, whatever the node; UsageError names the pod and what cannot be served."""
+        return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
+
+    def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
+        """The pod's devices on this node. UsageError as `request`."""
+        inventory = inventory_on(node)
+        if inventory is None:
+            return Allotment(refusal=NO_DEVICES)
+        placement = place_devices(inventory, taken_by(holdings), self.request(claim))
+        if placement.refusal:
+            claimed = sorted(node.claimed & {one.name for one in inventory.devices})
+            others = f"; its ResourceSlices still have {', '.join(claimed)}" if claimed else ""
+            return Allotment(refusal=f"{placement.refusal}{others}")
+        return Allotment({DEVICE_ALLOCATED_ANNOTATION: encoded(placement.allocations)})
+
+
+def inventory_on(node: NodeHardware) -> DeviceInventory | None:
+    """Devices of a node, with its own label for partitions; None where it has no Device that can be read.
+
+    None also where claims give them out: a device has one door. One that a claim still has serves no shares.
+    """
+    body = node.documents.get(COLLECTION)
+    if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:
+        return None
+    try:
+        inventory = inventory_of(body)
+    except UsageError:
+        return None
+    honoured = inventory.honoured or node.labels.get(GPU_PARTITION_POLICY_LABEL) == "Honor"
+    devices = tuple(replace(one, healthy=False) if one.name in node.claimed else one for one in inventory.devices)
+    return DeviceInventory(devices, inventory.partitions, honoured)
+
+
+def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
+    """What these pods have."""
+    return TakenDevices.of(_allocations(holdings))
+
+
+def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
+    """Of an annotation that claims kinds or numbers of devices that its pod does not ask for: nothing."""
+    for holding in holdings:
+        try:
+            allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
+            if not holding.entered and not _covered(allocations, _largest_demand(holding)):
+                continue
+        except UsageError:
+            continue
+        yield allocations
+
+
+def _largest_demand(holding: Holding) -> DeviceDemand:
+    """What a pod may have by its requests and by what its hint and its joint allocation add to them.
+
+    An annotation that only another scheduler reads adds nothing. Its other annotations do not change how much it gets.
+    """
+    known: dict[str, str] = {}
+    demand = demand_of(holding.requests, known, holding.pod)
+    for name in (HINT_ANNOTATION, JOINT_ANNOTATION):
+        if name in holding.annotations:
+            added = known | {name: holding.annotations[name]}
+            with suppress(UsageError):
+                demand, known = demand_of(holding.requests, added, holding.pod), added
+    return demand
+
+
+def _covered(allocations: Allocations, demand: DeviceDemand) -> bool:
+    leading = len(allocations.get(demand.joint[0], ())) if demand.joint else 0
+    for kind, shares in allocations.items():
+        most = demand.most(kind, leading)
+        if most is not None and len(shares) > most:
+            return False
+        request = demand.requests.get(kind)
+        if request is not None and any(
+            share.amounts.get(name, 0) > amount for share in shares for name, amount in request.share.items()
+        ):
+            return False
+    return True

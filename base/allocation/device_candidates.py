@@ -1,0 +1,108 @@
+"""Devices that can serve a request, each with the share that it would give, and where they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from cotenant.base.allocation.device_request import DeviceScope, KindRequest
+from cotenant.base.allocation.devices import (
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    WHOLE,
+    DeviceShare,
+    NodeDevice,
+    TakenDevices,
+    VirtualFunction,
+)
+from cotenant.base.kubernetes.pod_request import Room, fits
+
+NARROW_TO_WIDE: Final = (DeviceScope.PCIE, DeviceScope.NUMA_NODE, DeviceScope.NODE)
+"""Places that several devices can share."""
+
+
+class Candidate(NamedTuple):
+    """A device that can serve a request, and its free share afterwards (0 to 1)."""
+
+    device: NodeDevice
+    share: DeviceShare
+    left: float
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Smaller is better: the device that is left with the least, of equal ones the lower number."""
+        return self.left, self.device.minor
+
+
+def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> Candidate | None:
+    """The share that a request would have of a device; None when that much is not free."""
+    amounts = amounts_on(request.share, device.memory_bytes)
+    free = taken.left(device)
+    if not fits(amounts, free):
+        return None
+    functions: tuple[VirtualFunction, ...] = ()
+    if request.function_selector is not None:
+        functions = tuple(
+            one
+            for one in device.functions
+            if request.function_selector.matches(one.labels) and (device.key, one.bus) not in taken.functions
+        )[:1]
+        if not functions:
+            return None
+    left = sum((free[name] - amount) / device.amounts[name] for name, amount in amounts.items() if amount)
+    share = DeviceShare(device.minor, amounts, device.id, functions)
+    return Candidate(device, share, left / max(len(amounts), 1))
+
+
+def amounts_on(share: Room, memory_bytes: int) -> dict[str, int]:
+    """The share in a device's own amounts: memory in percent and in bytes, as Koordinator writes both.
+
+    memory_bytes: all that the device has, 0 = none or not known.
+
+    A percent of bytes is rounded down, and so are bytes in percent: neither ever adds up to more than the device has.
+    """
+    amounts = dict(share)
+    if GPU_MEMORY_RATIO in share and memory_bytes:
+        amounts[GPU_MEMORY] = share[GPU_MEMORY_RATIO] * memory_bytes // WHOLE
+    elif GPU_MEMORY in share and memory_bytes:
+        amounts[GPU_MEMORY_RATIO] = share[GPU_MEMORY] * WHOLE // memory_bytes
+    return amounts
+
+
+def place_of(device: NodeDevice, scope: DeviceScope) -> object:
+    """Where a device is at a scope; None when that is not known."""
+    if scope is DeviceScope.DEVICE:
+        return device.key
+    if scope is DeviceScope.PCIE:
+        return device.pcie or None
+    if scope is DeviceScope.NUMA_NODE:
+        return device.numa_node if device.numa_node >= 0 else None
+    return "node"
+
+
+def by_place(candidates: Iterable[Candidate], scope: DeviceScope) -> dict[object, list[Candidate]]:
+    """Candidates by their place at a scope, in their order; one whose place is not known is in none."""
+    places: dict[object, list[Candidate]] = {}
+    for one in candidates:
+        place = place_of(one.device, scope)
+        if place is not None:
+            places.setdefault(place, []).append(one)
+    return places
+
+
+def apart(in_order: Iterable[Candidate]) -> list[Candidate]:
+    """The first of each PCIe switch; those whose switch is not known are all kept."""
+    seen: set[str] = set()
+    kept = []
+    for one in in_order:
+        if one.device.pcie not in seen:
+            kept.append(one)
+        if one.device.pcie:
+            seen.add(one.device.pcie)
+    return kept
+
+
+def best_fit(offered: Iterable[Candidate], count: int, request: KindRequest) -> tuple[Candidate, ...]:
+    """Those that are left with the least, at most `count`."""
+    in_order = sorted(offered, key=lambda one: one.rank)
+    return tuple((apart(in_order) if request.apart else in_order)[:count])

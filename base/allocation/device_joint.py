@@ -1,0 +1,237 @@
+"""Devices of several kinds that a pod wants near each other: the first leads, the others follow its switches. Pure.
+
+Of every kind that follows there is one device for each PCIe switch on which the leading kind was placed, or as many as
+the pod asks for where that is more; GPUs alone are never more than asked for. Where the pod requires one scope
+(`SamePCIe`), all kinds are on the same switches, else nothing is given; without it the switches are served as far as
+they have devices, the missing ones come from the nearest place that has them, and fewer than one a switch do.
+Source: Koordinator's DeviceShare plugin, v1.8.0; there the leading kind is placed without a look at the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import comb
+from typing import Final, NamedTuple, TypeAlias
+
+from cotenant.base.allocation.device_candidates import NARROW_TO_WIDE, Candidate, apart, best_fit, by_place, place_of
+from cotenant.base.allocation.device_request import DeviceScope, KindRequest
+from cotenant.base.allocation.devices import DeviceKind
+
+MOST_COMBINATIONS: Final = 256
+"""Of PCIe switches that are tried of one number; every machine with up to eight of them has fewer."""
+Picks: TypeAlias = Mapping[DeviceKind, tuple[Candidate, ...]]
+"""The devices chosen of each kind."""
+Place: TypeAlias = Mapping[DeviceKind, Sequence[Candidate]]
+"""The devices of each kind that one place has."""
+
+
+class Partition(NamedTuple):
+    """Whole GPUs that belong together. rank: smaller is better."""
+
+    gpus: tuple[Candidate, ...]
+    rank: tuple[int, int]
+
+
+class _Option(NamedTuple):
+    """One choice in one place; rank: smaller is better."""
+
+    rank: tuple[int, int, int, int, float, int, list[int]]
+    picks: Picks
+
+
+class _Leads(NamedTuple):
+    """Devices of the leading kind; spread: how far they are from each other, smaller is better."""
+
+    devices: tuple[Candidate, ...]
+    spread: int = 0
+    partition: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointPlacement:
+    """What a node can offer to kinds that are placed together.
+
+    kinds: at least two, the leading one first. candidates: of each kind those with enough free; counts: how many the
+    pod asks for. required: all kinds on the same PCIe switches. partitions: free ones of the GPUs that are asked for,
+    where GPUs are given as partitions alone.
+    """
+
+    kinds: tuple[DeviceKind, ...]
+    requests: Mapping[DeviceKind, KindRequest]
+    candidates: Place
+    counts: Mapping[DeviceKind, int]
+    required: bool = False
+    partitions: Sequence[Partition] | None = None
+    _switches: Mapping[DeviceKind, frozenset[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        switches = {k: frozenset(one.device.pcie for one in c if one.device.pcie) for k, c in self.candidates.items()}
+        object.__setattr__(self, "_switches", switches)
+
+    def best(self) -> Picks | None:
+        """The best choice out of the narrowest place that has one; None when there is none."""
+        for scope in NARROW_TO_WIDE:
+            options = [option for place in self._places(scope) for option in self._options(place, scope)]
+            if options:
+                return min(options, key=lambda option: option.rank).picks
+        return None
+
+    def _places(self, scope: DeviceScope) -> list[Place]:
+        places: dict[object, dict[DeviceKind, list[Candidate]]] = {}
+        for kind in self.kinds:
+            for place, candidates in by_place(self.candidates[kind], scope).items():
+                places.setdefault(place, {})[kind] = candidates
+        return [place for place in places.values() if len(place) == len(self.kinds)]
+
+    def _options(self, place: Place, scope: DeviceScope) -> Iterator[_Option]:
+        leads_of = self._leads_on_same_switches if self.required else self._leads_nearby
+        for leads in leads_of(place, scope):
+            picks = self._followed(leads.devices, place)
+            if picks is not None:
+                yield _Option(self._rank(leads, picks, place), picks)
+
+    def _rank(self, leads: _Leads, picks: Picks, place: Place) -> tuple[int, int, int, int, float, int, list[int]]:
+        """The better partition, leads near each other, switches served, partitions left, then the best fit."""
+        switches = _switches_of(leads.devices)
+        served = sum(len(switches & _switches_of(picks[kind])) for kind in self.kinds[1:])
+        left = sum(one.left for picked in picks.values() for one in picked)
+        beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
+        score, broken = leads.partition
+        unserved = len(switches) * (len(self.kinds) - 1) - served
+        return score, leads.spread, unserved, broken, left, beside, sorted(one.device.minor for one in leads.devices)
+
+    # --- the leading kind ---------------------------------------------------------------------------------------------
+    def _leads_nearby(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
+        """As near each other as the place allows; among equal ones those whose switch has the other kinds too."""
+        lead = self.kinds[0]
+        request, count, offered = self.requests[lead], self.counts[lead], place[lead]
+        if self._partitioned(lead):
+            yield from self._partitions_among(offered)
+            return
+        near_to_far = [one for one in NARROW_TO_WIDE if one <= min(scope, request.scope)] if count > 1 else [scope]
+        for nearness in near_to_far:
+            chosen = []
+            for spot in by_place(offered, nearness).values():
+                in_order = sorted(spot, key=lambda one: (self._missing(one), one.rank))
+                in_order = apart(in_order) if request.apart else in_order
+                if len(in_order) >= count:
+                    chosen.append(tuple(in_order[:count]))
+            if chosen:
+                yield from (_Leads(devices, nearness) for devices in chosen)
+                return
+
+    def _leads_on_same_switches(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
+        """On as few switches as can be, each of which has every kind."""
+        lead = self.kinds[0]
+        request, count = self.requests[lead], self.counts[lead]
+        offered = [one for one in place[lead] if one.device.pcie and not self._missing(one)]
+        if self._partitioned(lead):
+            yield from self._partitions_among(offered)
+            return
+        if count > 1 and scope > request.scope:
+            return
+        by_switch = {
+            str(switch): best_fit(spot, count, request) for switch, spot in by_place(offered, DeviceScope.PCIE).items()
+        }
+        for number in range(1, min(count, len(by_switch)) + 1):
+            found = False
+            for switches in _sets(by_switch, number):
+                devices = _filled([by_switch[switch] for switch in switches], count)
+                if len(devices) == count and self._followed(devices, place) is not None:
+                    found = True
+                    yield _Leads(devices, number)
+            if found:
+                return
+
+    def _partitions_among(self, offered: Iterable[Candidate]) -> Iterator[_Leads]:
+        minors = {one.device.minor for one in offered}
+        for partition in self.partitions or ():
+            if minors.issuperset(one.device.minor for one in partition.gpus):
+                yield _Leads(partition.gpus, len(_switches_of(partition.gpus)), partition.rank)
+
+    def _partitioned(self, kind: DeviceKind) -> bool:
+        return kind is DeviceKind.GPU and self.partitions is not None
+
+    def _missing(self, lead: Candidate) -> int:
+        """How many of the other kinds have no device on this one's switch."""
+        return sum(lead.device.pcie not in self._switches[kind] for kind in self.kinds[1:])
+
+    # --- those that follow --------------------------------------------------------------------------------------------
+    def _followed(self, leads: tuple[Candidate, ...], place: Place) -> Picks | None:
+        """The leads with what follows them; None where the place has too few of a kind."""
+        picks = {self.kinds[0]: leads}
+        for kind in self.kinds[1:]:
+            followers = self._followers(kind, leads, place)
+            if followers is None:
+                return None
+            picks[kind] = followers
+        return picks
+
+    def _followers(self, kind: DeviceKind, leads: tuple[Candidate, ...], place: Place) -> tuple[Candidate, ...] | None:
+        """The devices of one kind that serve most of the leads' switches, and of equal ones the best fit."""
+        switches = _switches_of(leads)
+        asked, grows = self.counts[kind], kind is not DeviceKind.GPU
+        wanted = max(asked, len(switches)) if grows else asked
+        choices = []
+        for offered in self._sets_of(kind, place):
+            in_order = offered if self._partitioned(kind) else self._in_order(kind, offered, leads, place)
+            picked = tuple(in_order[:wanted])
+            served = switches & _switches_of(picked)
+            if self.required:
+                enough = len(picked) == wanted and served == switches == _switches_of(picked)
+            else:
+                enough = _among(picked, place[kind]) >= asked
+            if enough:
+                left, minors = sum(one.left for one in picked), sorted(one.device.minor for one in picked)
+                choices.append((-len(served), left, minors, picked))
+        return min(choices, key=lambda choice: choice[:3])[3] if choices else None
+
+    def _sets_of(self, kind: DeviceKind, place: Place) -> list[Sequence[Candidate]]:
+        """Devices of a kind out of which all of it must come: of one place each where the pod's hint says so."""
+        if self._partitioned(kind):
+            return [leads.devices for leads in self._partitions_among(place[kind])]
+        offered = place[kind] if self.required else self.candidates[kind]
+        return list(by_place(offered, self.requests[kind].scope).values())
+
+    def _in_order(
+        self, kind: DeviceKind, offered: Iterable[Candidate], leads: tuple[Candidate, ...], place: Place
+    ) -> list[Candidate]:
+        """One of each of the leads' switches in turn; then the others by nearness, unless that would not do."""
+        switches = _switches_of(leads)
+        best_first = sorted(offered, key=lambda one: one.rank)
+        by_switch = by_place(best_first, DeviceScope.PCIE)
+        turns = [by_switch[switch] for switch in sorted(switches) if switch in by_switch]
+        in_order = [one[turn] for turn in range(max(map(len, turns), default=0)) for one in turns if turn < len(one)]
+        if not self.required:
+            numa_nodes = {place_of(one.device, DeviceScope.NUMA_NODE) for one in leads} - {None}
+            here = {one.device.minor for one in place[kind]}
+            far = [one for one in best_first if one.device.pcie not in switches]
+            far.sort(key=lambda one: (one.device.minor not in here, one.device.numa_node not in numa_nodes))
+            in_order += far
+        return apart(in_order) if self.requests[kind].apart else in_order
+
+
+def _switches_of(devices: Iterable[Candidate]) -> set[str]:
+    return {one.device.pcie for one in devices if one.device.pcie}
+
+
+def _among(picked: Iterable[Candidate], offered: Iterable[Candidate]) -> int:
+    """How many of these devices are among those that are offered."""
+    minors = {one.device.minor for one in offered}
+    return sum(one.device.minor in minors for one in picked)
+
+
+def _sets(by_switch: Mapping[str, Sequence[Candidate]], number: int) -> Iterable[tuple[str, ...]]:
+    """Sets of so many switches; of very many sets only that of the fullest ones."""
+    fullest = sorted(by_switch, key=lambda switch: (-len(by_switch[switch]), by_switch[switch][0].rank))
+    if comb(len(fullest), number) > MOST_COMBINATIONS:
+        return [tuple(fullest[:number])]
+    return combinations(fullest, number)
+
+
+def _filled(by_switch: Sequence[Sequence[Candidate]], count: int) -> tuple[Candidate, ...]:
+    """One of each switch, and what is missing then switch after switch; at most `count`."""
+    firsts = [devices[0] for devices in by_switch]
+    return tuple([*firsts, *(one for devices in by_switch for one in devices[1:])][:count])

@@ -1,0 +1,183 @@
+"""Which devices of a node a pod gets: the best fit, device by device and place by place. Pure.
+
+One device: the one that is left with the least. Several: from the narrowest place (PCIe switch, NUMA node, node) that
+has all of them, and among such places from the one that is left with the least. Kinds that are allocated jointly:
+`device_joint`.
+Whole GPUs follow the partitions of the Device object. A device is never given beyond 100 percent of any of its amounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from cotenant.base.allocation.device_candidates import NARROW_TO_WIDE, Candidate, best_fit, by_place, candidate_on
+from cotenant.base.allocation.device_joint import JointPlacement, Partition, Picks
+from cotenant.base.allocation.device_request import DeviceDemand, DeviceScope, KindRequest
+from cotenant.base.allocation.devices import Allocations, DeviceInventory, DeviceKind, GpuPartition, TakenDevices
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlacement:
+    """The devices that a pod gets, or why it gets none."""
+
+    allocations: Allocations = field(default_factory=dict)
+    refusal: str = ""
+
+
+def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
+    """The best fit for a pod on one node."""
+    chosen: dict[DeviceKind, tuple[Candidate, ...]] = {}
+    for group in _groups(demand):
+        options = _Options(inventory, taken, demand, group)
+        picks = options.best()
+        if picks is None:
+            return DevicePlacement(refusal=options.refusal())
+        chosen |= picks
+    allocations = {
+        kind: tuple(sorted((one.share for one in picked), key=lambda share: share.minor))
+        for kind, picked in chosen.items()
+    }
+    return DevicePlacement(allocations)
+
+
+def _groups(demand: DeviceDemand) -> list[tuple[DeviceKind, ...]]:
+    """Kinds that are placed together: the joint ones, and every other by itself."""
+    alone = [(kind,) for kind in demand.requests if kind not in demand.joint]
+    return [demand.joint, *alone] if demand.joint else list(alone)
+
+
+class _Options:
+    """What a node can offer to one group of kinds."""
+
+    def __init__(
+        self, inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand, group: tuple[DeviceKind, ...]
+    ) -> None:
+        self._inventory, self._taken, self._demand, self._group = inventory, taken, demand, group
+        self._candidates = {kind: tuple(self._serving(kind)) for kind in group}
+        self._counts = {kind: self._count(kind) for kind in group}
+
+    def best(self) -> Picks | None:
+        """The best choice; None when there is none."""
+        if any(not count or count > len(self._candidates[kind]) for kind, count in self._counts.items()):
+            return None
+        if self._partitioned():
+            picks = self._narrowest(by_partition=True)
+            if picks is not None or self._inventory.honoured or self._demand.restricted or self._demand.ring_bandwidth:
+                return picks
+        return self._narrowest(by_partition=False)
+
+    def refusal(self) -> str:
+        """Why there is no choice, in words."""
+        for kind, request in self._requests():
+            healthy = [one for one in self._inventory.devices if one.kind is kind and one.healthy]
+            if not healthy:
+                return f"no healthy {kind} on the node"
+            count, free = self._counts[kind], len(self._candidates[kind])
+            if not count or free < count:
+                amounts = ", ".join(f"{name} {amount}" for name, amount in sorted(request.share.items()))
+                return f"{free} of {len(healthy)} {kind} devices have {amounts} free, {count or 'all'} needed"
+        if self._partitioned() and (self._inventory.honoured or self._demand.restricted or self._demand.ring_bandwidth):
+            return f"no partition of {self._counts[DeviceKind.GPU]} GPUs is free"
+        return f"no place on the node has {' and '.join(self._group)} near enough to each other"
+
+    def _requests(self) -> Iterator[tuple[DeviceKind, KindRequest]]:
+        return ((kind, self._demand.requests[kind]) for kind in self._group)
+
+    def _count(self, kind: DeviceKind) -> int:
+        """How many devices of a kind are needed; all that it has when the request says so."""
+        request = self._demand.requests[kind]
+        if request.count is not None:
+            return request.count
+        return sum(one.kind is kind and request.selector.matches(one.labels) for one in self._inventory.devices)
+
+    def _serving(self, kind: DeviceKind) -> Iterator[Candidate]:
+        request = self._demand.requests[kind]
+        for device in self._inventory.devices:
+            if device.kind is kind and device.healthy and request.selector.matches(device.labels):
+                candidate = candidate_on(device, self._taken, request)
+                if candidate is not None:
+                    yield candidate
+
+    # --- places -------------------------------------------------------------------------------------------------------
+    def _narrowest(self, *, by_partition: bool) -> Picks | None:
+        """Out of the narrowest place that has them; by_partition: GPUs as one of the partitions."""
+        if len(self._group) > 1:
+            return JointPlacement(
+                self._group,
+                {kind: self._demand.requests[kind] for kind in self._group},
+                self._candidates,
+                self._counts,
+                self._demand.together,
+                self._free_partitions(self._candidates[DeviceKind.GPU]) if by_partition else None,
+            ).best()
+        (kind,) = self._group
+        for scope in self._scopes(kind, by_partition):
+            options = []
+            for place in by_place(self._candidates[kind], scope).values():
+                rank, picked = self._picked(kind, place, by_partition)
+                if len(picked) == self._counts[kind]:
+                    left = sum(one.left for one in picked)
+                    options.append(((rank, left, len(place), _minors(picked)), picked))
+            if options:
+                return {kind: min(options, key=lambda option: option[0])[1]}
+        return None
+
+    def _scopes(self, kind: DeviceKind, by_partition: bool) -> Iterable[DeviceScope]:
+        """Places worth a look, from narrow to wide: a single device shares its place with none, partitions name it."""
+        if self._counts[kind] == 1:
+            return (DeviceScope.NODE,)
+        scopes = [scope for scope in NARROW_TO_WIDE if scope <= self._demand.requests[kind].scope]
+        return scopes[-1:] if by_partition else scopes
+
+    def _picked(
+        self, kind: DeviceKind, place: list[Candidate], by_partition: bool
+    ) -> tuple[int, tuple[Candidate, ...]]:
+        """The best fit within one place, too few where it has too few; and its rank among places."""
+        if not by_partition:
+            picked = best_fit(place, self._counts[kind], self._demand.requests[kind])
+            minors = frozenset(one.device.minor for one in picked)
+            return -max((partition.score for partition in self._fitting(minors)), default=0), picked
+        best = min(self._free_partitions(place), key=lambda one: (one.rank, _minors(one.gpus)), default=None)
+        return (best.rank[0], best.gpus) if best else (0, ())
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+    def _partitioned(self) -> bool:
+        """Whether the node's partitions bear on this group: it asks for whole GPUs."""
+        request = self._demand.requests.get(DeviceKind.GPU)
+        return bool(
+            DeviceKind.GPU in self._group and request is not None and request.whole and self._inventory.partitions
+        )
+
+    def _free_partitions(self, offered: Iterable[Candidate]) -> list[Partition]:
+        """The partitions of these GPUs that may be given; one that breaks fewer others is better."""
+        by_minor = {one.device.minor: one for one in offered}
+        whole = frozenset(one.device.minor for one in self._candidates[DeviceKind.GPU])
+        return [
+            Partition(tuple(by_minor[minor] for minor in sorted(one.minors)), (-one.score, self._broken(one, whole)))
+            for one in self._fitting()
+            if one.minors <= by_minor.keys() and len(one.minors) == self._counts[DeviceKind.GPU]
+        ]
+
+    def _fitting(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
+        """Partitions of the demanded size that its bandwidth and policy allow; minors: only the one of these GPUs."""
+        if not self._partitioned():
+            return []
+        listed = self._inventory.partitions.get(self._counts[DeviceKind.GPU], ())
+        allowed = [one for one in listed if one.ring_bandwidth >= self._demand.ring_bandwidth]
+        if self._demand.restricted and allowed:
+            highest = max(one.score for one in allowed)
+            allowed = [one for one in allowed if one.score == highest]
+        return [one for one in allowed if minors is None or one.minors == minors]
+
+    def _broken(self, partition: GpuPartition, whole: frozenset[int]) -> int:
+        """How many partitions that are free now would not be free afterwards."""
+        return sum(
+            bool(other.minors & partition.minors) and other.minors <= whole
+            for partitions in self._inventory.partitions.values()
+            for other in partitions
+        )
+
+
+def _minors(devices: Iterable[Candidate]) -> list[int]:
+    return sorted(one.device.minor for one in devices)

@@ -1,0 +1,327 @@
+"""Devices of a node as its Device object (scheduling.koordinator.sh/v1alpha1) lists them, and what pods have of them.
+
+Pure. Amounts are integers by the names of the wire: percent of one device for `gpu-core`, `gpu-memory-ratio`, `rdma`
+and `fpga`, bytes for `gpu-memory`. Source of names and forms: Koordinator's `apis/scheduling/v1alpha1` and
+`apis/extension` (DeviceAllocations, GPUPartitionTable).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_request import Room, added, parse_room, rest
+from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes
+from cotenant.base.text import shown
+
+GPU_CORE: Final = "koordinator.sh/gpu-core"
+GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
+GPU_MEMORY_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
+RDMA: Final = "koordinator.sh/rdma"
+FPGA: Final = "koordinator.sh/fpga"
+DEVICE_ALLOCATED_ANNOTATION: Final = "scheduling.koordinator.sh/device-allocated"
+"""On a bound pod: the devices that it has, written together with its binding."""
+GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
+"""On a Device: which whole GPUs belong together, by how many they are."""
+GPU_PARTITION_POLICY_LABEL: Final = "node.koordinator.sh/gpu-partition-policy"
+"""On a Device: "Honor" = no other combination of whole GPUs than the partitions; else they are only preferred."""
+WHOLE: Final = 100
+"""Percent of a device."""
+
+
+class DeviceKind(StrEnum):
+    """What can be shared."""
+
+    GPU = "gpu"
+    RDMA = "rdma"
+    FPGA = "fpga"
+
+
+PERCENTS: Final[Mapping[DeviceKind, tuple[str, ...]]] = {
+    DeviceKind.GPU: (GPU_CORE, GPU_MEMORY_RATIO),
+    DeviceKind.RDMA: (RDMA,),
+    DeviceKind.FPGA: (FPGA,),
+}
+"""Resources of a kind in percent of one device."""
+DeviceKey: TypeAlias = tuple[DeviceKind, int]
+"""Kind and minor."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFunction:
+    """A part of a card that the card itself divides; `labels` are its group's."""
+
+    minor: int
+    bus: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def device_name(key: DeviceKey) -> str:
+    """Name of a device in ResourceSlices."""
+    kind, minor = key
+    return f"{kind}-{minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevice:
+    """One device; numa_node -1 and an empty pcie: not known, and then it shares a place with no other device."""
+
+    kind: DeviceKind
+    minor: int
+    id: str = ""
+    healthy: bool = True
+    amounts: Room = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    numa_node: int = -1
+    pcie: str = ""
+    functions: tuple[VirtualFunction, ...] = ()
+
+    @property
+    def key(self) -> DeviceKey:
+        """Its kind and number, which no other device of the node has."""
+        return self.kind, self.minor
+
+    @property
+    def name(self) -> str:
+        """The same as ResourceSlices have it."""
+        return device_name(self.key)
+
+    @property
+    def memory_bytes(self) -> int:
+        """All of a GPU's memory; 0 = none or not known."""
+        return self.amounts.get(GPU_MEMORY, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPartition:
+    """Whole GPUs, by minor, that are connected to each other; the higher the score, the better."""
+
+    minors: frozenset[int]
+    score: int = 0
+    ring_bandwidth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInventory:
+    """All devices of a node. partitions: by number of GPUs; honoured: whole GPUs are given only as partitions."""
+
+    devices: tuple[NodeDevice, ...] = ()
+    partitions: Mapping[int, tuple[GpuPartition, ...]] = field(default_factory=dict)
+    honoured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShare:
+    """What a pod has of one device; `id` is the device's own name, `functions` its virtual functions."""
+
+    minor: int
+    amounts: Room = field(default_factory=dict)
+    id: str = ""
+    functions: tuple[VirtualFunction, ...] = ()
+
+
+Allocations: TypeAlias = Mapping[DeviceKind, tuple[DeviceShare, ...]]
+"""A pod's devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDevices:
+    """What pods have of a node's devices: amounts by device, and virtual functions as (device, bus)."""
+
+    amounts: Mapping[DeviceKey, Room] = field(default_factory=dict)
+    functions: frozenset[tuple[DeviceKey, str]] = frozenset()
+
+    @classmethod
+    def of(cls, pods: Iterable[Allocations]) -> TakenDevices:
+        """The sum over pods."""
+        amounts: dict[DeviceKey, Room] = {}
+        functions = set()
+        for allocations in pods:
+            for kind, shares in allocations.items():
+                for share in shares:
+                    key = (kind, share.minor)
+                    amounts[key] = added((amounts.get(key, {}), share.amounts))
+                    functions |= {(key, function.bus) for function in share.functions}
+        return cls(amounts, frozenset(functions))
+
+    def left(self, device: NodeDevice) -> dict[str, int]:
+        """What is free of a device."""
+        return rest(device.amounts, self.amounts.get(device.key, {}))
+
+
+# --- the Device object ------------------------------------------------------------------------------------------------
+class _TopologyWire(msgspec.Struct, rename="camel"):
+    node_id: int = msgspec.field(name="nodeID", default=-1)
+    pcie_id: str = msgspec.field(name="pcieID", default="")
+
+
+class _FunctionWire(msgspec.Struct, omit_defaults=True):
+    minor: int = 0
+    bus_id: str = msgspec.field(name="busID", default="")
+
+
+class _FunctionGroupWire(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    vfs: list[_FunctionWire] | None = None
+
+
+class _DeviceWire(msgspec.Struct, rename="camel"):
+    type: str = ""
+    id: str = ""
+    minor: int = 0
+    health: bool = False
+    resources: dict[str, str | int | float] | None = None
+    labels: dict[str, str] | None = None
+    topology: _TopologyWire | None = None
+    vf_groups: list[_FunctionGroupWire] | None = None
+
+
+class _PartitionWire(msgspec.Struct, rename="camel"):
+    minors: list[int]
+    ring_bus_bandwidth: str | int | float = 0
+    allocation_score: int = 0
+
+
+class _DevicesWire(msgspec.Struct):
+    devices: list[_DeviceWire] | None = None
+
+
+class _DeviceMetaWire(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _DeviceObjectWire(msgspec.Struct):
+    """A Device object as far as it is read here."""
+
+    metadata: _DeviceMetaWire = msgspec.field(default_factory=_DeviceMetaWire)
+    spec: _DevicesWire = msgspec.field(default_factory=_DevicesWire)
+
+
+def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
+    """The devices of a Device object. UsageError names what cannot be read, and two devices of one minor.
+
+    Kinds other than ours are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
+    """
+    wire = _converted(body)
+    what = f"Device {wire.metadata.name or '?'}"
+    listed = [one for one in wire.spec.devices or () if one.type in set(DeviceKind)]
+    devices = tuple(_device(one, f"{what}, {one.type} {one.minor}") for one in listed)
+    twice = {device.key for number, device in enumerate(devices) if device.key in {d.key for d in devices[:number]}}
+    if twice:
+        kind, minor = min(twice)
+        raise UsageError(f"{what}: {kind} {minor} is listed twice", fix="Give each device of a type its own minor.")
+    honoured = (wire.metadata.labels or {}).get(GPU_PARTITION_POLICY_LABEL) == "Honor"
+    return DeviceInventory(devices, _partitions((wire.metadata.annotations or {}), what), honoured)
+
+
+def _converted(body: Mapping[str, Any]) -> _DeviceObjectWire:
+    try:
+        return msgspec.convert(body, _DeviceObjectWire)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this is no Device: {error}", fix="See deploy/examples/device.yaml.") from error
+
+
+def _device(wire: _DeviceWire, what: str) -> NodeDevice:
+    kind = DeviceKind(wire.type)
+    amounts = parse_room(wire.resources or {}, what)
+    if not amounts and kind is not DeviceKind.GPU:
+        amounts = dict.fromkeys(PERCENTS[kind], WHOLE)
+    place = wire.topology or _TopologyWire()
+    functions = tuple(
+        VirtualFunction(one.minor, one.bus_id, group.labels or {})
+        for group in wire.vf_groups or ()
+        for one in group.vfs or ()
+    )
+    return NodeDevice(
+        kind, wire.minor, wire.id, wire.health, amounts, wire.labels or {}, place.node_id, place.pcie_id, functions
+    )
+
+
+def _partitions(annotations: Mapping[str, str], what: str) -> dict[int, tuple[GpuPartition, ...]]:
+    text = annotations.get(GPU_PARTITIONS_ANNOTATION, "")
+    if not text:
+        return {}
+    try:
+        table = msgspec.json.decode(text, type=dict[int, list[_PartitionWire]])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(
+            f"{what}: annotation {GPU_PARTITIONS_ANNOTATION} is {shown(text)}: {error}",
+            fix='Write such as {"2": [{"minors": [0, 1], "allocationScore": 1}]}.',
+        ) from error
+    return {
+        count: tuple(
+            GpuPartition(frozenset(one.minors), one.allocation_score, parse_bytes(one.ring_bus_bandwidth, what))
+            for one in partitions
+        )
+        for count, partitions in table.items()
+    }
+
+
+# --- the annotation ---------------------------------------------------------------------------------------------------
+class _ExtensionWire(msgspec.Struct, omit_defaults=True):
+    vfs: list[_FunctionWire] = msgspec.field(default_factory=list)
+
+
+class _ShareWire(msgspec.Struct, omit_defaults=True):
+    minor: int
+    resources: dict[str, str | int | float]
+    id: str = ""
+    extension: _ExtensionWire | None = None
+
+
+_TABLE: Final = msgspec.json.Decoder(dict[str, list[_ShareWire]])
+
+
+def encoded(allocations: Allocations) -> str:
+    """The text of the annotation device-allocated, as Koordinator's scheduler writes it."""
+    table = {
+        kind.value: [
+            _ShareWire(
+                share.minor,
+                {
+                    name: format_bytes(amount) if name == GPU_MEMORY else str(amount)
+                    for name, amount in sorted(share.amounts.items())
+                },
+                share.id,
+                _ExtensionWire([_FunctionWire(f.minor, f.bus) for f in share.functions]) if share.functions else None,
+            )
+            for share in shares
+        ]
+        for kind, shares in sorted(allocations.items())
+    }
+    return msgspec.json.encode(table).decode()
+
+
+def decoded(text: str, what: str = "pod") -> Allocations:
+    """A pod's devices from its annotation; "" = none. UsageError when it cannot be read. Other kinds are left out."""
+    if not text:
+        return {}
+    try:
+        table = _TABLE.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UsageError(
+            f"{what}: annotation {DEVICE_ALLOCATED_ANNOTATION} is {shown(text)}: {error}",
+            fix="It is written with the pod's binding; delete the pod if somebody changed it.",
+        ) from error
+    return {
+        DeviceKind(kind): tuple(_share(share, f"{what}, {kind} {share.minor}") for share in shares)
+        for kind, shares in table.items()
+        if kind in set(DeviceKind)
+    }
+
+
+def _share(wire: _ShareWire, what: str) -> DeviceShare:
+    functions = wire.extension.vfs if wire.extension else ()
+    return DeviceShare(
+        wire.minor,
+        parse_room(wire.resources, what),
+        wire.id,
+        tuple(VirtualFunction(one.minor, one.bus_id) for one in functions),
+    )

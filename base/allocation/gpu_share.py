@@ -1,0 +1,81 @@
+"""What a container asks of GPUs, what would do instead, and the fields of its resources that say so. Pure.
+
+A proposal's text is also how it is stored, beside its finding: `GpuShareProposal.parse` reads what `str` wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+from cotenant.base.allocation.device_request import GPU, GPU_SHARED, NVIDIA_GPU
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
+from cotenant.base.errors import UsageError
+from cotenant.base.text import shown
+
+GPU_RESOURCES: Final = (NVIDIA_GPU, GPU, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
+"""Every resource by which a container asks for GPUs."""
+_INSTEAD: Final = " instead of "
+_DEVICES: Final = re.compile(rf"{re.escape(NVIDIA_GPU)}: (\d{{1,6}})")
+_PERCENTS: Final = re.compile(rf"{re.escape(GPU_CORE)}: (\d{{1,8}}), {re.escape(GPU_MEMORY_RATIO)}: (\d{{1,8}})")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """Percent of GPUs for one container: of one device, or the same whole number of devices in both."""
+
+    core_percent: int
+    memory_percent: int
+
+    @property
+    def devices(self) -> float:
+        """What it takes of devices: of its two amounts the larger one keeps others out."""
+        return max(self.core_percent, self.memory_percent) / WHOLE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is nothing but whole devices."""
+        return self.core_percent == self.memory_percent and self.core_percent % WHOLE == 0
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """As requests and limits have it, by resource name."""
+        if self.is_whole:
+            return {NVIDIA_GPU: str(self.core_percent // WHOLE)}
+        return {GPU_CORE: str(self.core_percent), GPU_MEMORY_RATIO: str(self.memory_percent)}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {amount}" for name, amount in self.resources.items())
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Of its text; UsageError for another one."""
+        if devices := _DEVICES.fullmatch(text):
+            percent = int(devices[1]) * WHOLE
+            return cls(percent, percent)
+        if percents := _PERCENTS.fullmatch(text):
+            return cls(int(percents[1]), int(percents[2]))
+        raise UsageError(f"{shown(text)} is no share of a GPU", fix="Scan again: cotenant scan.")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShareProposal:
+    """A share that holds what was used, and what the container asked for in the time that was looked at."""
+
+    share: GpuShare
+    now: GpuShare
+
+    @property
+    def moves(self) -> dict[str, str | None]:
+        """What each GPU resource becomes in requests and in limits; None takes it away."""
+        return {**dict.fromkeys(GPU_RESOURCES), **self.share.resources}
+
+    def __str__(self) -> str:
+        return f"{self.share}{_INSTEAD}{self.now}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Of its text; UsageError for another one."""
+        share, _, now = text.partition(_INSTEAD)
+        return cls(GpuShare.parse(share), GpuShare.parse(now))

@@ -1,0 +1,115 @@
+"""The ledger of a node: which hardware each pod was given, written before the pod is bound. Pure.
+
+One NodeAllocation a node. Everybody who allocates writes it by compare-and-swap, so that of two who read the same
+state one fails and looks again: that is the one writer a node. An entry ends only on evidence that its pod will never
+run here: it is gone, has ended, or is bound elsewhere. Time is no evidence: a binding may still be under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.allocation.allocator import Holding
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+
+KIND: Final = "NodeAllocation"
+PLURAL: Final = "nodeallocations"
+
+
+class PodFate(Enum):
+    """What is known of a pod that has an entry."""
+
+    HERE = "bound to this node"
+    WAITING = "not bound yet"
+    OVER = "gone, ended or bound elsewhere"
+
+
+class _LedgerPod(msgspec.Struct, omit_defaults=True):
+    uid: str
+    namespace: str
+    name: str
+    annotations: dict[str, str] = {}
+
+
+class _LedgerSpec(msgspec.Struct):
+    pods: list[_LedgerPod] = []
+
+
+class _LedgerMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _LedgerWire(msgspec.Struct):
+    metadata: _LedgerMeta = msgspec.field(default_factory=_LedgerMeta)
+    spec: _LedgerSpec = msgspec.field(default_factory=_LedgerSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLedger:
+    """Entries by uid of the pod; version: resourceVersion of what was read, "" = there is none yet."""
+
+    node: str
+    version: str = ""
+    holdings: Mapping[str, Holding] = field(default_factory=dict)
+
+
+def ledger_address(node: str) -> Address:
+    """Where a node's ledger is."""
+    return Address(OWN_GROUP, PLURAL, node)
+
+
+def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
+    """From the API's JSON, None = there is none. UsageError for one that cannot be read: nobody may allocate then."""
+    if body is None:
+        return NodeLedger(node)
+    try:
+        wire = msgspec.convert(dict(body), _LedgerWire)
+    except msgspec.ValidationError as bad:
+        raise UsageError(f"{PLURAL}/{node} cannot be read: {bad}", fix="Repair its spec.pods by hand.") from bad
+    holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations, entered=True) for p in wire.spec.pods}
+    return NodeLedger(node, wire.metadata.resource_version, holdings)
+
+
+def new_ledger(node: str, node_uid: str) -> Create:
+    """A ledger without entries; it goes with its Node. Refused by the server (409) where there is one.
+
+    Made empty because entries that one write created, an apply of the same manager could not take away.
+    """
+    return Create(ledger_address(node), _body(node, node_uid, []), why="hardware of pods")
+
+
+def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding]) -> Apply:
+    """The ledger with these entries; refused by the server (409) where it is not the one that was read."""
+    pods = [
+        {"uid": h.uid, "namespace": h.pod.partition("/")[0], "name": h.pod.partition("/")[2]}
+        | ({"annotations": dict(h.annotations)} if h.annotations else {})
+        for h in holdings
+    ]
+    body = _body(ledger.node, node_uid, pods)
+    body["metadata"]["resourceVersion"] = ledger.version
+    return Apply(ledger_address(ledger.node), body, why="hardware of a pod")
+
+
+def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    metadata = {"name": node, "ownerReferences": [owner]}
+    return {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": metadata, "spec": {"pods": pods}}
+
+
+def remaining(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
+    """Entries whose pod is here or may still come, by uid; fates: by uid, one that is missing counts as waiting."""
+    return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
+
+
+def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
+    """Entries, and pods of the node that have none: another scheduler placed them, or the ledger was lost."""
+    pods = {holding.uid: holding for holding in on_node}
+    written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
+    return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

@@ -1,0 +1,196 @@
+"""A node's CPUs as its NodeResourceTopology: zones, and Koordinator's annotations on it. Pure.
+
+    cpu-topology         {"detail": [{"id": 0, "core": 0, "socket": 0, "node": 0}, ...]}
+    cpu-manager-policy   {"policy": "none", "reservedCPUs": "0"}              the kubelet's
+    pod-cpu-allocs       [{"namespace": ..., "name": ..., "uid": ..., "cpuset": "2-3", "managedByKubelet": true}, ...]
+    cpu-shared-pools     [{"socket": 0, "node": 0, "cpuset": "4-7"}, ...]     and the same of best effort
+
+CPUs that are isolated or offline have no place there, nor have caches; they stand in annotations of our own.
+Source: Koordinator's `apis/extension`; the kind is `topology.node.k8s.io/v1alpha1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address
+from cotenant.base.kubernetes.protocol import (
+    BE_SHARED_POOLS_ANNOTATION,
+    CPU_CACHES_ANNOTATION,
+    CPU_TOPOLOGY_ANNOTATION,
+    KUBELET_CPU_MANAGER_ANNOTATION,
+    NUMA_ZONE,
+    POD_CPUS_ANNOTATION,
+    SHARED_POOLS_ANNOTATION,
+    TOPOLOGIES,
+    TOPOLOGY_GROUP,
+    WITHHELD_CPUS_ANNOTATION,
+)
+
+COLLECTION: Final = f"/apis/{TOPOLOGY_GROUP}/{TOPOLOGIES}"
+STATIC: Final = "static"
+"""The kubelet's CPU manager policy under which it hands out CPUs itself."""
+WireT = TypeVar("WireT")
+
+
+@dataclass(frozen=True, slots=True)
+class PodCpus:
+    """CPUs that a pod has alone."""
+
+    namespace: str
+    name: str
+    uid: str
+    cpus: Cpus
+    by_kubelet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCpus:
+    """The CPUs of a node, and what is known of who has them.
+
+    kubelet_policy: of its CPU manager, "" = not known. kubelet_reserved: CPUs that it keeps for the system.
+    shared, best_effort: CPUs that pods of these kinds share.
+    """
+
+    topology: CpuTopology
+    kubelet_policy: str = ""
+    kubelet_reserved: Cpus = frozenset()
+    pods: tuple[PodCpus, ...] = ()
+    shared: Cpus = frozenset()
+    best_effort: Cpus = frozenset()
+
+
+class _WireCpu(msgspec.Struct):
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+class _WireTopology(msgspec.Struct):
+    detail: list[_WireCpu]
+
+
+class _WireManager(msgspec.Struct, omit_defaults=True):
+    policy: str = ""
+    reserved: str = msgspec.field(default="", name="reservedCPUs")
+
+
+class _WirePod(msgspec.Struct, omit_defaults=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    cpuset: str = ""
+    by_kubelet: bool = msgspec.field(default=False, name="managedByKubelet")
+
+
+class _WirePool(msgspec.Struct):
+    socket: int
+    node: int
+    cpuset: str = ""
+
+
+class _WireWithheld(msgspec.Struct, omit_defaults=True):
+    isolated: str = ""
+    offline: str = ""
+
+
+def topology_address(node: str) -> Address:
+    """Where a node's NodeResourceTopology is."""
+    return Address(TOPOLOGY_GROUP, TOPOLOGIES, node)
+
+
+def annotations_of(cpus: NodeCpus) -> dict[str, str]:
+    """The annotations that say all of it."""
+    topology = cpus.topology
+    detail = [_WireCpu(p.id, p.core, p.socket, p.numa_node) for p in topology.processors]
+    pods = [_WirePod(p.namespace, p.name, p.uid, format_cpus(p.cpus), p.by_kubelet) for p in cpus.pods]
+    texts = {
+        CPU_TOPOLOGY_ANNOTATION: _WireTopology(detail),
+        KUBELET_CPU_MANAGER_ANNOTATION: _WireManager(cpus.kubelet_policy, format_cpus(cpus.kubelet_reserved)),
+        POD_CPUS_ANNOTATION: pods,
+        SHARED_POOLS_ANNOTATION: _pools(topology, cpus.shared),
+        BE_SHARED_POOLS_ANNOTATION: _pools(topology, cpus.best_effort),
+        WITHHELD_CPUS_ANNOTATION: _WireWithheld(format_cpus(topology.isolated), format_cpus(topology.offline)),
+        CPU_CACHES_ANNOTATION: {
+            str(level): [format_cpus(cache.cpus) for cache in caches]
+            for level, caches in groupby(topology.caches, key=lambda cache: cache.level)
+        },
+    }
+    return {key: msgspec.json.encode(value).decode() for key, value in texts.items()}
+
+
+def zones_of(topology: CpuTopology, memory_bytes: Mapping[int, int]) -> list[dict[str, Any]]:
+    """A zone a NUMA node: its CPUs, and its memory where that is known."""
+    zones = []
+    for node in topology.cores_of_numa_node:
+        amounts = {"cpu": str(len(topology.cpus_on([node])))}
+        if node in memory_bytes:
+            amounts["memory"] = str(memory_bytes[node])
+        resources = [
+            {"name": name, "capacity": amount, "allocatable": amount, "available": amount}
+            for name, amount in amounts.items()
+        ]
+        zones.append({"name": f"node-{node}", "type": NUMA_ZONE, "resources": resources})
+    return zones
+
+
+def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
+    """Of a NodeResourceTopology as JSON; UsageError names the object and the annotation that cannot be read."""
+    metadata = body.get("metadata") or {}
+    name, annotations = str(metadata.get("name", "")), metadata.get("annotations") or {}
+
+    def part(key: str, kind: type[WireT], otherwise: WireT) -> WireT:
+        text = annotations.get(key)
+        try:
+            return otherwise if not text else msgspec.json.decode(text, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as bad:
+            raise _unreadable(name, key, bad) from bad
+
+    if CPU_TOPOLOGY_ANNOTATION not in annotations:
+        raise UsageError(
+            f"{TOPOLOGIES}/{name} has no annotation {CPU_TOPOLOGY_ANNOTATION}",
+            fix="Set enforcer.report_topology on the node's agent, or let Koordinator's agent write it.",
+        )
+    detail = part(CPU_TOPOLOGY_ANNOTATION, _WireTopology, _WireTopology([])).detail
+    manager = part(KUBELET_CPU_MANAGER_ANNOTATION, _WireManager, _WireManager())
+    withheld = part(WITHHELD_CPUS_ANNOTATION, _WireWithheld, _WireWithheld())
+    pods = part(POD_CPUS_ANNOTATION, list[_WirePod], [])
+    pools = [part(key, list[_WirePool], []) for key in (SHARED_POOLS_ANNOTATION, BE_SHARED_POOLS_ANNOTATION)]
+    what = f"{TOPOLOGIES}/{name}"
+    shared, best_effort = (frozenset().union(*(parse_cpus(p.cpuset, what) for p in pool)) for pool in pools)
+    processors = sorted(Processor(c.id, c.core, c.socket, c.node) for c in detail)
+    caches = part(CPU_CACHES_ANNOTATION, dict[int, list[str]], {})
+    topology = CpuTopology(
+        tuple(processors),
+        parse_cpus(withheld.offline, what),
+        parse_cpus(withheld.isolated, what),
+        tuple(CpuCache(level, parse_cpus(text, what)) for level in sorted(caches) for text in caches[level]),
+    )
+    return NodeCpus(
+        topology,
+        manager.policy,
+        parse_cpus(manager.reserved, what),
+        tuple(PodCpus(p.namespace, p.name, p.uid, parse_cpus(p.cpuset, what), p.by_kubelet) for p in pods),
+        shared,
+        best_effort,
+    )
+
+
+def _unreadable(name: str, key: str, bad: Exception) -> UsageError:
+    return UsageError(f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}", fix="Delete it: it is rewritten.")
+
+
+def _pools(topology: CpuTopology, cpus: Iterable[int]) -> list[_WirePool]:
+    """One pool a NUMA node that has any of the CPUs."""
+    shared = frozenset(cpus)
+    parts = ((node, socket, shared & topology.cpus_on([node])) for node, socket in topology.socket_of_numa_node.items())
+    return [_WirePool(socket, node, format_cpus(inside)) for node, socket, inside in parts if inside]

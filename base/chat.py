@@ -1,0 +1,44 @@
+"""Messages for a chat that reads Slack's incoming webhooks: text that cannot mark anything up, and blocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from cotenant.base.text import visible
+
+HEADER_CHARACTERS: Final = 150
+SECTION_CHARACTERS: Final = 2900
+"""Slack's limits are 150 and 3,000."""
+_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'"}
+
+
+def escaped(text: str, most: int = HEADER_CHARACTERS) -> str:
+    """Text that is no link, mention or code mark in Slack, at most so long; never cut inside an escape.
+
+    Source: Slack's "Formatting text for app surfaces", escaping text.
+    """
+    pieces: list[str] = []
+    remaining = most - 1
+    for piece in (_ESCAPES.get(c, c) for c in visible(text)):
+        remaining -= len(piece)
+        if remaining < 0:
+            return "".join(pieces) + "…"
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def header(text: str) -> dict[str, Any]:
+    """A title."""
+    return {"type": "header", "text": {"type": "plain_text", "text": text, "emoji": False}}
+
+
+def section(lines: Iterable[str]) -> dict[str, Any]:
+    """A block of lines, as many whole ones as Slack takes."""
+    fitting, remaining = [], SECTION_CHARACTERS
+    for line in lines:
+        remaining -= len(line) + 1
+        if remaining < 0:
+            break
+        fitting.append(line)
+    return {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(fitting), "verbatim": True}}

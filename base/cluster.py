@@ -1,0 +1,324 @@
+"""The cluster as the profiler saw it: nodes, pods (also gone ones), workloads, autoscalers, events.
+
+An `Inventory` is a snapshot joined with what history still refers to; it is stored beside the usage and is all that the
+later stages know of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.kubernetes.pod_request import container_total, effective_requests
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.runtimes.heap import ManagedHeap
+
+
+class ContainerRole(StrEnum):
+    """Where in the pod's life a container runs, and who put it there."""
+
+    MAIN = "main"
+    INIT = "init"
+    """Runs before the main containers and ends."""
+    SIDECAR = "sidecar"
+    """An init container that stays (restartPolicy Always)."""
+    INJECTED = "injected"
+    """Seen in live pods but not in the workload's template: a webhook adds it, so a patch of the template is no use."""
+
+
+class PodPhase(StrEnum):
+    """A pod's phase in Kubernetes' words; UNKNOWN also where no source says it."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the pod will never run again: it occupies its node no more."""
+        return self in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
+
+    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
+    `heap`: of the runtime inside, where its metrics are scraped. `pods`: in how many of the workload's running pods it
+    is, where the pods differ; None = in all of them. `gaps`: as of `Workload`, of this container alone.
+    """
+
+    name: str
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    limits: Mapping[Resource, int] = field(default_factory=dict)
+    role: ContainerRole = ContainerRole.MAIN
+    restarts_on: tuple[Resource, ...] = ()
+    heap: ManagedHeap | None = None
+    pods: int | None = None
+    gaps: tuple[Reason, ...] = ()
+
+    @property
+    def effective_requests(self) -> Mapping[Resource, int]:
+        """What the scheduler counts, with the limit for a request that is not set, in the resource's unit."""
+        return effective_requests(self.requests, self.limits)
+
+
+def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
+    """What the scheduler counts for a pod of these containers, in the resource's unit (`model.kubernetes.pod_request`).
+
+    side: "requests" or "limits"; a request that is not set is the limit. Init containers and sidecars come in the order
+    in which they start. Overhead and the pod's own amounts are not known here.
+    """
+    mains: list[dict[Resource, int]] = []
+    inits: list[tuple[dict[Resource, int], bool]] = []
+    for one in containers:
+        declared = one.effective_requests if side == "requests" else one.limits
+        amounts = {resource: declared.get(resource, 0)}
+        if one.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
+            inits.append((amounts, one.role is ContainerRole.SIDECAR))
+        else:
+            mains.append(amounts)
+    return container_total(mains, inits).get(resource, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """A HorizontalPodAutoscaler; `targets` maps a resource to its utilisation target in percent of the request."""
+
+    name: str
+    min_replicas: int
+    max_replicas: int
+    targets: Mapping[Resource, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A controller and its template; `replicas` counts the pods that run now."""
+
+    ref: WorkloadRef
+    replicas: int
+    containers: tuple[Container, ...]
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    autoscaler: Autoscaler | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those whose key begins with `cotenant.dev/`."""
+    described: bool = True
+    """Whether the source tells of its containers; not where usage alone shows them: what they ask for is unknown."""
+    gaps: tuple[Reason, ...] = ()
+    """Why what is known of it is only a part, so that nothing is proposed; empty where all is known."""
+
+    @property
+    def staying(self) -> tuple[Container, ...]:
+        """The containers that run as long as the pod: all but init containers, which end before the others start."""
+        return tuple(c for c in self.containers if c.role is not ContainerRole.INIT)
+
+    @property
+    def one_template(self) -> bool:
+        """Whether all its pods have all its containers."""
+        return all(c.pods is None for c in self.containers)
+
+    def container(self, name: str) -> Container | None:
+        """The template's container of that name."""
+        return next((c for c in self.containers if c.name == name), None)
+
+    def pods_with(self, container: Container) -> int:
+        """How many of its running pods have the container."""
+        return self.replicas if container.pods is None else container.pods
+
+    def total(self, resource: Resource, side: str = "requests") -> int:
+        """What all its running pods ask for, in the resource's unit; side: "requests" or "limits".
+
+        Where pods differ, each container counts as often as it is there; init containers then count for nothing.
+        """
+        if self.one_template:
+            return self.replicas * pod_amount(self.containers, resource, side)
+        return sum(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, running or gone; `end_seconds` is None while it runs."""
+
+    namespace: str
+    name: str
+    workload: WorkloadRef
+    node: str
+    start_seconds: int
+    end_seconds: int | None = None
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    """Effective request of the whole pod (all containers, overhead)."""
+
+    mid_requests: Mapping[Resource, int] = field(default_factory=dict)
+    """The same of mid resources: a mid pod's cpu and memory are asked for by those names."""
+
+    zones: tuple[int, ...] = ()
+    """NUMA zones that the scheduler gave it, by number; empty = any."""
+
+    batch_millicores: int = 0
+    """Reclaimed CPU that it requests."""
+
+    best_effort: bool = False
+    """Kubernetes' QoS class is BestEffort; False where that is not known."""
+
+    placeholder: bool = False
+    """It only holds reserved capacity for pods of its workload: it uses nothing, and it does not count as running."""
+
+    phase: PodPhase = PodPhase.RUNNING
+
+    owner_known: bool = True
+    """Whether the whole chain of its owners is known; where it is not, `workload` is the last that is."""
+
+    listed: bool = True
+    """Whether the source names it; not where it did before and usage alone shows that it still runs."""
+
+    role: str = ""
+    """What it is for among pods of its workload that differ, such as a cluster's head; "" where all are alike."""
+
+    @property
+    def effective_priority(self) -> PriorityClass:
+        """For calculations: raw, else what its QoS class implies."""
+        return with_default(self.qos, self.priority, best_effort=self.best_effort)
+
+    @property
+    def running(self) -> bool:
+        """Whether the pod was there when the snapshot was taken, and had not ended: it may occupy its node."""
+        return self.end_seconds is None
+
+    @property
+    def serving(self) -> bool:
+        """Whether it counts as one of its workload's replicas: it runs, and somebody says so."""
+        return self.running and self.phase is PodPhase.RUNNING and not self.placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node; capacity and allocatable in millicores and bytes."""
+
+    name: str
+    capacity: Mapping[Resource, int]
+    allocatable: Mapping[Resource, int]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those whose key begins with `node.koordinator.sh/`."""
+    extended_capacity: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of the extended resources that stand in status.capacity now, by name on the wire."""
+    extended_allocatable: Mapping[str, int] = field(default_factory=dict)
+    """The same of status.allocatable."""
+
+
+class EventKind(StrEnum):
+    """What happened to a container or workload."""
+
+    OOM_KILL = "oom-kill"
+    RESTART = "restart"
+    DEPLOY = "deploy"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a moment; `memory_limit_bytes` is the limit in force at an OOM kill, if known."""
+
+    time_seconds: int
+    kind: EventKind
+    subject: PodContainerRef
+    memory_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRange:
+    """A namespace's bounds for one container and resource, in the unit; None = no bound.
+
+    `max_ratio` bounds limit / request. `of_pod`: the bounds are on the sum of a pod's containers.
+    """
+
+    namespace: str
+    resource: Resource
+    minimum: int | None = None
+    maximum: int | None = None
+    max_ratio: float | None = None
+    of_pod: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A namespace's ResourceQuota for one resource, in the unit; `of_limits` tells limits.* from requests.*."""
+
+    namespace: str
+    name: str
+    resource: Resource
+    of_limits: bool
+    hard: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedPod:
+    """A pod that only its usage shows, beside an inventory of others; first and last slot with usage, Unix seconds."""
+
+    namespace: str
+    name: str
+    first_seconds: int
+    last_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """What cAdvisor's row of a whole pod says of the rows of its containers, seen last at `seen_seconds`.
+
+    beyond: the pod's mean usage, in the resource's unit, where it is clearly more than its containers show together.
+    idle: containers whose CPU is counted and did not move of late, so that zeros are true; "" = all of them.
+    """
+
+    namespace: str
+    name: str
+    seen_seconds: int
+    beyond: Mapping[Resource, int] = field(default_factory=dict)
+    idle: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything known about one cluster at `time_seconds`."""
+
+    cluster: str
+    time_seconds: int
+    nodes: tuple[Node, ...]
+    workloads: tuple[Workload, ...]
+    pods: tuple[Pod, ...]
+    events: tuple[Event, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""
+
+    limit_ranges: tuple[LimitRange, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    server_version: str = ""
+    """Version of the API server, such as "1.35.4"; empty when it was not asked."""
+    controllers: tuple[WorkloadRef, ...] = ()
+    """Every controller there is, with pods or without, of the kinds that the source lists."""
+    created_seconds: int | None = None
+    """When the cluster's namespace kube-system was created, which tells clusters apart; None where nobody says."""
+    unnamed: tuple[UnnamedPod, ...] = ()
+    """Pods of the window that used something and that no source names: a part of some workload."""
+    pod_rows: tuple[PodRow, ...] = ()
+    """Of pods whose own row says something of their containers' rows."""
+
+    def owners(self) -> dict[tuple[str, str], WorkloadRef]:
+        """(namespace, pod) -> workload, gone pods included."""
+        return {(p.namespace, p.name): p.workload for p in self.pods}
+
+    def container_of(
+        self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
+    ) -> ContainerRef | None:
+        """The template's container behind a usage series, None for a pod nobody knows."""
+        owner = owners.get((series.namespace, series.pod))
+        return ContainerRef(owner, series.container) if owner else None

@@ -1,0 +1,179 @@
+"""The fields of Koordinator's colocation-config, and ours, each declared once. Pure.
+
+A declaration holds the attribute's name, its type with bounds, its default, what it means, its unit, and its key in the
+ConfigMap. What follows from it: the settings that stand in for the ConfigMap (`ReclaimFields`), what holds on a node
+(`ColocationStrategy`), and the form that the webhook and the reader check a ConfigMap against (`CONFIG_FORM`). Bounds
+and defaults are Koordinator's (sloconfig), but for upper bounds that it does not have: on the percentages of capacity,
+and on windows and intervals, for which the node agent keeps the samples of a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, structs
+
+from cotenant.base.colocation.collect_policy import LONGEST_SECONDS
+from cotenant.base.colocation.reclaim_policies import CPU_POLICIES, POLICIES, CpuPolicy, MemoryPolicy, policy_words
+from cotenant.base.resource import Resource
+
+MOST_PERCENT: Final = 1000
+"""Of a node's capacity: ten times as much is a slip of the hand."""
+NotNegative: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+WithinADay: TypeAlias = Annotated[int, Meta(ge=1, le=LONGEST_SECONDS)]
+Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")]
+
+
+def declared(key: str, doc: str, *, unit: str = "", **domain: Any) -> Meta:
+    """Metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt."""
+    extra = {"key": key, "unit": unit} if unit else {"key": key}
+    return Meta(description=doc, extra=extra, extra_json_schema={"x-unit": unit} if unit else {}, **domain)
+
+
+def percent(key: str, doc: str, most: int = 100) -> Meta:
+    """Metadata of a percentage from 0 to `most`."""
+    return declared(key, doc, unit="percent", ge=0, le=most)
+
+
+class ReclaimFields(msgspec.Struct, frozen=True):
+    """What is reclaimed: the fields that settings have too, for scans without a ConfigMap."""
+
+    cpu_policy: Annotated[
+        CpuPolicy, declared("cpuCalculatePolicy", f"How batch CPU is computed; {policy_words(CPU_POLICIES)}.")
+    ] = "usage"
+    memory_policy: Annotated[
+        MemoryPolicy, declared("memoryCalculatePolicy", f"How batch memory is computed; {policy_words(POLICIES)}.")
+    ] = "usage"
+    cpu_reclaim_percent: Annotated[
+        int,
+        percent(
+            "cpuReclaimThresholdPercent",
+            "Share of capacity that prod and batch may use together; the rest is the safety margin.",
+            MOST_PERCENT,
+        ),
+    ] = 60
+    memory_reclaim_percent: Annotated[
+        int, percent("memoryReclaimThresholdPercent", "The same for memory.", MOST_PERCENT)
+    ] = 65
+    batch_cpu_percent: Annotated[
+        NotNegative | None,
+        declared("batchCPUThresholdPercent", "Most that batch may get, of capacity; null = no cap.", unit="percent"),
+    ] = None
+    batch_memory_percent: Annotated[
+        NotNegative | None, declared("batchMemoryThresholdPercent", "The same for memory.", unit="percent")
+    ] = None
+    mid_cpu_percent: Annotated[int, percent("midCPUThresholdPercent", "Most that mid may get, of capacity.")] = 100
+    mid_memory_percent: Annotated[int, percent("midMemoryThresholdPercent", "The same for memory.")] = 100
+    mid_unallocated_percent: Annotated[
+        int, percent("midUnallocatedPercent", "Share of what nobody requested that mid may use.")
+    ] = 0
+    mid_mode: Annotated[
+        Literal["dynamic", "static"],
+        declared("midReclaimMode", "dynamic: from the forecast of prod's unused part; static: a fixed share."),
+    ] = "dynamic"
+    mid_static_cpu_percent: Annotated[
+        int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU.")
+    ] = 0
+    mid_static_memory_percent: Annotated[int, percent("midStaticMemoryReservedPercent", "The same for memory.")] = 0
+    degrade_minutes: Annotated[
+        int,
+        declared("degradeTimeMinutes", "Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1),
+    ] = 15
+    forecast_origins: Annotated[
+        int,
+        declared(
+            "forecastMinimumOrigins",
+            "Policy forecast: back-tests that a node's forecast needs before it decides alone.",
+            unit="days",
+            ge=1,
+        ),
+    ] = 5
+    forecast_violation_percent: Annotated[
+        int,
+        percent(
+            "forecastToleratedViolationPercent",
+            "Policy forecast: share of back-tested decisions whose peak was passed up to which it may decide alone.",
+        ),
+    ] = 10
+
+
+class ColocationStrategy(ReclaimFields, frozen=True):
+    """What holds on a node, and how amounts are published."""
+
+    enable: Annotated[bool, declared("enable", "Whether the node lends at all.")] = False
+    update_threshold_seconds: Annotated[
+        int, declared("updateTimeThresholdSeconds", "Age of a written amount that is renewed.", unit="seconds", ge=1)
+    ] = 300
+    diff_threshold: Annotated[
+        float, declared("resourceDiffThreshold", "Relative change of an amount that is written at once.", gt=0, le=1)
+    ] = 0.1
+    max_rise_percent: Annotated[
+        Positive | None,
+        declared(
+            "maxRisePercent",
+            "Most that an amount may rise per update_threshold_seconds, of capacity; null = at once.",
+            unit="percent",
+        ),
+    ] = None
+
+    @classmethod
+    def of_settings(cls, settings: ReclaimFields) -> ColocationStrategy:
+        """The strategy without a ConfigMap; colocation itself is enabled."""
+        return cls(enable=True, **structs.asdict(settings))
+
+    def policy(self, resource: Resource) -> str:
+        """How batch is computed."""
+        return self.cpu_policy if resource is Resource.CPU else self.memory_policy
+
+    def reclaim_percent(self, resource: Resource) -> int:
+        """Share of capacity that everybody may use together."""
+        return self.cpu_reclaim_percent if resource is Resource.CPU else self.memory_reclaim_percent
+
+    def batch_percent(self, resource: Resource) -> int | None:
+        """Most that batch may get, of capacity; None = no cap."""
+        return self.batch_cpu_percent if resource is Resource.CPU else self.batch_memory_percent
+
+    def mid_percent(self, resource: Resource) -> int:
+        """Most that mid may get, of capacity."""
+        return self.mid_cpu_percent if resource is Resource.CPU else self.mid_memory_percent
+
+    def mid_static_percent(self, resource: Resource) -> int:
+        """Mid's share of capacity in static mode."""
+        return self.mid_static_cpu_percent if resource is Resource.CPU else self.mid_static_memory_percent
+
+
+class AggregatePolicy(msgspec.Struct, frozen=True):
+    """Windows of the aggregated usage."""
+
+    durations: tuple[Duration, ...] = ()
+
+
+class CollectFields(msgspec.Struct, frozen=True, rename="camel"):
+    """How usage is collected, for the whole cluster; `CollectPolicy` holds the defaults."""
+
+    metric_aggregate_duration_seconds: WithinADay | None = None
+    metric_report_interval_seconds: WithinADay | None = None
+    metric_aggregate_policy: AggregatePolicy = AggregatePolicy()
+    metric_memory_collect_policy: (
+        Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"] | None
+    ) = None
+    extensions: dict[str, Any] | None = None
+
+
+def _config_fields() -> Iterator[tuple[str, Any, Any]]:
+    """Fields of the strategy as the ConfigMap writes them; an empty midReclaimMode means the default."""
+    for field in structs.fields(ColocationStrategy):
+        kind = Literal["dynamic", "static", ""] if field.name == "mid_mode" else field.type
+        yield field.name, kind, msgspec.field(default=field.default, name=KEY_OF[field.name])
+
+
+KEY_OF: Final[Mapping[str, str]] = {
+    field.encode_name: next(meta.extra["key"] for meta in field.type.__metadata__)
+    for field in structs.fields(ColocationStrategy)
+}
+"""Attribute of ColocationStrategy -> key of colocation-config."""
+CONFIG_FORM: Final = msgspec.defstruct("ColocationConfigForm", _config_fields(), bases=(CollectFields,), frozen=True)
+"""All keys of colocation-config that are read, with their types and bounds; its attributes are the strategy's."""

@@ -1,0 +1,193 @@
+"""What a node reports of itself: usage of the node, its system part, its pods and host applications. Pure.
+
+Koordinator's NodeMetric (`slo.koordinator.sh/v1alpha1`, name = node) as far as decisions need it. `NodeMetric.parse`
+reads the API's JSON; a part that cannot be read is left out and noted, so that one bad quantity never hides a node.
+Amounts are millicores and bytes, by resource; a resource that is missing was not measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.base.errors import ClusterInvalid, QuantityError
+from cotenant.base.kubernetes.qos import BANDS, PriorityClass
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
+
+AHEAD_SECONDS: Final = 120.0
+"""A report from further ahead than this is not of a clock that differs a little: nobody knows how old it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodMetric:
+    """Mean usage of one pod over the report's window; `priority` as the reporter knew it."""
+
+    namespace: str
+    name: str
+    usage: Amounts
+    priority: PriorityClass = PriorityClass.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class HostApplicationMetric:
+    """Mean usage of processes outside of pods that were declared as an application."""
+
+    name: str
+    usage: Amounts
+    priority: PriorityClass = PriorityClass.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMetric:
+    """One node's report; `update_seconds` is its Unix time, None = never filled.
+
+    prod_reclaimable: what prod requested and will not use, by forecast; a missing key counts as 0. reporter: field
+    manager that wrote updateTime last, empty = unknown; collect: spec.metricCollectPolicy as it stands there.
+    """
+
+    node: str
+    update_seconds: float | None
+    node_usage: Amounts = field(default_factory=dict)
+    system_usage: Amounts = field(default_factory=dict)
+    pods: tuple[PodMetric, ...] = ()
+    host_applications: tuple[HostApplicationMetric, ...] = ()
+    prod_reclaimable: Amounts = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    reporter: str = ""
+    owner_uids: tuple[str, ...] = ()
+    collect: Mapping[str, Any] = field(default_factory=dict)
+
+    def node_used(self, resource: Resource) -> int | None:
+        """What the whole node uses; None where the report does not say so, which 0 bytes of memory do not either."""
+        return _measured(resource, self.node_usage)
+
+    def system_used(self, resource: Resource) -> int | None:
+        """What runs outside of pods and host applications; None where neither this nor the whole node is reported.
+
+        Where the report has the whole alone, it is what the whole goes beyond its parts. No memory at all is believed
+        beside a whole that says so.
+        """
+        used, whole = self.system_usage.get(resource), self.node_used(resource)
+        if whole is None:
+            return _measured(resource, self.system_usage)
+        if used is not None:
+            return used
+        parts = [one.usage for one in self.pods] + [one.usage for one in self.host_applications]
+        return max(whole - sum(usage.get(resource, 0) for usage in parts), 0)
+
+    def beyond(self, resource: Resource, capacity: int) -> str:
+        """What of the report says that more is used than the node has, as words; empty when all can be believed.
+
+        capacity: the node's, in the resource's unit; 0: not known, so nothing is compared.
+        """
+        said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
+        said |= {f"pod {one.namespace}/{one.name}": one.usage for one in self.pods}
+        said |= {f"host application {one.name}": one.usage for one in self.host_applications}
+        most = BEYOND_CAPACITY * capacity
+        return next((what for what, usage in said.items() if capacity and usage.get(resource, 0) > most), "")
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> NodeMetric:
+        """From the API's JSON; ClusterInvalid when it has no name."""
+        metadata = _object(body, "metadata")
+        name = metadata.get("name")
+        if not isinstance(name, str) or not name:
+            raise ClusterInvalid("a NodeMetric without metadata.name")
+        owners = tuple(sys.intern(str(o.get("uid", ""))) for o in _objects(metadata.get("ownerReferences")))
+        return replace(
+            _ReportReader(name).read(_object(body, "status")),
+            reporter=sys.intern(_reporter(metadata)),
+            owner_uids=owners,
+            collect=_object(_object(body, "spec"), "metricCollectPolicy"),
+        )
+
+
+class _ReportReader:
+    """Reads one report and remembers what it left out."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.notes: list[str] = []
+
+    def read(self, status: Mapping[str, Any]) -> NodeMetric:
+        usage = _object(status, "nodeMetric")
+        pods = tuple(self._pods(status.get("podsMetric")))
+        hosts = tuple(self._hosts(status.get("hostApplicationMetric")))
+        prod = _object(_object(status, "prodReclaimableMetric"), "resource")
+        return NodeMetric(
+            node=self.node,
+            update_seconds=self._moment(status.get("updateTime")),
+            node_usage=self._resources(_object(usage, "nodeUsage"), "nodeUsage"),
+            system_usage=self._resources(_object(usage, "systemUsage"), "systemUsage"),
+            pods=pods,
+            host_applications=hosts,
+            prod_reclaimable=self._resources(prod, "prodReclaimable"),
+            notes=tuple(self.notes),
+        )
+
+    def _pods(self, entries: Any) -> Iterator[PodMetric]:
+        for one in _objects(entries):
+            namespace, name = str(one.get("namespace", "")), str(one.get("name", ""))
+            usage = self._resources(_object(one, "podUsage"), f"pod {namespace}/{name}")
+            yield PodMetric(namespace, name, usage, _priority(one))
+
+    def _hosts(self, entries: Any) -> Iterator[HostApplicationMetric]:
+        for one in _objects(entries):
+            name = str(one.get("name", ""))
+            usage = self._resources(_object(one, "usage"), f"host application {name}")
+            yield HostApplicationMetric(name, usage, _priority(one))
+
+    def _resources(self, holder: Mapping[str, Any], what: str) -> Amounts:
+        quantities, amounts = _object(holder, "resources"), {}
+        for resource in Resource:
+            if resource.value in quantities:
+                try:
+                    amounts[resource] = parse_amount(
+                        resource, quantities[resource.value], f"NodeMetric {self.node}, {what}"
+                    )
+                except QuantityError as error:
+                    self.notes.append(f"{error.message}; counted as not measured")
+        return amounts
+
+    def _moment(self, text: Any) -> float | None:
+        try:
+            moment = datetime.fromisoformat(text) if text else None
+        except (TypeError, ValueError):
+            self.notes.append(
+                f"NodeMetric {self.node}: updateTime {str(text)[:40]!r} is no time; counted as never filled"
+            )
+            return None
+        if moment is None:
+            return None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _measured(resource: Resource, usage: Amounts) -> int | None:
+    """An amount that was measured: nothing that runs has 0 bytes of memory."""
+    return (usage.get(resource) or None) if resource is Resource.MEMORY else usage.get(resource)
+
+
+def _reporter(metadata: Mapping[str, Any]) -> str:
+    """The program that wrote status.updateTime, by metadata.managedFields; empty when they do not name one."""
+    for entry in _objects(metadata.get("managedFields")):
+        if "f:updateTime" in _object(_object(entry, "fieldsV1"), "f:status"):
+            return str(entry.get("manager", ""))
+    return ""
+
+
+def _object(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    member = holder.get(key)
+    return member if isinstance(member, Mapping) else {}
+
+
+def _objects(members: Any) -> list[Mapping[str, Any]]:
+    return [one for one in members if isinstance(one, Mapping)] if isinstance(members, list) else []
+
+
+def _priority(holder: Mapping[str, Any]) -> PriorityClass:
+    text = holder.get("priority")
+    return PriorityClass(text) if isinstance(text, str) and text in BANDS else PriorityClass.NONE

@@ -1,0 +1,95 @@
+"""How one cell looks: human units in tables, exact numbers in CSV. Pure; `output` puts the cells together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.resource import GIB
+from cotenant.base.table import Column, Kind, kind_of
+from cotenant.base.text import csv_text, visible
+
+UNITS: Final = {Kind.MILLICORES: "cores", Kind.BYTES: "GiB", Kind.RATIO: "%"}
+"""Kind of a column -> the unit of its cells in a table, which stands in the title."""
+_SCALE: Final = {Kind.MILLICORES: 1000, Kind.BYTES: GIB}
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+def csv_cell(value: Any) -> str:
+    """One CSV cell of a plain row value: numbers stay numbers, None is empty, a list is JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return csv_text(value)
+    return json.dumps(value) if isinstance(value, list) else repr(value)
+
+
+def row_cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
+    """The cells of one row for the eye, without the unit, which the title has; an amount has its resource's."""
+    kind = kind_of(str(row.get("resource", "")))
+    return [human(kind, row[c.name]) if c.kind is Kind.AMOUNT else _bare(c.kind, row[c.name]) for c in columns]
+
+
+def title(column: Column, *, plain: bool = False) -> str:
+    """The heading of a column with the unit of its cells: "CPU request (cores)"; plain: "CPU-REQUEST(cores)"."""
+    unit = f"({UNITS[column.kind]})" if column.kind in UNITS else ""
+    if plain:
+        return column.title.upper().replace(" ", "-") + unit
+    return f"{column.title} {unit}" if unit else column.title
+
+
+def _bare(kind: Kind, value: Any) -> str:
+    """370 millicores -> "0.370", 1.9 GiB in bytes -> "1.900", 0.634 -> "63": one unit, and the point in one place."""
+    if value is None or kind not in UNITS:
+        return human(kind, value)
+    return _percent(value).removesuffix(" %") if kind is Kind.RATIO else f"{value / _SCALE[kind]:.3f}"
+
+
+def human(kind: Kind, value: Any) -> str:
+    """One cell for the eye: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63 %", None -> ""."""
+    return "" if value is None else _HUMAN[kind](value)
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Bars from 0 to the highest value, a gap as a blank."""
+    top = max((v for v in values if v is not None), default=0.0)
+    return "".join(" " if v is None else _BARS[_bar(v, top)] for v in values)
+
+
+def _bar(value: float, top: float) -> int:
+    return min(len(_BARS) - 1, int(max(value, 0.0) / top * len(_BARS))) if top > 0 else 0
+
+
+def _bytes(value: int) -> str:
+    return human_bytes(value).replace(" ", "").removesuffix("B")
+
+
+def _time(value: int) -> str:
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _number(value: float) -> str:
+    shown = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if shown == "-0" else shown
+
+
+def _percent(value: float) -> str:
+    """Whole percents; below ten two digits, because 0.5 % and 1 % are different risks."""
+    percent = 100 * value
+    return f"{percent:.0f} %" if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))} %"
+
+
+_HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {
+    Kind.TEXT: visible,
+    Kind.INTEGER: str,
+    Kind.NUMBER: _number,
+    Kind.MILLICORES: format_millicores,
+    Kind.BYTES: _bytes,
+    Kind.AMOUNT: str,
+    Kind.RATIO: _percent,
+    Kind.TIME: _time,
+    Kind.LIST: sparkline,
+}

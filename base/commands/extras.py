@@ -1,0 +1,56 @@
+"""Errors that others raise, in our words: a missing package with the line that installs its extra, a file denied."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Final
+
+from cotenant.base.errors import CotenantError, UsageError
+
+PACKAGES: Final = {
+    "base": ("numpy", "structlog", "prometheus-client", "msgspec"),
+    "cli": ("typer", "rich", "PyYAML"),
+    "scan": ("prometheus-api-client", "requests", "pyarrow", "fsspec"),
+    "analytics": ("pandas", "scikit-learn", "statsmodels"),
+    "cluster": ("kubernetes", "jsonpatch"),
+    "webhook": ("httptools", "uvloop", "cryptography"),
+    "node": ("grpcio", "protobuf"),
+    "dashboard": ("dash", "dash-ag-grid", "dash-mantine-components", "plotly", "uvicorn", "fastapi"),
+    "mcp": ("mcp", "httpx2"),
+}
+"""Distributions by the extra that brings them first."""
+
+_IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "grpc", "protobuf": "google"}
+
+
+def installed(distribution: str) -> str | None:
+    """The distribution's version, None when it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def in_words(error: Exception) -> CotenantError | None:
+    """An error of ours as it is; a missing package of an extra or a file that the system denies us as one of ours.
+
+    None for a fault that nobody foresaw.
+    """
+    if isinstance(error, CotenantError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        return _missing((error.name or "").partition(".")[0])
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        problem = f"{error.filename}: {error.strerror}"
+        return UsageError(problem, fix="Name a file that can be opened, or change its rights.")
+    return None
+
+
+def _missing(module: str) -> CotenantError | None:
+    for extra, distributions in PACKAGES.items():
+        for name in distributions:
+            if module == _IMPORTED_AS.get(name, name.replace("-", "_")):
+                return CotenantError(
+                    f"the package {name} is not installed", fix=f'Run pip install "cotenant[{extra}]".'
+                )
+    return None

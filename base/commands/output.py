@@ -1,0 +1,259 @@
+"""EDGE: what a command returns, on stdout; what it has to say, on stderr.
+
+A `cotenant.base.table.Table` is shown as table, wide, json, yaml or csv: always the same rows in the same order.
+Tables have one unit a column, in the title, and leave out the schema's wide columns (unless `wide`); on a terminal a
+table without `wide` is cut to its width. The others have every column, exact numbers in millicores and bytes, missing =
+null (empty in CSV). A single object is shown by `print_document`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cotenant.base.text import visible, visible_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cotenant.base.table import Column, Table
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+class DocumentFormat(StrEnum):
+    """How a single object is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")]
+DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to write the result.")]
+NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out the header line (table, wide, csv).")]
+
+GAP: Final = 2
+"""Blanks between two columns."""
+LEAST: Final = 12
+"""A text in a table is not cut to less."""
+SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
+
+
+def console(stream: IO[str]) -> Console:
+    """A rich console that never reads markup into data; without any escape sequence when NO_COLOR is set."""
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(file=stream, markup=False, highlight=False, emoji=False, color_system=None if plain else "auto")
+
+
+def message(text: str, *, style: str = "") -> None:
+    """One line for people, on stderr; the text is made safe."""
+    safe = visible_lines(text)
+    if sys.stderr.isatty():
+        console(sys.stderr).print(safe, style=style or None, soft_wrap=True)
+    else:
+        print(safe, file=sys.stderr)  # noqa: T201 - stderr is where messages go
+
+
+def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
+    """Write the table's rows to stdout."""
+    if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
+        _print_styled(table, _shown(table, output is Format.WIDE), headers, cut=output is Format.TABLE)
+    else:
+        sys.stdout.writelines(render(table, output, headers=headers))
+
+
+def render(table: Table, output: Format, *, headers: bool = True) -> Iterator[str]:
+    """The text that `print_table` writes where stdout is not a terminal, in pieces."""
+    if output is Format.JSON:
+        yield _json(list(table.rows()))
+    elif output is Format.YAML:
+        yield _yaml(list(table.rows()))
+    elif output is Format.CSV:
+        yield from _csv(table, headers)
+    else:
+        yield from _plain(table, _shown(table, output is Format.WIDE), headers)
+
+
+def print_document(obj: Any, output: DocumentFormat) -> None:
+    """Write one object (mapping, dataclass, msgspec struct) to stdout; as a table: one line per key, nested by dots."""
+    import msgspec
+
+    plain = _without_nan(msgspec.to_builtins(obj, str_keys=True))
+    if output is DocumentFormat.JSON:
+        sys.stdout.write(_json(plain))
+    elif output is DocumentFormat.YAML:
+        sys.stdout.write(_yaml(plain))
+    else:
+        sys.stdout.writelines(aligned([(path, _word(value)) for path, value in flatten(plain)]))
+
+
+def _without_nan(value: Any) -> Any:
+    """The same plain value with numbers that JSON does not know (NaN, infinities) as None."""
+    if isinstance(value, dict):
+        return {key: _without_nan(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """("a.b", leaf) for every leaf of nested mappings, in order; lists of mappings are numbered."""
+    if isinstance(value, Mapping) and (value or not path):
+        children: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, Mapping) for v in value):
+        children = enumerate(value)
+    else:
+        yield path, value
+        return
+    for key, child in children:
+        yield from flatten(child, f"{path}.{key}" if path else str(key))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+    """Lines of columns, two blanks apart, without blanks at the end; `right` marks right-aligned columns."""
+    return ("  ".join(cells).rstrip() + "\n" for cells in _padded(rows, right))
+
+
+def _padded(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[str]]:
+    """Rows whose cells are as wide as their column is on a terminal, where wide characters take two places."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    to_right = list(right) or [False] * len(widths)
+    for row in rows:
+        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        yield [pad + cell if r else cell + pad for cell, pad, r in zip(row, blanks, to_right, strict=True)]
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    # ASCII only: a terminal may act on C1 controls and direction marks that JSON itself would let through.
+    dense = json.dumps(value, ensure_ascii=True, allow_nan=False)
+    return msgspec.json.format(dense, indent=2) + "\n"  # json's own indentation takes ten times as long
+
+
+def _yaml(value: Any) -> str:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=False, width=2**20))
+
+
+def _csv(table: Table, headers: bool) -> Iterator[str]:
+    from cotenant.base.commands.cells import csv_cell
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    if headers:
+        writer.writerow([c.name for c in table.schema.columns])
+    writer.writerows([csv_cell(v) for v in row.values()] for row in table.rows())
+    yield buffer.getvalue()
+
+
+def _shown(table: Table, wide: bool) -> list[Column]:
+    return [c for c in table.schema.columns if wide or not c.wide]
+
+
+def _cells(table: Table, columns: list[Column]) -> list[list[str]]:
+    from cotenant.base.commands.cells import row_cells
+
+    return [row_cells(columns, row) for row in table.rows()]
+
+
+def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
+    from cotenant.base.commands.cells import title
+
+    titles = [[title(c, plain=True) for c in columns]] if headers else []
+    rows = titles + _cells(table, columns)
+    return aligned(rows, [c.kind.numeric for c in columns]) if rows else iter(())
+
+
+def fitted(
+    rows: Sequence[Sequence[str]], right: Sequence[bool], width: int, essential: Sequence[bool] = ()
+) -> tuple[list[int], list[list[str]]]:
+    """Places of the columns that fit into `width` columns of a terminal, and the rows of these alone.
+
+    The longest texts are cut first ("checkout-wo…"), to LEAST; numbers (right-aligned) never are. Where that is not
+    enough, columns are left out from the last to the first, essential ones after all others; one stays.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    sizes = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    floors = [size if number else min(size, LEAST) for size, number in zip(sizes, right, strict=True)]
+    places = list(range(len(floors)))
+    while len(places) > 1 and sum(floors[place] for place in places) + GAP * (len(places) - 1) > width:
+        places.remove(max(places, key=lambda place: (not (essential and essential[place]), place)))
+    while sum(sizes[place] for place in places) + GAP * (len(places) - 1) > width:
+        longer = [place for place in places if sizes[place] > floors[place]]
+        if not longer:
+            break
+        sizes[max(longer, key=lambda place: sizes[place])] -= 1
+    return places, [
+        [
+            row[place] if cell_len(row[place]) <= sizes[place] else f"{set_cell_size(row[place], sizes[place] - 1)}…"
+            for place in places
+        ]
+        for row in rows
+    ]
+
+
+def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bool) -> None:
+    """The same lines for a terminal, with a rule under the titles and severities in colour.
+
+    Made of rich's texts, not of its table: that takes seconds for a thousand rows.
+    """
+    from rich.text import Text
+
+    from cotenant.base.commands.cells import title
+
+    out = console(sys.stdout)
+    titles = [[title(c) for c in columns]] if headers else []
+    rows = titles + _cells(table, columns)
+    note = ""
+    if cut and rows:
+        whole, every = rows, columns
+        right, essential = [c.kind.numeric for c in every], [c.essential for c in every]
+        places, rows = fitted(rows, right, out.width, essential)
+        columns, left_out = [every[place] for place in places], [c for i, c in enumerate(every) if i not in places]
+        if rows != whole:
+            names = f", without {', '.join(c.title for c in left_out)}" if left_out else ""
+            note = f"cut to the terminal's width{names}; -o wide shows all"
+    for index, cells in enumerate(_padded(rows, [c.kind.numeric for c in columns]) if rows else ()):
+        styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
+        line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
+        out.print(line, soft_wrap=True)
+        if index < len(titles):
+            out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
+    if note:
+        message(note)
+
+
+def _style(column: Column, cell: str) -> str:
+    return SEVERITY_STYLES.get(cell.strip(), "") if column.name == "severity" else ""
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_word(v) for v in value)
+    return "" if value is None else visible(value) if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,215 @@
+"""What commands that show results have in common: which store, which cluster, which rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from urllib.parse import urlencode
+
+import typer
+
+from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.commands.output import message
+from cotenant.base.commands.session import remember_cluster, session_of
+from cotenant.base.errors import CotenantError, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.commands.session import CliSession
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.base.table import Schema, Table
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="Cluster in the store; needed when there are several.",
+        callback=remember_cluster,
+    ),
+]
+AllClustersOption = Annotated[
+    bool, typer.Option("--all-clusters", help="All clusters of the store, with a column that names each row's.")
+]
+NamespaceOption = Annotated[
+    list[str] | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only this namespace; may be repeated.")
+]
+FilterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--filter", metavar="QUERY", help="Rows to show, as in a page's address: 'severity=critical&kind!=Job'."
+    ),
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="fsspec URL of the store; default: settings store.url.")
+]
+
+AnswerT = TypeVar("AnswerT")
+NAMESPACES_LISTED: Final = 20
+"""How many an error names where none is close."""
+
+
+def url_of(settings: Settings) -> str:
+    """URL of the store in force."""
+    from cotenant.base.settings.sections.store import store_url
+
+    return store_url(settings.store, os.environ)
+
+
+def open_store(settings: Settings, cluster: str | None) -> Store:
+    """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
+    from cotenant.base.store.opening import opened
+
+    return opened(url_of(settings), cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScans:
+    """The last scans of one cluster, or side by side of all that a store has."""
+
+    stores: tuple[Store, ...]
+    of_all: bool = False
+
+    def read_table(self, schema: Schema) -> Table:
+        """A result table; of all clusters with a column `cluster` in front, without those that have none (a note says).
+
+        NoData when no cluster has it.
+        """
+        from cotenant.base.errors import NoData
+        from cotenant.base.table import of_clusters
+
+        if not self.of_all:
+            return self.stores[0].read_table(schema)
+        parts: dict[str, Table] = {}
+        for store in self.stores:
+            try:
+                parts[store.cluster] = store.read_table(schema)
+            except NoData as error:
+                if store is self.stores[-1] and not parts:
+                    raise
+                message(f"note: without cluster {store.cluster}: {error.message}")
+        return of_clusters(schema, parts)
+
+
+def open_scans(settings: Settings, cluster: str | None, all_clusters: bool) -> StoredScans:
+    """The last scan of the named or only cluster, or the scans of all; raises as `open_store`."""
+    from cotenant.base.store.opening import opened_all
+
+    return (
+        StoredScans(opened_all(url_of(settings)), True)
+        if all_clusters
+        else StoredScans((open_store(settings, cluster),))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCluster:
+    """A cluster's stored history and results, and the settings in force for it."""
+
+    store: Store
+    settings: Settings
+
+
+def stored_clusters_of(
+    ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
+) -> list[StoredCluster]:
+    """The named or only cluster, or all, each with its own settings; raises as `open_store`."""
+    common = load_for_reading(ctx, store, all_clusters)
+    stores = open_scans(common, cluster, all_clusters).stores
+    session, flags = session_of(ctx), {"store.url": store}
+    return [
+        StoredCluster(one, session.of_cluster(one.cluster).read(flags).settings if all_clusters else common)
+        for one in stores
+    ]
+
+
+def computed_for_each(
+    clusters: Sequence[StoredCluster],
+    compute: Callable[[StoredCluster], AnswerT],
+    participle: str,
+    *,
+    all_clusters: bool,
+) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
+    """What is computed of each cluster by name, and the errors of the others, which stderr has; of one it is raised."""
+    answers: dict[str, AnswerT] = {}
+    failures: dict[str, CotenantError] = {}
+    for one in clusters:
+        try:
+            answers[one.store.cluster] = compute(one)
+        except CotenantError as error:
+            if not all_clusters:
+                raise
+            failures[one.store.cluster] = error
+    report_failures(failures, len(clusters), participle)
+    return answers, failures
+
+
+def report_failures(failures: Mapping[str, CotenantError], count: int, participle: str) -> None:
+    """On stderr: which of `count` clusters could not be scanned, say, and why; the end when no cluster is left."""
+    for name, error in failures.items():
+        message(f"error: cluster {name}: {error.message}", style="bold red")
+        if error.fix:
+            message(f"fix: {error.fix}")
+    if failures:
+        message(f"partial: {len(failures)} of {count} clusters could not be {participle}: {', '.join(failures)}")
+    if len(failures) == count:
+        raise typer.Exit(next(iter(failures.values())).exit_code)
+
+
+def exit_if_partial(failures: Mapping[str, CotenantError]) -> None:
+    """Exit with the code that says that clusters are missing."""
+    if failures:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Settings:
+    """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
+    session, flags = session_of(ctx), {"store.url": store}
+    if all_clusters:
+        refuse_name(session)
+    return (session.read(flags) if all_clusters else session.load(flags)).settings
+
+
+def refuse_name(session: CliSession) -> None:
+    """UsageError for --cluster beside --all-clusters."""
+    if session.cluster is not None:
+        raise UsageError(f"--cluster {session.cluster} and --all-clusters exclude each other", fix="Leave one out.")
+
+
+def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
+    """The rows that every part of the request shows, in the grammar that pages use and in the order of `query`."""
+    from cotenant.base.tables.queries import matching
+
+    return matching(table, query or "", urlencode([("ns", name) for name in namespaces or ()]), *more)
+
+
+def chosen_of_scan(
+    scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
+) -> Table:
+    """The same of a table of the last scan; UsageError for a namespace, unless it has a star, that no scan has."""
+    from cotenant.base.tables.filters import EMPTY
+
+    require_namespaces(scans.stores, namespaces, known={text or EMPTY for text in table.columns["namespace"]})
+    return chosen(table, namespaces, query, *more)
+
+
+def require_namespaces(
+    stores: Sequence[Store], namespaces: list[str] | None, *, known: AbstractSet[str] = frozenset()
+) -> None:
+    """UsageError for a namespace, unless it has a star or is known, that the inventory of no store has."""
+    from cotenant.base.tables.filters import exact, patterns
+
+    spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
+    elsewhere = {name for name in spelt if name is not None} - known
+    inventories = [inventory for store in stores if (inventory := store.read_inventory())] if elsewhere else []
+    of_workloads = {workload.ref.namespace for one in inventories for workload in one.workloads}
+    of_scan = of_workloads | {pod.namespace for one in inventories for pod in one.pods}
+    missing = sorted(elsewhere - of_scan) if inventories else []
+    if missing:
+        from cotenant.base.text import nearest
+
+        fix = nearest(missing[0], of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
+        raise UsageError(f"the last scan has no namespace {missing[0]!r}", fix=fix)

@@ -1,0 +1,156 @@
+"""EDGE: what the global options said, handed to every command: where the settings come from and where log lines go.
+
+`main` makes one Session per run and puts it on typer's context; commands ask `session_of(ctx)`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+import typer
+
+from cotenant.base.errors import UsageError
+
+_CLUSTER: Final = "cotenant.cluster"
+"""Key of a typer context's `meta`."""
+_OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels")
+"""Settings that say which cluster is asked: an option that gives one is of that cluster alone."""
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.load import Loaded
+    from cotenant.base.settings.root import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class CliSession:
+    """The global options of one run; `overrides` maps a setting's path to the text given by --set."""
+
+    config: Path | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    log_format: str | None = None
+    debug: bool = False
+    cluster: str | None = None
+    """Which of several clusters the command is of, by --cluster."""
+    of_one: bool = False
+    """Whether the command is of one cluster, which has to be named where the settings declare several."""
+    takes_all: bool = False
+    """Whether it has --all-clusters."""
+
+    def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
+        """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).
+
+        What the file says of the named cluster alone stands between the last three. UsageError where one of several
+        has to be named, or where a command that asks a cluster (its flags have kube.context) would ask another one.
+        """
+        from cotenant.base.settings.clusters import the_one
+
+        loaded = self.read(flags)
+        if self.of_one and len(loaded.clusters) > 1 and self.cluster is None:
+            the_one(None, loaded.clusters, or_all=self.takes_all)
+        if "kube.context" in (flags or {}):
+            if not loaded.reaches_cluster:
+                name = the_one(self.cluster, loaded.clusters)
+                raise UsageError(
+                    f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
+                    fix=f"Set clusters.{name}.kube.context, or give --context.",
+                )
+            if self.cluster is not None and loaded.cluster is None and not loaded.context_by_flag:
+                _require_context_of(self.cluster, loaded)
+        return loaded
+
+    def require_no_context(self, flags: Mapping[str, Any], command: str) -> None:
+        """UsageError where --set or an option of `flags` names a kubeconfig, a context or the labels of one cluster.
+
+        For a command of several clusters, which would ask that one under the name of each. `command`: in the message.
+        """
+        options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
+        if path := next((path for path in options if path.startswith(_OF_ONE)), None):
+            raise UsageError(
+                f"{path} is of one cluster, and was given to {command}",
+                fix="Write it below clusters.NAME in the settings file, or name one: --cluster NAME.",
+            )
+
+    def read(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
+        """The same for a command that asks no cluster, or several, one after the other.
+
+        Log lines go to stderr from here on, in the form and from the level that the settings say.
+        """
+        from cotenant.base.logs.telemetry import configure_logging
+        from cotenant.base.settings.load import default_config, load
+
+        options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
+        overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
+        file, every_flag = self.config or default_config(os.environ), {**self.overrides, **overrides}
+        loaded = load(file, os.environ, every_flag, self.cluster)
+        configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
+        return loaded
+
+    def of_cluster(self, name: str) -> CliSession:
+        """The same session for one of several clusters."""
+        return replace(self, cluster=name)
+
+    def with_config(self, file: Path) -> CliSession:
+        """The same session with another settings file."""
+        return replace(self, config=file)
+
+
+class _PresentStderr(io.TextIOBase):
+    """sys.stderr as it is when a line is written: progress bars put a stream in its place that prints above them."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        """Whether colour is welcome."""
+        return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
+    """UsageError where the kubeconfig's context may be another cluster's than the named one, which is not declared.
+
+    A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
+    """
+    from cotenant.base.kube.auth import IN_CLUSTER, present_cluster
+    from cotenant.base.settings.sections.store import store_url
+    from cotenant.base.store import Store
+
+    several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.store, os.environ))) > 1
+    if several and (present := present_cluster(loaded.settings.kube)) not in (cluster, IN_CLUSTER):
+        raise UsageError(
+            f"the settings declare no cluster {cluster!r}, and the kubeconfig's context is of {present}",
+            fix=f"Give --context, or set clusters.{cluster}.kube.context (docs/clusters.md).",
+        )
+
+
+def session_of(ctx: typer.Context) -> CliSession:
+    """The Session of this run, of the cluster that the command's --cluster names."""
+    session = ctx.ensure_object(CliSession)
+    if _CLUSTER not in ctx.meta:
+        return session
+    return replace(session, cluster=ctx.meta[_CLUSTER], of_one=True, takes_all="all_clusters" in ctx.params)
+
+
+def remember_cluster(ctx: typer.Context, name: str | None) -> str | None:
+    """Callback of every --cluster: whose settings `session_of` loads."""
+    ctx.meta[_CLUSTER] = name
+    return name
+
+
+def parse_overrides(pairs: list[str]) -> dict[str, str]:
+    """["section.key=value"] -> {"section.key": "value"}; UsageError names a pair without "=" or key."""
+    overrides = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals or not path.strip():
+            raise UsageError(f"--set {pair!r} is not section.key=value", fix="Write --set profiler.window_days=7.")
+        overrides[path.strip()] = value
+    return overrides

@@ -1,0 +1,101 @@
+"""EDGE: audit of writes: a log line each (actor, object, reason, old and new value), and the manager's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision
+from cotenant.base.controllers.feature import FeatureState
+from cotenant.base.kubernetes.intent import Address, Delete, Intent, Outcome, Patch
+from cotenant.base.logs.telemetry import Metrics
+
+DECIDE_BUCKETS_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+log = structlog.get_logger(__name__)
+
+
+class Audit:
+    """Counts and tells. One for all features; every method may be called from any thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Registers the manager's metrics."""
+        registry = metrics.registry
+        self._up = Gauge(
+            "cotenant_feature_up", "1 when the manager's feature works, else 0.", ["feature"], registry=registry
+        )
+        self._writes = Counter(
+            "cotenant_writes_total", "Writes to the Kubernetes API.", ["feature", "outcome"], registry=registry
+        )
+        self._notes = Gauge(
+            "cotenant_feature_notes", "What a feature has to tell people now.", ["feature", "reason"], registry=registry
+        )
+        self._seconds = Histogram(
+            "cotenant_decide_duration_seconds",
+            "Time to decide over the whole view.",
+            ["feature"],
+            buckets=DECIDE_BUCKETS_SECONDS,
+            registry=registry,
+        )
+        self._noted: dict[str, set[str]] = {}
+
+    def expect(self, features: Sequence[str]) -> None:
+        """These features will run: down until the first round of each has ended, also one that never ends."""
+        for feature in features:
+            self._up.labels(feature)
+
+    def decided(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
+        """Count one decision of a feature: its duration, and its notes by reason; reasons without a note go to 0."""
+        self._seconds.labels(feature).observe(seconds)
+        counts: dict[str, int] = {}
+        for note in decision.notes:
+            counts[note.reason] = counts.get(note.reason, 0) + 1
+        for reason in self._noted.get(feature, set()) - counts.keys():
+            self._notes.labels(feature, reason).set(0)
+        for reason, count in counts.items():
+            self._notes.labels(feature, reason).set(count)
+        self._noted[feature] = {*self._noted.get(feature, set()), *counts}
+
+    def sent(self, feature: str, outcomes: Sequence[Outcome], before: Mapping[Address, str]) -> None:
+        """A line for each write, and for each that was refused; `before`: what stood there. Routine: at debug level."""
+        for outcome in outcomes:
+            fields = action(feature, outcome.intent, before)
+            if outcome.error is None:
+                tell = log.debug if getattr(outcome.intent, "routine", False) else log.info
+                tell("wrote", **fields)
+                self._writes.labels(feature, "ok").inc()
+            else:
+                log.warning("not written", **fields, error=str(outcome.error))
+                self._writes.labels(feature, type(outcome.error).__name__).inc()
+
+    def stands(self, state: FeatureState) -> None:
+        """A feature's state after a round."""
+        self._up.labels(state.feature).set(int(state.standing.works))
+
+
+def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[str, str]:
+    """Who, what, why, the old and the new value of an intent, as fields of a log line."""
+    return {
+        "who": f"{FIELD_MANAGER}/{feature}",
+        "object": str(intent.address),
+        "verb": type(intent).__name__.lower(),
+        "subresource": "" if isinstance(intent, Delete) else intent.subresource,
+        "why": intent.why,
+        "old": before.get(intent.address, ""),
+        "new": new_value(intent),
+    }
+
+
+def new_value(intent: Intent) -> str:
+    """What an intent would make of its object, as JSON; a console shows only what changed."""
+    if isinstance(intent, Delete):
+        return ""
+    value: Any = list(intent.operations) if isinstance(intent, Patch) else _without_names(intent.body)
+    return msgspec.json.encode(value).decode()
+
+
+def _without_names(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in body.items() if key not in {"apiVersion", "kind", "metadata"}}

@@ -1,0 +1,67 @@
+"""Whether the manager's own clock can be believed: held against the API server's and against what nodes report. Pure.
+
+Reports grow old by our clock, and what has grown old is withdrawn: a clock that is an hour ahead would take a whole
+cluster's capacity within seconds. So while clocks disagree nothing is decided that rests on the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
+from cotenant.base.kubernetes.moments import moment
+
+APART_SECONDS: Final = AHEAD_SECONDS
+"""Clocks that differ by more are not both right."""
+NEAR_SECONDS: Final = 600.0
+"""A newest report of a cluster whose nodes report is younger than this by the right clock."""
+FEWEST: Final = 2
+"""Nodes that must agree against us: one may be wrong itself."""
+
+
+def server_disagrees(now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]) -> str:
+    """How our clock and the API server's differ and which of them is off, as a sentence; empty when they agree.
+
+    server_seconds: None = not known. reported_seconds: Unix times of nodes' reports, which side with one of the clocks.
+    """
+    if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
+        return ""
+    times = list(reported_seconds)
+    by_server, by_us = (any(abs(one - at) <= NEAR_SECONDS for one in times) for at in (server_seconds, now_seconds))
+    if by_server and not by_us:
+        which = "Nodes' reports agree with the API server: set the clock of the manager's machine."
+    elif by_us and not by_server:
+        which = "Nodes' reports agree with the manager: set the clock of the API server's machine."
+    else:
+        which = "No report says which of them is right: set both by NTP."
+    direction = "ahead of" if now_seconds > server_seconds else "behind"
+    apart = abs(now_seconds - server_seconds)
+    return (
+        f"the manager's clock ({moment(now_seconds)}) is {_words(apart)} {direction} the API server's "
+        f"({moment(server_seconds)}). {which} Nothing is withdrawn by a doubtful time; everything is left as it is."
+    )
+
+
+def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
+    """How most nodes' clocks differ from ours, as a sentence; empty unless most of them agree against us.
+
+    ahead_by_node: how far, in seconds, the time in a report lay before ours when that report came; only of reports that
+    came while we watched, from clocks of their own.
+    """
+    most = len(ahead_by_node) / 2
+    before = [ahead for ahead in ahead_by_node.values() if ahead > APART_SECONDS]
+    behind = [-ahead for ahead in ahead_by_node.values() if ahead < -APART_SECONDS]
+    for apart, direction in ((behind, "ahead of"), (before, "behind")):
+        if len(apart) >= FEWEST and len(apart) > most:
+            return (
+                f"the manager's clock is {_words(sorted(apart)[len(apart) // 2])} {direction} those of {len(apart)} of "
+                f"{len(ahead_by_node)} nodes, whose reports keep coming. Set the clock of the manager's machine (or of "
+                "these nodes). Nothing is withdrawn by a doubtful time; everything is left as it is."
+            )
+    return ""
+
+
+def _words(seconds: float) -> str:
+    """A duration to be read: 3600 -> "60 minutes"."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 2 * APART_SECONDS else f"{seconds:.0f} seconds"

@@ -1,0 +1,127 @@
+"""States of the manager's features, and how they are shown: a ConfigMap, a log line, a metric. Pure.
+
+A feature is one controller. It is up, or it says in one reason why not: it waits for its first lists, its view is
+stale, a right or a CRD is missing, the API server does not answer, it failed. What happens to one leaves the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterForbidden,
+    ClusterNamespaceGone,
+    ClusterObjectGone,
+    ClusterUnreachable,
+    CotenantError,
+    NoData,
+    NotLeader,
+)
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+
+STATUS_CONFIG_MAP: Final = "cotenant-status"
+
+
+class ControllerCondition(StrEnum):
+    """Reason of a feature's state, as conditions write it."""
+
+    UP = "Up"
+    DRY_RUN = "DryRun"
+    """Decides, and writes nothing because nobody said that it may."""
+    STANDBY = "Standby"
+    """Another replica leads."""
+    WAITING = "Waiting"
+    """The first lists are not complete."""
+    NO_DATA = "NoData"
+    """There is nothing to publish: no run of the pipeline has ended, or no history is stored."""
+    STALE = "Stale"
+    """What it would decide on is too old, or the clock is doubtful; everything is left as it is."""
+    FORBIDDEN = "Forbidden"
+    """A right is missing."""
+    ABSENT = "Absent"
+    """A kind that it needs is not installed."""
+    UNREACHABLE = "Unreachable"
+    """The API server or the metric source does not answer."""
+    DEGRADED = "Degraded"
+    """It works; some objects were refused or some configuration is wrong."""
+    FAILED = "Failed"
+    """A fault of ours; the log has the traceback."""
+
+    @property
+    def works(self) -> bool:
+        """Whether it decides and, where it may, writes."""
+        return self in {ControllerCondition.UP, ControllerCondition.DRY_RUN, ControllerCondition.DEGRADED}
+
+    @property
+    def broken(self) -> bool:
+        """Whether somebody has to do something before it works."""
+        return not self.works and self not in {
+            ControllerCondition.STANDBY,
+            ControllerCondition.WAITING,
+            ControllerCondition.NO_DATA,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureState:
+    """How a feature stands, why, and since when."""
+
+    feature: str
+    standing: ControllerCondition
+    message: str = ""
+    since_seconds: float = 0.0
+
+    def same(self, other: FeatureState | None) -> bool:
+        """Whether it says the same, whenever it began."""
+        return other is not None and (self.standing, self.message) == (other.standing, other.message)
+
+
+def standing_of(error: Exception) -> ControllerCondition:
+    """What an error means for the feature that met it."""
+    kinds: dict[type[Exception], ControllerCondition] = {
+        ClusterNamespaceGone: ControllerCondition.DEGRADED,
+        ClusterObjectGone: ControllerCondition.DEGRADED,
+        ClusterForbidden: ControllerCondition.FORBIDDEN,
+        ClusterAbsent: ControllerCondition.ABSENT,
+        ClusterUnreachable: ControllerCondition.UNREACHABLE,
+        NotLeader: ControllerCondition.STANDBY,
+        NoData: ControllerCondition.NO_DATA,
+    }
+    first_match = next((standing for kind, standing in kinds.items() if isinstance(error, kind)), None)
+    return first_match or (
+        ControllerCondition.DEGRADED if isinstance(error, CotenantError) else ControllerCondition.FAILED
+    )
+
+
+def message_of(error: Exception) -> str:
+    """What happened and what helps, in one line."""
+    fix = error.fix if isinstance(error, CotenantError) else ""
+    what = str(error) or type(error).__name__
+    return f"{what.rstrip('.')}. {fix}" if fix else what
+
+
+def status_intent(namespace: str, states: Mapping[str, FeatureState]) -> Apply:
+    """The ConfigMap that shows every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
+    address = Address("v1", "configmaps", STATUS_CONFIG_MAP, namespace)
+    data = {name: _line(state) for name, state in sorted(states.items())}
+    body = address.manifest("ConfigMap", {"labels": {MANAGED_BY_LABEL: MANAGED_BY}}, data=data)
+    return Apply(address, body, why="a feature's state changed")
+
+
+def _line(state: FeatureState) -> str:
+    condition: dict[str, Any] = {
+        "type": "Available",
+        "status": str(state.standing.works),
+        "reason": state.standing.value,
+        "message": state.message,
+        "lastTransitionTime": moment(state.since_seconds),
+    }
+    return msgspec.json.encode(condition).decode()

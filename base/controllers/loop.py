@@ -1,0 +1,382 @@
+"""EDGE: the control loop, one thread a feature: wakes on a change or an interval, decides on the mirrors, sends writes.
+
+Level-triggered: a round looks at the whole present state, never at a history of events, so that a lost one costs a
+round and nothing else. A feature freezes (does nothing, not zero) while a mirror that it needs is missing or stale;
+its failures are its own, with growing pauses; only the Lease's holder writes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.controllers.audit import Audit, action
+from cotenant.base.controllers.clocks import server_disagrees
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.feature import ControllerCondition, FeatureState, message_of, standing_of
+from cotenant.base.controllers.sender import Leadership, Sender
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NotLeader
+from cotenant.base.kube import Mirror
+from cotenant.base.kubernetes.intent import Intent, Outcome
+from cotenant.base.process.clock import Clock, ServerClock
+from cotenant.base.settings.sections.manager import ManagerSettings
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 15.0
+"""After a failure; a returning API server is noticed within this time."""
+REST: Final = 4.0
+LONGEST_REST_SECONDS: Final = 5.0
+"""Pause after a decision, in its own duration: thousands of nodes that report in turn take a fifth of a core. Time in
+which its writes were sent is part of the pause."""
+CLOSING_PAUSE_SECONDS: Final = 0.3
+"""Between two attempts to end in good order: a mirror shows our own last write by then."""
+MOST_ROUNDS: Final = 5
+"""Rounds of `settle`: a CR, then its status, then nothing."""
+
+Key = tuple[str, str]
+Changes = Mapping[str, set[Key]]
+log = structlog.get_logger(__name__)
+
+
+class Feature(Protocol):
+    """A controller as the loop runs it; used by one thread. Controllers inherit from it what they do not say."""
+
+    name: str
+    needs: tuple[str, ...]
+    """Mirrors without which it does not decide, and whose changes wake it."""
+    interval_seconds: float
+    optional: tuple[str, ...] = ()
+    """Mirrors whose changes wake it too, and which a cluster may lack."""
+    listed: frozenset[str] = frozenset()
+    """Resources that it reads anew for each decision, whatever it mirrors."""
+    coalesce_seconds: float | None = None
+    """How long changes are gathered before a decision; None: as long as `manager.coalesce_seconds` says."""
+    send_seconds: float | None = None
+    """After so long a time of writing it decides anew, whatever is left; None: it writes all first."""
+    by_clock: bool = False
+    """Whether what it does rests on the age of reports, so that a doubtful clock freezes it."""
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
+        """What to write. `changes`: what became different in each mirror since the last call that returned."""
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of the last decision's intents."""
+
+    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
+        """What to write at an ordinary end; asked again until nothing is left. By default nothing."""
+        return ControllerDecision()
+
+
+@dataclass(slots=True)
+class ControllerRound:
+    """What one round did."""
+
+    decision: ControllerDecision = field(default_factory=ControllerDecision)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+class Hub:
+    """Tells every feature which objects changed: mirrors hand out their changes once, features each want them all."""
+
+    def __init__(self, mirrors: Mapping[str, Mirror[object]], wake: threading.Event) -> None:
+        """`wake` is the event that the mirrors set."""
+        self.mirrors = mirrors
+        self._wake = wake
+        self._runners: list[FeatureRunner] = []
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="changes", daemon=True)
+
+    def join(self, runner: FeatureRunner) -> None:
+        """A feature wants to hear."""
+        self._runners.append(runner)
+
+    def start(self) -> None:
+        """Pass changes on from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def pass_on(self) -> None:
+        """Drain the mirrors and hand what changed to every feature."""
+        self._wake.clear()
+        with self._lock:
+            changes = {name: keys for name, mirror in self.mirrors.items() if (keys := mirror.changes())}
+        for runner in self._runners if changes else ():
+            runner.hear(changes)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait()
+            self.pass_on()
+
+
+class RoundReporter(Protocol):
+    """Hears of every round; from any thread."""
+
+    def report(self, state: FeatureState) -> None:
+        """How a feature stands after a round."""
+
+    def tell(self, notes: Sequence[ObjectNote]) -> None:
+        """What it has to say about objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopContext:
+    """What all features share."""
+
+    hub: Hub
+    leadership: Leadership
+    clock: Clock
+    settings: ManagerSettings
+    audit: Audit
+    board: RoundReporter
+    server_clock: ServerClock | None = None
+    """The API server's, against which ours is held; None: ours is not the machine's on purpose."""
+
+
+class FeatureRunner:
+    """Runs one feature; with `manager.write` off it decides and sends nothing."""
+
+    def __init__(self, feature: Feature, sender: Sender, around: LoopContext) -> None:
+        """Nothing runs yet."""
+        self.feature = feature
+        self.last = ControllerRound()
+        self.rounds = 0
+        """Decisions so far."""
+        self._sender, self._around = sender, around
+        self._settings = around.settings
+        self._heard: dict[str, set[Key]] = {}
+        self._lock = threading.Lock()
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._failures, self._took, self._sending = 0, 0.0, 0.0
+        self._hears: tuple[str, ...] = (*feature.needs, *feature.optional)
+        own_seconds = feature.coalesce_seconds
+        self._gather_seconds = around.settings.coalesce_seconds if own_seconds is None else own_seconds
+        self._send_seconds = feature.send_seconds
+        self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
+
+    def start(self) -> None:
+        """Run in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the write that is under way."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def close(self) -> None:
+        """After `stop`: write what the feature leaves behind at an ordinary end (its `closing`); never raises.
+
+        Decided anew a few times: the mirrors may lag behind the feature's own last write.
+        """
+        try:
+            if not self._settings.write:
+                return
+            for _ in range(MOST_ROUNDS):
+                if self._blocked():
+                    return
+                decision = self.feature.closing(self._around.clock.now_seconds())
+                if not decision.intents:
+                    return
+                outcomes = self._sender.send(decision.intents)
+                self._around.audit.sent(self.feature.name, outcomes, decision.before)
+                if all(outcome.ok for outcome in outcomes):
+                    return
+                time.sleep(CLOSING_PAUSE_SECONDS)
+        except Exception:  # the others are to end in good order
+            log.exception("feature did not end in good order", feature=self.feature.name)
+        finally:
+            self._sender.close()
+
+    def hear(self, changes: Changes) -> None:
+        """Objects changed; wakes the feature when it is concerned."""
+        relevant = {name: changes[name] for name in self._hears if name in changes}
+        with self._lock:
+            for name, keys in relevant.items():
+                self._heard.setdefault(name, set()).update(keys)
+        if relevant:
+            self._wake.set()
+
+    def run(self) -> None:
+        """Rounds until `stop`."""
+        while not self._stopping.is_set():
+            state = self.round()
+            self._around.board.report(state)
+            if not state.standing.broken or state.standing is ControllerCondition.STALE:
+                self._failures = 0
+                quiet = self._settings.retry_seconds
+                more = bool(self.last.outcomes)  # a new object's status is decided once the object is there
+                self._wake.wait((0 if more else self.feature.interval_seconds) if state.standing.works else quiet)
+                rest = min(REST * self._took, LONGEST_REST_SECONDS) - self._sending
+                self._stopping.wait(max(self._gather_seconds, rest))
+            else:
+                self._stopping.wait(self._pause(state.standing))
+            self._wake.clear()
+
+    def settle(self) -> list[dict[str, str]]:
+        """Rounds until nothing is left to send, for a run that ends; what was sent, or would be, as audited."""
+        actions: list[dict[str, str]] = []
+        self._send_seconds = None
+        for _ in range(MOST_ROUNDS):
+            state = self.round()
+            self._around.board.report(state)
+            decision = self.last.decision
+            intents = [o.intent for o in self.last.outcomes] if self._settings.write else decision.intents
+            actions += [action(self.feature.name, intent, decision.before) for intent in intents]
+            if not self.last.outcomes or not state.standing.works:
+                break
+        return actions
+
+    def round(self) -> FeatureState:
+        """Decide and send once; never raises."""
+        self.last = ControllerRound()
+        try:
+            return self._round()
+        except Exception as error:  # one feature's fault must not end the others
+            standing = standing_of(error)
+            if standing is ControllerCondition.FAILED:
+                log.exception("feature failed", feature=self.feature.name)
+            return self._state(standing, message_of(error))
+
+    def _round(self) -> FeatureState:
+        blocked = self._blocked()
+        if blocked:
+            return blocked
+        changes = self._take_heard()
+        for name, keys in changes.items():
+            self._sender.seen(self._around.hub.mirrors[name].path, keys)
+        started = time.monotonic()
+        try:
+            decision = self.feature.decide(changes, self._around.clock.now_seconds())
+        except BaseException:
+            self._give_back(changes)
+            raise
+        self._took = time.monotonic() - started
+        self._around.audit.decided(self.feature.name, decision, self._took)
+        self._around.board.tell(decision.notes)
+        self.rounds += 1
+        self._sending = 0.0
+        self.last = ControllerRound(decision)
+        if not self._settings.write:
+            return self._state(
+                ControllerCondition.DRY_RUN, f"{len(decision.intents)} writes are due; nothing is written."
+            )
+        return self._sent(self._sender.due(decision.intents), decision)
+
+    def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
+        started = time.monotonic()
+        outcomes = self._sender.send(intents, self._send_seconds)
+        self._sending = time.monotonic() - started
+        self.last = ControllerRound(decision, outcomes)
+        self.feature.sent(outcomes)
+        self._around.audit.sent(self.feature.name, outcomes, decision.before)
+        refusal = self._sender.refusal(decision.intents)
+        errors = [o.error for o in outcomes if o.error is not None] or ([refusal] if refusal else [])
+        worst = min(errors, key=lambda e: _GRAVITY.get(standing_of(e), 0), default=None)
+        if worst is not None:
+            more = f" ({len(errors)} writes)" if len(errors) > 1 else ""
+            return self._state(standing_of(worst), message_of(worst) + more)
+        warnings = [note for note in decision.notes if note.degrades]
+        if warnings:
+            return self._state(ControllerCondition.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
+        return self._state(ControllerCondition.UP)
+
+    def _blocked(self) -> FeatureState | None:
+        """Why it must not decide now."""
+        if self._settings.write and not self._around.leadership.held:
+            return self._state(ControllerCondition.STANDBY, self._around.leadership.standing)
+        for name in self.feature.needs:
+            mirror = self._around.hub.mirrors[name]
+            if isinstance(mirror.error, ClusterForbidden | ClusterAbsent):
+                return self._state(standing_of(mirror.error), message_of(mirror.error))
+            if mirror.error is not None:
+                return self._state(ControllerCondition.UNREACHABLE, message_of(mirror.error))
+            if not mirror.wait_synced(0):
+                return self._state(ControllerCondition.WAITING, f"{name} are being listed.")
+            if mirror.age_seconds() > self._settings.stale_seconds:
+                return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
+        doubt = self._clock_doubt() if self.feature.by_clock else ""
+        return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
+
+    def _clock_doubt(self) -> str:
+        """Why our clock cannot be believed, in words; empty when it can."""
+        server = self._around.server_clock
+        if server is None:
+            return ""
+        mirror: Mirror[object] | None = self._around.hub.mirrors.get("nodemetrics")
+        reports = (one for one in (mirror.snapshot() if mirror else {}).values() if isinstance(one, NodeMetric))
+        times = (one.update_seconds for one in reports if one.update_seconds is not None)
+        return server_disagrees(self._around.clock.now_seconds(), server.now_seconds(), times)
+
+    def _take_heard(self) -> dict[str, set[Key]]:
+        self._around.hub.pass_on()
+        with self._lock:
+            changes, self._heard = self._heard, {}
+        return changes
+
+    def _give_back(self, changes: Mapping[str, set[Key]]) -> None:
+        """A decision that failed has not seen these changes."""
+        with self._lock:
+            for name, keys in changes.items():
+                self._heard.setdefault(name, set()).update(keys)
+
+    def _pause(self, standing: ControllerCondition) -> float:
+        """Longer with each failure; what only a person can change is asked again slowly in the end."""
+        self._failures += 1
+        if standing is ControllerCondition.ABSENT:
+            return self._settings.feature_retry_seconds
+        longest = (
+            self._settings.feature_retry_seconds if standing is ControllerCondition.FORBIDDEN else LONGEST_PAUSE_SECONDS
+        )
+        wait = min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
+        return wait * (0.5 + 0.5 * self._jitter.random())
+
+    def _state(self, standing: ControllerCondition, message: str = "") -> FeatureState:
+        return FeatureState(self.feature.name, standing, message, self._around.clock.now_seconds())
+
+
+_GRAVITY: Final = {
+    ControllerCondition.STANDBY: -5,
+    ControllerCondition.UNREACHABLE: -4,
+    ControllerCondition.FORBIDDEN: -3,
+    ControllerCondition.ABSENT: -2,
+    ControllerCondition.FAILED: -1,
+}
+"""Of several errors in a round the one that explains the others; what one object was refused for comes last."""
+
+
+class AlwaysLeads:
+    """Leadership of a run that nobody competes with: `--once`, a dry run, a test."""
+
+    held = True
+    standing = "This process leads."
+
+    def require(self) -> None:
+        """We lead."""
+
+
+class Unled:
+    """Leadership of a process that must not write at all: the guard of a dry run."""
+
+    held = True
+    standing = "A dry run."
+
+    def require(self) -> None:
+        """Refuse, whatever was decided."""
+        raise NotLeader("a dry run writes nothing")

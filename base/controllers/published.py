@@ -1,0 +1,73 @@
+"""The objects that the manager publishes, as it reads them back: only the fields that a decision compares. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+
+NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
+"""Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
+the API server notes of an object whose writers it had not recorded yet."""
+
+
+class OwnerReference(msgspec.Struct, rename="camel"):
+    """Whose object it is: when the owner goes, Kubernetes deletes the object."""
+
+    kind: str
+    name: str
+    uid: str = ""
+
+
+class PublishedMeta(msgspec.Struct, rename="camel"):
+    """metadata, as far as it tells ours from others' and a repeated write from a needed one."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    @property
+    def ours(self) -> bool:
+        """Whether the label says that cotenant made it."""
+        return (self.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
+
+
+def is_other_program(field_manager: str) -> bool:
+    """Whether it is a program of others, which writes again what is changed under it."""
+    return not field_manager.startswith(NO_PUBLISHERS)
+
+
+class PublishedCondition(msgspec.Struct, rename="camel"):
+    """One condition of a status."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class ExistingObject(msgspec.Struct, frozen=True):
+    """A workload or node that exists now: what an ownerReference needs."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    def reference(self) -> dict[str, str]:
+        """As it stands in metadata.ownerReferences."""
+        return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+
+
+def seconds_of(text: str) -> int | None:
+    """Unix time of a moment as Kubernetes writes it; None for anything else."""
+    try:
+        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
+    except ValueError:
+        return None

@@ -1,0 +1,168 @@
+"""EDGE: sends a feature's writes under the Lease: tries each kind of right with one write first, sends no write twice.
+
+A write that the mirror has not shown yet would be decided again; it is held back until the object's change was seen, or
+for `SEEN_SECONDS`. An object that the server refused is left alone for a while that grows with each refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cotenant.base.controllers.contract import FIELD_MANAGER
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterForbidden,
+    ClusterInvalid,
+    ClusterNamespaceGone,
+    ClusterObjectGone,
+    ClusterUnreachable,
+    NotLeader,
+)
+from cotenant.base.kube import KubeClient, WriteConnections
+from cotenant.base.kubernetes.intent import Address, Delete, Intent, Outcome
+
+Place = tuple[Address, str]
+"""An object and the subresource that is written."""
+
+SEEN_SECONDS: Final = 30.0
+FIRST_REFUSAL_SECONDS: Final = 30.0
+LONGEST_REFUSAL_SECONDS: Final = 3600.0
+WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
+"""The other intents of the kind would be refused alike, unless it is the object alone that is gone."""
+LASTING: Final = (ClusterInvalid, ClusterNamespaceGone, ClusterObjectGone)
+"""The server would say the same of this object again."""
+ENDING: Final = (NotLeader, ClusterUnreachable)
+"""So would all others."""
+
+
+class Leadership(Protocol):
+    """Whether we may write."""
+
+    @property
+    def held(self) -> bool:
+        """Whether we lead, as far as we know."""
+
+    @property
+    def standing(self) -> str:
+        """Who leads, or why nobody knows, in words."""
+
+    def require(self) -> None:
+        """Raise NotLeader unless we lead right now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Until when an object is left alone, how often it was refused before, and why."""
+
+    until: float
+    times: int
+    error: Exception
+
+
+def place_of(intent: Intent) -> Place:
+    """Where an intent writes."""
+    return intent.address, "" if isinstance(intent, Delete) else intent.subresource
+
+
+class Sender:
+    """Sends for one feature; for one thread. `now` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        leadership: Leadership,
+        now: Callable[[], float],
+        mirrored: bool = True,
+        listed: frozenset[str] = frozenset(),
+    ) -> None:
+        """Nothing is sent yet. mirrored: what is written is read back by a mirror; else the feature remembers it.
+
+        listed: resources that the feature reads anew for each decision, whatever it mirrors.
+        """
+        self._mirrored, self._listed = mirrored, listed
+        self._connections = WriteConnections(client, FIELD_MANAGER, leadership.require)
+        self._now = now
+        self._awaited: dict[Place, float] = {}
+        self._refused: dict[Place, _Refusal] = {}
+
+    def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:
+        """These objects' changes have arrived: what was written to them is in the next view."""
+        if self._awaited:
+            key_set = set(keys)
+            self._awaited = {
+                place: until
+                for place, until in self._awaited.items()
+                if not (_within(place[0], collection) and (place[0].namespace, place[0].name) in key_set)
+            }
+
+    def due(self, intents: Sequence[Intent]) -> list[Intent]:
+        """Those that are neither under way nor refused a short time ago; what was refused long ago is forgotten."""
+        now = self._now()
+        self._awaited = {place: until for place, until in self._awaited.items() if until > now}
+        self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
+        blocked = self._awaited.keys() | {place for place, refusal in self._refused.items() if refusal.until > now}
+        return [intent for intent in intents if place_of(intent) not in blocked]
+
+    def refusal(self, intents: Sequence[Intent]) -> Exception | None:
+        """Why one of these was refused when it was last sent, if one was."""
+        return next((self._refused[p].error for p in map(place_of, intents) if p in self._refused), None)
+
+    def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
+        """Outcomes of what was sent: fewer than `intents` when a right, a kind, the Lease or the server is missing.
+
+        Fewer, too, when those of one right take longer than `seconds`: the others are left to the next decision.
+
+        The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost one refusal. One that
+        is gone, or whose namespace is, says nothing of the others.
+        """
+        outcomes: list[Outcome] = []
+        for group in _by_right(intents).values():
+            rest = group
+            while rest:
+                outcomes += self._batch(rest[:1])
+                if not isinstance(outcomes[-1].error, ClusterNamespaceGone):
+                    break
+                namespace = rest[0].address.namespace
+                rest = [intent for intent in rest if intent.address.namespace != namespace]
+            if isinstance(outcomes[-1].error, ENDING):
+                break
+            if isinstance(outcomes[-1].error, ClusterObjectGone) or not isinstance(outcomes[-1].error, WITHOUT_RIGHT):
+                outcomes += self._batch(rest[1:], seconds)
+        return outcomes
+
+    def close(self) -> None:
+        """Drop the connections; what is sent later opens new ones."""
+        self._connections.close()
+
+    def _batch(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
+        outcomes = self._connections.send(intents, seconds=seconds)
+        now = self._now()
+        for outcome in outcomes:
+            place = place_of(outcome.intent)
+            if outcome.ok:
+                if self._mirrored and place[0].resource not in self._listed:
+                    self._awaited[place] = now + SEEN_SECONDS
+                self._refused.pop(place, None)
+            elif isinstance(outcome.error, LASTING):
+                before = self._refused.get(place)
+                times = before.times + 1 if before else 0
+                wait = min(FIRST_REFUSAL_SECONDS * 2.0 ** min(times, 20), LONGEST_REFUSAL_SECONDS)
+                self._refused[place] = _Refusal(now + wait, times, outcome.error)
+        return outcomes
+
+
+def _by_right(intents: Sequence[Intent]) -> Mapping[tuple[str, str, str], list[Intent]]:
+    """In order of appearance, by what a right is granted for."""
+    groups: dict[tuple[str, str, str], list[Intent]] = {}
+    for intent in intents:
+        address, subresource = place_of(intent)
+        groups.setdefault((address.api_version, address.resource, subresource), []).append(intent)
+    return groups
+
+
+def _within(address: Address, collection: str) -> bool:
+    """Whether a mirror of `collection` shows the object; a namespaced kind is mirrored over all namespaces."""
+    everywhere = Address(address.api_version, address.resource, address.name)
+    return collection in (address.collection, everywhere.collection)

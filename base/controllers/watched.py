@@ -1,0 +1,133 @@
+"""EDGE: what the manager's mirrors keep of each object: the vocabulary's Node and Pod, with the uid of an owner.
+
+5,000 nodes and 50,000 pods stay in memory, so nothing is kept that no decision reads, and texts that repeat (names of
+nodes and namespaces, label keys) exist once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.controllers.published import ExistingObject, is_other_program
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube.observed import ManagedNodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.base.kubernetes.mid_request import mid_request_of
+from cotenant.base.kubernetes.observed import ObservedPod
+from cotenant.base.kubernetes.owners import workload_by_name
+from cotenant.base.kubernetes.protocol import (
+    BATCH_CPU_POLICY_ANNOTATION,
+    EXTENDED_RESOURCES,
+    OWNER_WORKLOAD_ANNOTATION,
+    PLACEHOLDER_LABEL,
+    PLACEHOLDER_NAMESPACE,
+    RESOURCE_ALIASES,
+    RESOURCE_STATUS_ANNOTATION,
+)
+from cotenant.base.kubernetes.qos import priority_of, qos_of
+from cotenant.base.resource import Amounts, Resource
+
+NODE_ANNOTATIONS: Final = ("node.koordinator.sh/", BATCH_CPU_POLICY_ANNOTATION)
+"""How the names begin of those that decisions read."""
+PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
+BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+UNSTARTED_SECONDS: Final = 2**53
+"""Start of a pod that has a node and that no kubelet has accepted yet: later than any moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedNode:
+    """A node, what an ownerReference to it needs, and which programs of others publish batch or mid amounts on it."""
+
+    owned: ExistingObject
+    node: Node
+    other_writers: tuple[str, ...] = ()
+
+
+class _NumaResource(msgspec.Struct):
+    node: int = 0
+
+
+class _NumaResourceStatus(msgspec.Struct, rename="camel"):
+    numa_node_resources: list[_NumaResource] | None = None
+
+
+def watched_node(wire: ManagedNodeWire) -> WatchedNode:
+    """A Node object as decisions see it; QuantityError for an amount that cannot be read."""
+    observed = node_of(wire)
+    node = Node(
+        name=observed.name,
+        capacity=_amounts(observed.capacity),
+        allocatable=_amounts(observed.allocatable),
+        labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
+        annotations={k: v for k, v in observed.annotations.items() if k.startswith(NODE_ANNOTATIONS)},
+        extended_capacity=_extended(observed.capacity),
+        extended_allocatable=_extended(observed.allocatable),
+    )
+    others = tuple(sys.intern(name) for name in wire.writers_of(PUBLISHED) if is_other_program(name))
+    return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node, others)
+
+
+def watched_pod(wire: ObservedPodWire) -> Pod:
+    """A Pod object as the sums over nodes need it; one that has ended, or is a placeholder, has an end."""
+    observed = pod_of(wire)
+    placeholder, start = is_placeholder(observed), observed.start_seconds
+    return Pod(
+        namespace=observed.namespace,
+        name=observed.name,
+        workload=_workload(observed),
+        node=observed.node,
+        start_seconds=UNSTARTED_SECONDS if start is None else int(start),
+        end_seconds=0 if observed.phase in ENDED or placeholder else None,
+        qos=qos_of(observed.labels),
+        priority=priority_of(observed.labels, observed.priority),
+        requests=_amounts(observed.requests),
+        mid_requests=mid_request_of(observed.requests),
+        zones=_zones(observed.annotations),
+        batch_millicores=observed.requests.get(BATCH_CPU, 0),
+        best_effort=observed.best_effort,
+        placeholder=placeholder and observed.phase not in ENDED,
+    )
+
+
+def is_placeholder(pod: ObservedPod) -> bool:
+    """Whether it only holds reserved capacity: it uses nothing, and only the policy `forecast` keeps it for owners."""
+    return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
+
+
+def _workload(pod: ObservedPod) -> WorkloadRef:
+    """What the pod belongs to, as the analysis names it; of a placeholder the workload that its plan names."""
+    if is_placeholder(pod) and (planned := WorkloadRef.parse(pod.annotations.get(OWNER_WORKLOAD_ANNOTATION, ""))):
+        return planned
+    kind, name = pod.owner
+    if not kind or kind == "Node":
+        return WorkloadRef(pod.namespace, "Pod", pod.name)
+    return workload_by_name(WorkloadRef(pod.namespace, kind, name), pod.template_hash, pod.deployment_config)
+
+
+def _amounts(quantities: Mapping[str, int]) -> Amounts:
+    return {r: quantities[r.value] for r in Resource if r.value in quantities}
+
+
+def _extended(quantities: Mapping[str, int]) -> dict[str, int]:
+    """Published batch and mid amounts, old names included: a node must not carry both."""
+    return {name: amount for name, amount in quantities.items() if name in PUBLISHED}
+
+
+def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """NUMA zones that the scheduler gave a pod; none when the annotation is missing or cannot be read."""
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    if not text:
+        return ()
+    try:
+        status = msgspec.json.decode(text, type=_NumaResourceStatus)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ()
+    return tuple(sorted({zone.node for zone in status.numa_node_resources or ()}))

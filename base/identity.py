@@ -1,0 +1,94 @@
+"""Names of things: cluster, workload, container, pod, node. Hashable, ordered, cheap."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.errors import UsageError
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
+FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '..'), beginning with a letter or digit."
+
+
+def fits_folder(name: str) -> bool:
+    """Whether a name, such as a cluster's, is safe as one part of a path: a store's, a ledger's, an address's."""
+    return bool(_FOLDER.fullmatch(name)) and ".." not in name and ".corrupt-" not in name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WorkloadRef:
+    """A controller (Deployment, StatefulSet, Job...) or a bare pod (kind "Pod")."""
+
+    namespace: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where it stands in the order of results: by name before kind, as its pods stand in the store."""
+        return self.namespace, self.name, self.kind
+
+    @classmethod
+    def parse(cls, text: str) -> WorkloadRef | None:
+        """The workload that `str` wrote; None for any other text."""
+        parts = text.split("/")
+        return cls(*parts) if len(parts) == 3 and all(parts) else None
+
+    @classmethod
+    def required(cls, text: str) -> WorkloadRef:
+        """The workload that somebody typed; UsageError for any other text."""
+        ref = cls.parse(text)
+        if ref is None:
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+        return ref
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ContainerRef:
+    """A container of a workload's template: what a recommendation is about."""
+
+    workload: WorkloadRef
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodContainerRef:
+    """A container of one pod: what a usage series is about."""
+
+    namespace: str
+    pod: str
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeRef:
+    """A node, by name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClusterRef:
+    """The whole cluster, for totals."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SeriesRef = PodContainerRef | ContainerRef | WorkloadRef | NodeRef | ClusterRef

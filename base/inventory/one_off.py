@@ -1,0 +1,56 @@
+"""Pods without a controller that are gone, and Jobs of no CronJob that are over: they will not run again. Pure.
+
+Their usage is history. A proposal for them changes nothing, and a finding of them asks for nothing, so both leave them
+out; what is left out is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import WorkloadRef
+
+RETRY_SECONDS: Final = 900
+"""A Job's next pod follows a failed one after six minutes at most; one without a pod for longer is over."""
+_SHOWN: Final = 5
+"""Names that a note tells."""
+_KINDS: Final = {"Pod": "pods without a controller", "Job": "Jobs of no CronJob"}
+
+
+def over(inventory: Inventory) -> frozenset[WorkloadRef]:
+    """The inventory's gone pods without a controller and one-off Jobs that are over."""
+    since = inventory.time_seconds - RETRY_SECONDS
+    lasting: set[WorkloadRef] = set()
+    for pod in inventory.pods:
+        runs = pod.running and not pod.phase.ended
+        if runs or (pod.workload.kind == "Job" and pod.end_seconds is not None and pod.end_seconds > since):
+            lasting.add(pod.workload)
+    return frozenset(
+        w.ref for w in inventory.workloads if w.ref.kind in _KINDS and not w.replicas and w.ref not in lasting
+    )
+
+
+def without_over(inventory: Inventory) -> Inventory:
+    """The inventory whose workloads are those that run, or may run again; pods and events are all there."""
+    left_out = over(inventory)
+    if not left_out:
+        return inventory
+    return replace(inventory, workloads=tuple(w for w in inventory.workloads if w.ref not in left_out))
+
+
+def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
+    """How many are left out, and which; nothing where none is."""
+    left_out = sorted(over(inventory))
+    if not left_out:
+        return ()
+    counts = Counter(ref.kind for ref in left_out)
+    what = ", ".join(f"{words}: {counts[kind]}" for kind, words in _KINDS.items() if counts[kind])
+    some = ", ".join(f"{ref.namespace}/{ref.name}" for ref in left_out[:_SHOWN])
+    more = f" and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
+    return (
+        f"over, and left out of recommendations and findings: {what} ({some}{more}); their usage stays in the history "
+        "and among the workloads",
+    )

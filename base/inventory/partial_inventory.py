@@ -1,0 +1,80 @@
+"""Marks the workloads of which an inventory may know a part alone: unnamed pods, missing owners. Pure.
+
+A pod that only its usage shows, or whose owner is not known to the top, is a part of something. Of what, its name tells
+where it begins with a workload's; else it may belong to any workload of its namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from cotenant.base.cluster import Inventory, Pod, UnnamedPod, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+
+SETTLE_SECONDS: Final = 1800
+"""A pod that began to use something less than this ago may not have been listed yet: two scrapes of 15 minutes."""
+_MARKS: Final = (Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED)
+_LONGEST_STEM: Final = 58
+"""Of a pod's name, before five random characters: longer names of controllers are cut in it."""
+
+
+def unnamed_pods(inventory: Inventory) -> tuple[UnnamedPod, ...]:
+    """The pods that nothing names although there was time to list them."""
+    since = inventory.time_seconds - SETTLE_SECONDS
+    return tuple(pod for pod in inventory.unnamed if pod.first_seconds <= since)
+
+
+def with_parts_marked(inventory: Inventory) -> Inventory:
+    """The inventory whose workloads carry OWNER_UNKNOWN and PODS_UNNAMED where that is so now, and nowhere else."""
+    lost = [pod for pod in inventory.pods if not pod.owner_known]
+    own = {pod.workload for pod in lost}
+    suspects = _suspects(inventory, lost)
+    workloads = tuple(_marked(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
+    return inventory if workloads == inventory.workloads else replace(inventory, workloads=workloads)
+
+
+def _marked(workload: Workload, unowned: bool, suspect: bool) -> Workload:
+    others = tuple(reason for reason in workload.gaps if reason not in _MARKS)
+    marks = tuple(mark for mark, so in zip(_MARKS, (unowned, suspect), strict=True) if so)
+    return workload if workload.gaps == (*marks, *others) else replace(workload, gaps=(*marks, *others))
+
+
+def _suspects(inventory: Inventory, lost: Iterable[Pod]) -> set[WorkloadRef]:
+    """Workloads that a pod of unknown owner may belong to, its own one left out."""
+    strangers = [*_strangers(unnamed_pods(inventory), lost)]
+    namespaces = {namespace for namespace, *_ in strangers}
+    by_name: dict[str, dict[str, list[WorkloadRef]]] = {namespace: {} for namespace in namespaces}
+    for workload in inventory.workloads:
+        if workload.ref.namespace in namespaces:
+            stem = workload.ref.name[:_LONGEST_STEM]
+            by_name[workload.ref.namespace].setdefault(stem, []).append(workload.ref)
+    found: set[WorkloadRef] = set()
+    for namespace, pod, own, anybodys in strangers:
+        named = {ref for stem in _stems(pod) for ref in by_name[namespace].get(stem, ())} - {own}
+        everybody = anybodys and not named
+        found |= {ref for refs in by_name[namespace].values() for ref in refs} - {own} if everybody else named
+    return found
+
+
+def _strangers(
+    unnamed: Iterable[UnnamedPod], lost: Iterable[Pod]
+) -> Iterator[tuple[str, str, WorkloadRef | None, bool]]:
+    """(namespace, name, the workload that stands for it, whether it may be anybody's) of pods without a known owner.
+
+    Where a direct owner is known, such as a ReplicaSet, its name begins with that of who owns it.
+    """
+    for stranger in unnamed:
+        yield stranger.namespace, stranger.name, None, True
+    for pod in lost:
+        alone = pod.workload == WorkloadRef(pod.namespace, "Pod", pod.name)
+        yield pod.namespace, pod.name, pod.workload, alone
+
+
+def _stems(pod: str) -> Iterator[str]:
+    """Names of workloads whose pods may be called so."""
+    yield from (pod[:place] for place, letter in enumerate(pod) if letter == "-" and place)
+    if len(pod) > _LONGEST_STEM:
+        yield pod[:_LONGEST_STEM]

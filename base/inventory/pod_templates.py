@@ -1,0 +1,94 @@
+"""The containers that a workload's pods have, where one template makes them all and where several do. Pure.
+
+A Deployment has one template, and its youngest pod shows it. An operator's object has a head and workers, a driver and
+executors: its containers are those of all its pods, each as often as it is there. What cannot be told apart by the
+container's name (a master and its workers with the same one) is not mixed: it carries SEVERAL_TEMPLATES.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotenant.base.cluster import Container, ContainerRole, Pod
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+
+Key = tuple[str, str]
+ONE_TEMPLATE: Final = frozenset(
+    {
+        *("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "CronJob", "ReplicationController"),
+        *("DeploymentConfig", "Rollout", "CloneSet"),
+    }
+)
+"""Kinds whose object has one template for its pods; during a rollout the youngest pod has the new one."""
+ROLE_LABELS: Final = (
+    *("ray.io/node-type", "ray.io/group", "spark-role", "volcano.sh/task-spec", "replica-type"),
+    *("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role", "mpi-job-role"),
+    *("jobset.sigs.k8s.io/replicatedjob-name", "strimzi.io/pool-name", "strimzi.io/component-type"),
+    *("app.kubernetes.io/component", "component"),
+)
+"""Labels by which operators tell the pods of one object apart."""
+_MADE: Final = re.compile(r"(-(\d+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}))+$")
+"""Ordinals, random endings and hashes at the end of a name, as Kubernetes makes them."""
+
+
+def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: WorkloadRef | None) -> str:
+    """What the pod is for among those of its workload; "" where all of them are alike.
+
+    labels: of the pod, by their own names; direct: its direct owner, where that is known.
+    """
+    if workload.kind in ONE_TEMPLATE:
+        # Flink's task managers belong to the Deployment of their job manager, with no ReplicaSet between.
+        return "direct" if workload.kind == "Deployment" and direct == workload else ""
+    named = [labels[label] for label in ROLE_LABELS if labels.get(label)]
+    if named:
+        return "/".join(named)
+    stem = _MADE.sub("", pod.rpartition("-")[0])
+    return stem if len(stem) > len(workload.name) else ""
+
+
+def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> tuple[Container, ...]:
+    """The containers of a workload with these pods. containers: of each pod of which they are known."""
+    described = sorted(
+        (pod for pod in pods if containers.get((pod.namespace, pod.name))),
+        key=lambda pod: (pod.running, pod.start_seconds, pod.name),
+        reverse=True,
+    )
+    if not described:
+        return ()
+    alive = [pod for pod in described if pod.running]
+    youngest = containers[described[0].namespace, described[0].name]
+    if not alive or _alike(alive, containers):
+        return tuple(youngest)
+    return tuple(_joined(alive, containers))
+
+
+def _alike(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> bool:
+    """Whether one template makes these pods, the youngest first: then the first shows it."""
+    if len({pod.role for pod in pods}) > 1:
+        return False
+    if pods[0].workload.kind in ONE_TEMPLATE and all(pod.start_seconds for pod in pods):
+        return True
+    return len({_shape(containers[pod.namespace, pod.name]) for pod in pods}) == 1
+
+
+def _joined(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> Iterable[Container]:
+    """Every container of the pods, the youngest first, with the number of pods that have it."""
+    holders: dict[str, list[tuple[Pod, Container]]] = {}
+    for pod in pods:
+        for container in containers[pod.namespace, pod.name]:
+            holders.setdefault(container.name, []).append((pod, container))
+    for held in sorted(holders.values(), key=lambda one: one[0][1].role in (ContainerRole.INIT, ContainerRole.SIDECAR)):
+        container = held[0][1]
+        mixed = len({pod.role for pod, _ in held}) > 1 or len({_shape([one]) for _, one in held}) > 1
+        count = None if len(held) == len(pods) else sum(pod.serving for pod, _ in held)
+        yield replace(container, pods=count, gaps=(Reason.SEVERAL_TEMPLATES,) if mixed else ())
+
+
+def _shape(containers: Iterable[Container]) -> frozenset[tuple[object, ...]]:
+    return frozenset(
+        (c.name, c.role, tuple(sorted(c.requests.items())), tuple(sorted(c.limits.items()))) for c in containers
+    )

@@ -1,0 +1,71 @@
+"""The difference of two JSON texts in few words, for a log line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.kubernetes.json_pointer import last_key
+
+LONGEST: Final = 160
+"""Characters of a difference."""
+LONGEST_WORD: Final = 40
+ELLIPSIS: Final = "..."
+
+
+def difference(old: str, new: str) -> str:
+    """Leaves of `new` that `old` has not under the same last name: "batch-cpu 9157 -> 9987, mid-cpu 100 -> 90".
+
+    The old value may be a summary of another shape, so leaves are compared by name and not by path, and what the
+    summary names is reported alone when it changed. A text that is not JSON is cut; without an old value the new leaves
+    are named.
+    """
+    try:
+        before = dict(_leaves(msgspec.json.decode(old))) if old else {}
+        after = dict(_leaves(msgspec.json.decode(new))) if new else {}
+    except (msgspec.MsgspecError, RecursionError):
+        return cut(new or old, LONGEST)
+    changed_names = [name for name, value in after.items() if before.get(name) != value]
+    names = [name for name in changed_names if name in before] or changed_names
+    changed = [_change_text(name, before.get(name), after[name]) for name in names]
+    removed = [f"{name} gone" for name in before if name not in after] if not new else []
+    return _joined([*changed, *removed])
+
+
+def cut(text: str, longest: int) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= longest else f"{text[: longest - len(ELLIPSIS)]}{ELLIPSIS}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """As many as fit, and how many more there are."""
+    text = ""
+    for number, part in enumerate(parts):
+        longer = f"{text}, {part}" if text else part
+        if len(longer) > LONGEST:
+            return f"{text or cut(part, LONGEST)} and {len(parts) - max(number, 1)} more"
+        text = longer
+    return text
+
+
+def _change_text(name: str, before: str | None, after: str) -> str:
+    short = cut(after, LONGEST_WORD)
+    return f"{name} {short}" if before is None else f"{name} {cut(before, LONGEST_WORD)} -> {short}"
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """(last name of its path, value as text) of everything that is no object; a list of plain values is one leaf."""
+    if isinstance(value, Mapping) and {"op", "path"} <= value.keys():  # an operation of a JSON patch
+        if value["op"] != "test":
+            last = last_key(str(value["path"]))
+            yield from _leaves(value.get("value", "gone"), last)
+    elif isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _leaves(child, key)
+    elif isinstance(value, list) and any(isinstance(child, Mapping) for child in value):
+        for child in value:
+            yield from _leaves(child, name)
+    else:
+        yield name, value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,153 @@
+"""EDGE: credentials for a Kubernetes API server: kubeconfig, context or the pod's own service account.
+
+The one file that imports the `kubernetes` package, inside functions. It gives an `Access`, from which `client` makes
+connections and the profiler reaches Services through the API server's proxy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
+
+from cotenant.base.errors import ClusterError
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.settings.sections.kube import KubeSettings
+
+IN_CLUSTER = "in-cluster"
+"""Name of the cluster whose pod this process is in."""
+_PACKAGE = threading.Lock()
+"""Held while the package reads credentials: it hands out the file of a certificate before it has written it."""
+_FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An API server and how to prove who we are to it.
+
+    `authorization()` is the header's value, refreshed by the package when a token or an exec plugin's credential
+    expires; None when a client certificate alone speaks for us. Empty file names mean "none"; an empty `ca_file` means
+    the system's authorities.
+    """
+
+    cluster: str
+    """Name fit for the store: the context's name with every other character turned into "-"."""
+    server: str
+    authorization: Callable[[], str | None]
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    verify: bool = True
+    server_name: str = ""
+    """Name that the server's certificate must carry, when it is not the host's."""
+    proxy: str = field(default="", repr=False)
+    """URL; it may hold a password."""
+
+
+def connect(settings: KubeSettings) -> KubeClient:
+    """A client for the cluster that the settings name; nothing is asked yet. ClusterError says what is missing."""
+    return KubeClient(load_access(settings), settings, reload=lambda: load_access(settings))
+
+
+def load_access(settings: KubeSettings) -> Access:
+    """Read the kubeconfig (settings, $KUBECONFIG, ~/.kube/config), or the service account when there is none."""
+    try:
+        from kubernetes.config import ConfigException
+        from yaml import YAMLError
+    except ImportError as error:
+        raise ClusterError(
+            "the `kubernetes` package is not installed", fix='Install it: pip install "cotenant[cluster]".'
+        ) from error
+    try:
+        with _PACKAGE:
+            return _in_cluster() if _runs_in_pod(settings) else _from_kubeconfig(settings)
+    except RecursionError as error:
+        raise ClusterError("no access to a cluster: the kubeconfig is nested too deep to be one", fix=_FIX) from error
+    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError) as error:
+        raise ClusterError(f"no access to a cluster: {error}", fix=_FIX) from error
+
+
+def present_cluster(settings: KubeSettings) -> str:
+    """Name of the cluster that the settings reach, as `Access.cluster` has it; in a pod no credentials are read."""
+    return IN_CLUSTER if _runs_in_pod(settings) else load_access(settings).cluster
+
+
+def store_name(context: str) -> str:
+    """A context's name as a cluster name of the store: `arn:aws:eks:eu:1:cluster/shop` with "-" for "/"."""
+    name = re.sub(r"[^A-Za-z0-9._@:+-]+|\.{2,}", "-", context).lstrip("._@:+-")
+    return name[:200] or "cluster"
+
+
+def _runs_in_pod(settings: KubeSettings) -> bool:
+    explicit = settings.kubeconfig or settings.context or os.environ.get("KUBECONFIG")
+    return not explicit and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not _default_kubeconfig().exists()
+
+
+def _default_kubeconfig() -> Path:
+    return Path.home() / ".kube" / "config"
+
+
+def _in_cluster() -> Access:
+    from kubernetes.client import Configuration
+    from kubernetes.config import load_incluster_config
+
+    configuration = Configuration()
+    load_incluster_config(configuration)
+    return _access(IN_CLUSTER, configuration)
+
+
+def _from_kubeconfig(settings: KubeSettings) -> Access:
+    from kubernetes.client import Configuration
+    from kubernetes.config import list_kube_config_contexts, load_kube_config
+
+    path = settings.kubeconfig or os.environ.get("KUBECONFIG") or str(_default_kubeconfig())
+    if not any(Path(one).expanduser().exists() for one in path.split(os.pathsep)):
+        raise ClusterError(f"no access to a cluster: there is no kubeconfig {path}", fix=_FIX)
+    contexts, active = list_kube_config_contexts(config_file=path)
+    name = settings.context or active["name"]
+    if name not in {context["name"] for context in contexts}:
+        context_names = ", ".join(sorted(context["name"] for context in contexts)) or "none"
+        raise ClusterError(
+            f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of them with --context."
+        )
+    configuration = Configuration()
+    load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
+    return _access(store_name(name), configuration)
+
+
+def _access(cluster: str, configuration: Any) -> Access:
+    """Plain fields of the package's configuration."""
+    return Access(
+        cluster=cluster,
+        server=configuration.host,
+        authorization=lambda: _authorization(configuration),
+        ca_file=configuration.ssl_ca_cert or "",
+        cert_file=configuration.cert_file or "",
+        key_file=configuration.key_file or "",
+        verify=bool(configuration.verify_ssl),
+        server_name=configuration.tls_server_name or "",
+        proxy=_proxy(configuration),
+    )
+
+
+def _authorization(configuration: Any) -> str | None:
+    """The header's value now; the package renews what has expired."""
+    from kubernetes.config import ConfigException
+
+    try:
+        value: str | None = configuration.get_api_key_with_prefix("BearerToken")
+    except (ConfigException, OSError, ValueError) as error:
+        raise ClusterError(f"credentials for {configuration.host} cannot be renewed: {error}", fix=_FIX) from error
+    return value
+
+
+def _proxy(configuration: Any) -> str:
+    """The kubeconfig's proxy-url or the environment's proxy, unless NO_PROXY names the host."""
+    host = urlsplit(configuration.host).hostname or ""
+    return "" if proxy_bypass(host) else configuration.proxy or ""

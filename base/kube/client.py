@@ -1,0 +1,443 @@
+"""EDGE: get, list and whole requests on a Kubernetes API server, decoded into the types that the caller names.
+
+A caller passes a msgspec type with just the fields it needs, so that a list of 5,000 pods never exists as Python
+dictionaries; without one it gets the raw JSON. What goes wrong becomes a ClusterError with the path; a refusal names
+the missing right. `writes`, `watch` and `access` stand on `request` and `stream`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
+from urllib.parse import urlencode
+
+import msgspec
+
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterConflict,
+    ClusterError,
+    ClusterExpired,
+    ClusterForbidden,
+    ClusterInvalid,
+    ClusterNamespaceGone,
+    ClusterObjectGone,
+    ClusterUnreachable,
+)
+from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
+from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
+from cotenant.base.process.clock import ServerClock
+from cotenant.base.settings.sections.kube import KubeSettings
+
+if TYPE_CHECKING:
+    from cotenant.base.kube.auth import Access
+
+ItemT = TypeVar("ItemT")
+ErrorT = TypeVar("ErrorT", bound=ClusterError)
+Json = dict[str, Any]
+Many: TypeAlias = list[ItemT]
+"""A list, also inside the class whose method is called list."""
+
+LONGEST_WAIT_SECONDS: Final = 30.0
+OLD_DEFINITION: Final = (
+    "The definition (CRD) in the cluster is older than this program: bring it up to date by `helm upgrade` with this "
+    "version's chart, or by `cotenant install --apply`."
+)
+
+_IN_NAMESPACE: Final = re.compile(r"/.*/namespaces/(?P<namespace>[^/]+)/[^/?]+(?:/(?P<name>[^/?]+))?")
+_BY_NAME: Final = frozenset({"configmaps", "leases", "secrets"})
+_BUSY: Final = frozenset({429, 503})
+"""Answers of a server that has done nothing."""
+BUDGET_CAUSE: Final = "DisruptionBudget"
+"""Cause of a refusal by a PodDisruptionBudget."""
+
+_KINDS: Final[dict[int, type[ClusterError]]] = {
+    400: ClusterInvalid,
+    404: ClusterAbsent,
+    409: ClusterConflict,
+    410: ClusterExpired,
+    413: ClusterInvalid,
+    422: ClusterInvalid,
+}
+
+
+class _ListMeta(msgspec.Struct, rename={"token": "continue", "version": "resourceVersion"}):
+    token: str = ""
+    version: str = ""
+
+
+class ListPage(msgspec.Struct, Generic[ItemT]):
+    """Some objects of a list."""
+
+    items: list[ItemT] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+    @property
+    def version(self) -> str:
+        """The whole list's resourceVersion."""
+        return self.metadata.version
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct):
+    name: str = ""
+    causes: list[_Cause] | None = None
+
+
+class _ErrorStatus(msgspec.Struct):
+    message: str = ""
+    details: _Details | None = None
+
+
+@dataclass(slots=True)
+class Pause:
+    """Until when a busy server wants to be left alone; shared by all clients that write together."""
+
+    until_seconds: float = 0.0
+    """Monotonic time."""
+    jitter: random.Random = field(default_factory=random.Random)
+    """Spreads the tries of many processes; a test seeds it."""
+    answered: bool = False
+    """Whether the server has ever answered with success."""
+    refused_since: float | None = None
+    """Monotonic time since which neither a question nor /readyz is allowed; None: the last answer was no refusal."""
+
+    def wait(self) -> None:
+        """Sleep until the server may be asked."""
+        while (remaining_seconds := self.until_seconds - time.monotonic()) > 0:
+            time.sleep(remaining_seconds)
+
+    def extend(self, seconds: float) -> None:
+        """Leave the server alone for so long and up to a tenth more."""
+        wait = seconds * (1 + 0.1 * self.jitter.random())
+        self.until_seconds = max(self.until_seconds, time.monotonic() + wait)
+
+
+STARTING_SECONDS: Final = 30.0
+"""An API server has loaded its roles in this time."""
+
+
+class KubeClient:
+    """Asks one API server; for one thread. `reload` gives fresh credentials after a 401."""
+
+    def __init__(
+        self,
+        access: Access,
+        settings: KubeSettings,
+        *,
+        reload: Callable[[], Access] | None = None,
+        pause: Pause | None = None,
+        server_clock: ServerClock | None = None,
+    ) -> None:
+        """Nothing is asked yet."""
+        make_ready()
+        self.server_clock = server_clock or ServerClock()
+        self.access = access
+        self.settings = settings
+        self._reload = reload
+        self._pause = pause or Pause()
+        self._connection = ApiConnection(access, settings)
+
+    def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
+        """A client for another thread, with its own connection.
+
+        With other settings it is a client of another purpose, and a pause that a busy server asked of this one is none
+        of its own.
+        """
+        pause = None if settings else self._pause
+        return KubeClient(
+            self.access, settings or self.settings, reload=self._reload, pause=pause, server_clock=self.server_clock
+        )
+
+    def at(self, server: str, settings: KubeSettings | None = None) -> KubeClient:
+        """A client of the same account for another API server of this cluster; server: its URL."""
+        reload = self._reload
+        again = (lambda: replace(reload(), server=server)) if reload else None
+        return KubeClient(replace(self.access, server=server), settings or self.settings, reload=again)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._connection.close()
+
+    @overload
+    def get(self, path: str) -> Json | None: ...
+    @overload
+    def get(self, path: str, kind: type[ItemT]) -> ItemT | None: ...
+    def get(self, path: str, kind: Any = Json) -> Any:
+        """One object; None when the server does not know it (404)."""
+        answer = self._ask("get", path)
+        return None if answer.status == 404 else _decoded(answer, kind, path)
+
+    @overload
+    def list(self, path: str, *, limit: int | None = None, **query: str) -> Many[Json]: ...
+    @overload
+    def list(self, path: str, kind: type[ItemT], *, limit: int | None = None, **query: str) -> Many[ItemT]: ...
+    def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
+        """All objects of a collection, page by page; `query` takes labelSelector and fieldSelector.
+
+        When the server forgets the list between two pages (410) everything is asked again in one answer, because pages
+        of two moments do not make one list.
+        """
+        items: Many[Any] = []
+        for page in self.pages(path, kind, limit=limit, **query):
+            if page is None:
+                items.clear()
+            else:
+                items.extend(page.items or [])
+        return items
+
+    def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[ListPage[Any] | None]:
+        """A list page by page; None means "forget what came so far"."""
+        token, limit = "", self.settings.page_size if limit is None else limit
+        while True:
+            parameters = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
+            answer = self._ask("list", f"{path}?{urlencode(parameters)}" if parameters else path)
+            if answer.status == 410 and token:
+                token, limit = "", 0
+                yield None
+                continue
+            if answer.status == 404:
+                raise ClusterAbsent(
+                    f"{self.access.server} does not serve {path}", fix="Check the API group and version."
+                )
+            page = _decoded(answer, ListPage[kind], path)
+            yield page
+            token = page.metadata.token
+            if not token:
+                return
+
+    def request(
+        self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
+    ) -> ApiResponse:
+        """The answer to any request; a 401 is tried once more with fresh credentials, 401 and 403 are errors.
+
+        Tried again: a busy server, a connection that could not be opened, and with `repeatable` also a broken or silent
+        one and a failing server (500, 502, 504). `before` is called right before each try leaves; what it raises ends
+        them. `verb` names the right in an error.
+        """
+        answer = self._patiently(request, repeatable, before)
+        if answer.status == 401 and self._reload:
+            self._renew()
+            answer = self._patiently(request, repeatable, before)
+        if answer.status in (401, 403):
+            raise self._refused(verb, request.path, answer)
+        self._pause.answered, self._pause.refused_since = True, None
+        return answer
+
+    def stream(self, path: str, idle_seconds: float) -> Stream:
+        """The lines of a watch, not tried again except after a 401; a refusal is an error, 410 ClusterExpired."""
+        try:
+            opened = self._connection.stream(path, idle_seconds)
+            if isinstance(opened, ApiResponse) and opened.status == 401 and self._reload:
+                self._renew()
+                opened = self._connection.stream(path, idle_seconds)
+        except (OSError, http.client.HTTPException) as error:
+            raise _unreachable(path, self.access, error) from error
+        if isinstance(opened, Stream):
+            return opened
+        if opened.status in (401, 403):
+            raise self._refused("watch", path, opened)
+        raise refusal(f"watch {path}", opened)
+
+    def _refused(self, verb: str, path: str, answer: ApiResponse) -> ClusterForbidden | ClusterUnreachable:
+        """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
+        if not self._starting():
+            return _forbidden(verb, path, answer, self.access)
+        return ClusterUnreachable(
+            f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
+            fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
+        )
+
+    def _starting(self) -> bool:
+        """Whether the server says that it is not ready.
+
+        While it loads roles it may refuse /readyz too, as it may for ever where nobody is granted that path: then a
+        server that answered before counts as starting for a time.
+        """
+        try:
+            status = self._connection.exchange(ApiRequest("/readyz")).status
+        except (OSError, http.client.HTTPException):
+            return True
+        if status not in (401, 403):
+            self._pause.refused_since = None
+            return status >= 500
+        now = time.monotonic()
+        since = self._pause.refused_since = self._pause.refused_since or now
+        return self._pause.answered and now - since < STARTING_SECONDS
+
+    def _ask(self, verb: str, path: str) -> ApiResponse:
+        """An answer of 200, 404 or 410; else an error."""
+        answer = self.request(verb, ApiRequest(path))
+        if answer.status not in (200, 404, 410):
+            raise ClusterError(f"{verb} {path}: the API server answered {answer.status}: {message_of(answer)}")
+        return answer
+
+    def _renew(self) -> None:
+        """Read the credentials again and connect with them."""
+        assert self._reload is not None
+        self.close()
+        self.access = self._reload()
+        self._connection = ApiConnection(self.access, self.settings)
+
+    def _patiently(self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None) -> ApiResponse:
+        """Ask, and ask again where that is safe; a server that is silent is not waited for twice."""
+        again = _BUSY | {500, 502, 504} if repeatable else _BUSY
+        for attempt in range(self.settings.retries + 1):
+            last = attempt == self.settings.retries
+            self._pause.wait()
+            try:
+                answer = self._connection.exchange(request, before)
+            except (ssl.SSLCertVerificationError, TimeoutError) as error:
+                raise _unreachable(request.path, self.access, error) from error
+            except (OSError, http.client.HTTPException) as error:
+                safe = repeatable or request.method == "GET" or not self._connection.sent
+                if last or not safe:
+                    raise _unreachable(request.path, self.access, error) from error
+                time.sleep(0.1 * 2**attempt)
+                continue
+            self.server_clock.hear(answer.headers.get("date", ""))
+            if last or answer.status not in again or _typed(answer) or _is_budget(answer):
+                return answer
+            self._pause.extend(_wait_seconds(answer, attempt))
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _wait_seconds(answer: ApiResponse, attempt: int) -> float:
+    """Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s."""
+    retry_after = _retry_after_seconds(answer)
+    return min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS)
+
+
+def _retry_after_seconds(answer: ApiResponse) -> float | None:
+    """Retry-After as a number of seconds; None without one, or where it is a date."""
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
+    """The error with what the server said."""
+    error.status, error.answer = answer.status, message_of(answer)
+    error.retry_after_seconds = _retry_after_seconds(answer) or 0.0
+    return error
+
+
+def _decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
+    if answer.status != 200:
+        raise ClusterError(f"{path}: the API server answered {answer.status}: {message_of(answer)}")
+    return decoded(answer, kind, path)
+
+
+def decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
+    """What a successful answer says; ClusterError when that is something else than the API's JSON."""
+    try:
+        return decoder_of(kind).decode(answer.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ClusterError(
+            f"{path}: the answer is not the API's JSON: {error}",
+            fix="Check that the kubeconfig's server is an API server.",
+        ) from error
+
+
+def message_of(answer: ApiResponse) -> str:
+    """The Status object's message, or the beginning of whatever came."""
+    return _status_of(answer).message or answer.body[:200].decode("utf-8", "replace")
+
+
+def _status_of(answer: ApiResponse) -> _ErrorStatus:
+    """The Status object; an empty one when the body is something else."""
+    try:
+        return decoder_of(_ErrorStatus).decode(answer.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _ErrorStatus()
+
+
+def refusal(what: str, answer: ApiResponse) -> ClusterError:
+    """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
+    kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
+    if kind is ClusterAbsent:
+        kind = _absent(_status_of(answer))
+    error = kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}", fix=_fix(answer))
+    return _with_answer(error, answer)
+
+
+def _fix(answer: ApiResponse) -> str:
+    """What helps against a refusal; empty where the server's words say it."""
+    return OLD_DEFINITION if _typed(answer) and b"not declared in schema" in answer.body else ""
+
+
+def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
+    """What of an address is not there: its namespace, its object (the server names it), or its kind."""
+    if status.message.startswith("namespaces "):
+        return ClusterNamespaceGone
+    return ClusterObjectGone if status.details and status.details.name else ClusterAbsent
+
+
+def _typed(answer: ApiResponse) -> bool:
+    """Whether an apply did not fit its schema: the server answers 500 where it means 422."""
+    return answer.status == 500 and b"failed to create typed patch object" in answer.body
+
+
+def _is_budget(answer: ApiResponse) -> bool:
+    """Whether a disruption budget refused an eviction: a 429 of a server that is not busy at all.
+
+    The server marks it by a cause of its Status, in every version (`kubernetes/pkg/registry/core/pod/storage`).
+    """
+    details = _status_of(answer).details if answer.status == 429 else None
+    return details is not None and any(one.reason == BUDGET_CAUSE for one in details.causes or ())
+
+
+def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreachable:
+    return ClusterUnreachable(
+        f"{path}: no complete answer from {access.server}: {error or type(error).__name__}",
+        fix="Check the network, the VPN and the kubeconfig's certificate-authority.",
+    )
+
+
+def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:
+    group, resource = _resource_of(path)
+    what = f"{resource}.{group}" if group else resource
+    if answer.status == 401:
+        sent = "does not accept our credentials" if access.authorization() or access.cert_file else "got no credentials"
+        return ClusterForbidden(
+            f"{verb} {what}: {access.server} {sent} (401)",
+            fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
+        )
+    fix = f'Grant it in {_role_for(path, group, resource)}, verbs: ["{verb}"].'
+    if (message := _status_of(answer).message) and 'User "' not in message:  # not authorization, which names the user
+        fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
+    error = ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
+    return _with_answer(error, answer)
+
+
+def _role_for(path: str, group: str, resource: str) -> str:
+    """The narrowest role with this right: of one namespace, and by name for kinds that hold others' secrets."""
+    rule = f'apiGroups: ["{group}"], resources: ["{resource}"]'
+    within = _IN_NAMESPACE.match(path)
+    if within is None:
+        return f"a ClusterRole: {rule}"
+    if within["name"] and resource in _BY_NAME:
+        rule = f'{rule}, resourceNames: ["{within["name"]}"]'
+    return f"a Role of namespace {within['namespace']}: {rule}"
+
+
+def _resource_of(path: str) -> tuple[str, str]:
+    """(API group, resource) of a path: /api/v1/namespaces/shop/pods -> ("", "pods")."""
+    parts = path.partition("?")[0].strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, rest = "", parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, rest = parts[1], parts[3:]
+    else:
+        return "", path
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    return group, "/".join([rest[0], *rest[2:3]])

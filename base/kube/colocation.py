@@ -1,0 +1,69 @@
+"""EDGE: reads the inputs of one node's reclaimable capacity: Node, NodeMetric, ConfigMap and pods.
+
+A right that is missing is an error here: half of the inputs would explain another number than the published one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+
+from cotenant.base.cluster import Node, Pod
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.errors import NoData, QuantityError
+from cotenant.base.kube import projection
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.objects import NodeObject, PodObject
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInputs:
+    """What one node's reclaimable capacity is computed from.
+
+    metric: the node's report, None = none was made; pods: those that have not ended; config_map: data of
+    slo-controller-config, None = there is no such ConfigMap; notes: sentences about what could not be read.
+    """
+
+    node: Node
+    metric: NodeMetric | None
+    pods: tuple[Pod, ...]
+    config_map: dict[str, str] | None
+    notes: tuple[str, ...] = ()
+
+
+class _ConfigMapData(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
+    """Of the node of that name; `namespace` holds slo-controller-config. NoData when there is no such node."""
+    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
+    if node is None:
+        raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
+    report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
+    config_map = client.get(
+        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMapData
+    )
+    pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
+    return NodeInputs(
+        node=projection.node_of(node),
+        metric=None if report is None else NodeMetric.parse(report),
+        pods=pods,
+        config_map=None if config_map is None else config_map.data or {},
+        notes=notes,
+    )
+
+
+def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+    """Pods that have not ended, and a sentence about each that is left out because a quantity cannot be read."""
+    pods, notes = [], []
+    for pod in listed:
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            try:
+                pods.append(projection.pod_of(pod, {}))
+            except QuantityError as error:
+                notes.append(f"{error.message}; the pod is left out")
+    return tuple(pods), tuple(notes)

@@ -1,0 +1,336 @@
+"""EDGE: one HTTP exchange with an API server: connects, sends, reads the complete answer or fails.
+
+`client` decides what an answer means and what is tried again; here an answer is complete or there is none. A watch's
+answer never ends: `stream` yields its lines as they arrive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from cotenant.base.errors import ClusterError
+from cotenant.base.settings.sections.kube import KubeSettings
+
+if TYPE_CHECKING:
+    from cotenant.base.kube.auth import Access
+
+CHUNK_BYTES: Final = 1 << 16
+SIZE_BYTES: Final = 1024
+"""Longest line that says the size of a chunk, with its extensions."""
+SIZE_DIGITS: Final = 12
+FRAME_BYTES: Final = 64 << 20
+"""Longest line of a watch; an object in etcd is far smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """What is asked; `body` is JSON in the sense of `content_type`."""
+
+    path: str
+    method: str = "GET"
+    body: bytes = field(default=b"", repr=False)
+    content_type: str = "application/json"
+    accept: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResponse:
+    """A complete answer; header names in lower case."""
+
+    status: int
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class ApiConnection:
+    """A kept-alive connection to one API server; for one thread."""
+
+    def __init__(self, access: Access, settings: KubeSettings) -> None:
+        """Nothing is opened yet; ClusterError when the address or the certificate files cannot be used."""
+        self._access = access
+        self._settings = settings
+        self._base = urlsplit(access.server)
+        if self._base.scheme not in ("https", "http") or not self._base.hostname:
+            raise ClusterError(
+                f"{access.server!r} is no address of an API server", fix="Correct the kubeconfig's server."
+            )
+        self._connection = self._opened()
+        self._socket: socket.socket | None = None
+        self.sent = False
+
+    def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
+        """Ask; OSError or HTTPException when no complete answer came, then `sent` says whether it may have arrived.
+
+        `before` is called with the connection open, right before the first byte leaves; what it raises ends the try.
+        """
+        deadline = time.monotonic() + self._settings.deadline_seconds
+        try:
+            response = self._ask(request, before)
+            body = _body(response, deadline)
+        except BaseException:
+            self.close()
+            raise
+        return ApiResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+
+    def stream(self, path: str, idle_seconds: float) -> ApiResponse | Stream:
+        """GET an answer without end; a whole Answer when the server refuses."""
+        try:
+            response = self._ask(ApiRequest(path), None)
+            if response.status != 200:
+                deadline = time.monotonic() + self._settings.deadline_seconds
+                headers = {k.lower(): v for k, v in response.getheaders()}
+                return ApiResponse(response.status, headers, _body(response, deadline))
+        except BaseException:
+            self.close()
+            raise
+        return Stream(response, self._socket, idle_seconds)
+
+    def close(self) -> None:
+        """Drop the connection; the next exchange opens a new one."""
+        self._connection.close()
+
+    def _ask(self, request: ApiRequest, before: Callable[[], None] | None) -> http.client.HTTPResponse:
+        """Send and read the answer's head."""
+        self.sent = False
+        headers = {"Accept": request.accept, "User-Agent": "cotenant"}
+        authorization = self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if request.body:
+            headers["Content-Type"] = request.content_type
+        self._connect()
+        path = self._base.path.rstrip("/") + request.path
+        with self._connection.held() as flush:
+            self._connection.request(request.method, path, request.body or None, headers)
+            if before:
+                before()
+            self.sent = True
+            flush()
+        return self._connection.getresponse()
+
+    def _connect(self) -> None:
+        """Open the connection, anew when the server has closed the kept one: then nothing is lost on the way."""
+        if self._connection.sock is not None and _readable(self._connection.sock):
+            self.close()
+        if self._connection.sock is None:
+            self._connection.connect()
+        self._socket = self._connection.sock
+
+    def _opened(self) -> _Whole:
+        """A connection, not open yet: plain or TLS, direct or by CONNECT through an http proxy of the kubeconfig.
+
+        ClusterError for a proxy of another kind.
+        """
+        host, port = self._base.hostname or "", self._base.port
+        proxy = urlsplit(self._access.proxy) if self._access.proxy else None
+        if proxy and (proxy.scheme != "http" or not proxy.hostname):
+            raise ClusterError(f"proxy {self._access.proxy!r} is not supported", fix="Use an http:// proxy-url.")
+        near = (proxy.hostname or "", proxy.port or http.client.HTTP_PORT) if proxy else (host, port)
+        timeout = self._settings.timeout_seconds
+        if self._base.scheme == "http":
+            opened: _Whole = _Whole(*near, timeout=timeout)
+        else:
+            opened = secure = _NamedHTTPSConnection(*near, timeout=timeout, context=_tls(self._access))
+            secure.server_name = self._access.server_name
+        if proxy:
+            opened.set_tunnel(host, port)
+        return opened
+
+
+class Stream:
+    """The lines of a watch; read by one thread, stopped by any."""
+
+    def __init__(
+        self, response: http.client.HTTPResponse, connected: socket.socket | None, idle_seconds: float
+    ) -> None:
+        """Silence longer than `idle_seconds` is a TimeoutError of `lines`."""
+        self._response = response
+        self._socket = connected
+        self._idle_seconds = idle_seconds
+        if connected is not None:
+            connected.settimeout(idle_seconds)
+
+    def lines(self, gather_seconds: float = 0.0) -> Iterator[bytes]:
+        """Complete lines, however they were cut into pieces; a last piece without its end is an IncompleteRead.
+
+        A line that trickles in for longer than the idle time is as silent as none. gather_seconds: once all that came
+        is read, what follows is left so long, and then read together: each waking for a single line costs more than
+        the line. The first one after a quiet time is not left.
+        """
+        rest, since = bytearray(), time.monotonic()
+        for chunk in self._pieces():
+            first, *more = chunk.split(b"\n")
+            rest += first
+            for piece in more:
+                if rest:
+                    yield bytes(rest)
+                rest, since = bytearray(piece), time.monotonic()
+            if time.monotonic() - since > self._idle_seconds:
+                raise TimeoutError("no complete event within the idle time")
+            if len(rest) > FRAME_BYTES:
+                raise http.client.HTTPException(f"an event is longer than {FRAME_BYTES} bytes")
+            if gather_seconds and not self._more():
+                time.sleep(gather_seconds)
+        if rest:
+            raise http.client.IncompleteRead(bytes(rest))
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The body as it comes; IncompleteRead when it breaks off."""
+        if not self._response.chunked:
+            while piece := self._response.read1(CHUNK_BYTES):
+                yield piece
+            return
+        chunks = Chunks()
+        while not chunks.ended:
+            # more than its buffer holds: what was not read then lies in the socket, where `_more` looks
+            data = self._response.fp.read1(CHUNK_BYTES)
+            if not data:
+                raise http.client.IncompleteRead(b"")
+            yield chunks.payload(data)
+
+    def _more(self) -> bool:
+        """Whether more has come than was read."""
+        connected = self._socket
+        if connected is None:
+            return False
+        return bool(isinstance(connected, ssl.SSLSocket) and connected.pending()) or _readable(connected)
+
+    def stop(self) -> None:
+        """End `lines` wherever its thread waits."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                # The plain socket's shutdown: that of TLS would change the object under the reader.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class Chunks:
+    """Takes the chunked transfer coding (RFC 9112, 7.1) off a body that comes in pieces; trailers are ignored."""
+
+    def __init__(self) -> None:
+        """Before the first byte."""
+        self.ended = False
+        """The last chunk, which is empty, has come."""
+        self._rest = bytearray()
+        self._left = 0
+        """Bytes of the chunk that are due, with the two behind it; 0: the next one's size is."""
+
+    def payload(self, data: bytes) -> bytes:
+        """What these bytes hold of the body; HTTPException when they are not in this coding."""
+        rest, parts = self._rest, bytearray()
+        rest += data
+        while not self.ended:
+            if self._left == 0:
+                end = rest.find(b"\r\n")
+                if end < 0:
+                    self._checked(len(rest) < SIZE_BYTES)
+                    break
+                size = bytes(rest[:end]).partition(b";")[0].strip()
+                self._checked(0 < len(size) <= SIZE_DIGITS and not size.strip(b"0123456789abcdefABCDEF"))
+                del rest[: end + 2]
+                self._left = int(size, 16) + 2
+                self.ended = self._left == 2
+            else:
+                body = min(self._left - 2, len(rest)) if self._left > 2 else 0
+                parts += rest[:body]
+                del rest[:body]
+                self._left -= body
+                if self._left > 2 or len(rest) < self._left:
+                    break
+                self._checked(rest.startswith(b"\r\n"))
+                del rest[:2]
+                self._left = 0
+        return bytes(parts)
+
+    def _checked(self, right: bool) -> None:
+        if not right:
+            raise http.client.HTTPException("the answer is not in chunks as its head says")
+
+
+class _Whole(http.client.HTTPConnection):
+    """Sends head and body together: one packet where possible, and never half of what a guard let pass."""
+
+    _parts: list[bytes] | None = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Callable[[], None]]:
+        """Keep what is sent until the given function is called."""
+        parts: list[bytes] = []
+        self._parts = parts
+
+        def flush() -> None:
+            self._parts = None
+            self.send(b"".join(parts))
+
+        try:
+            yield flush
+        finally:
+            self._parts = None
+
+    def send(self, data: Any) -> None:
+        """Keep or send."""
+        if self._parts is None:
+            super().send(data)
+        else:
+            self._parts.append(data)
+
+
+class _NamedHTTPSConnection(_Whole, http.client.HTTPSConnection):
+    """HTTPS whose certificate may be issued for another name than the host's (kubeconfig's tls-server-name)."""
+
+    server_name = ""
+
+    def connect(self) -> None:
+        if not self.server_name:
+            super().connect()
+            return
+        http.client.HTTPConnection.connect(self)
+        context: ssl.SSLContext = self._context  # type: ignore[attr-defined]
+        self.sock = context.wrap_socket(self.sock, server_hostname=self.server_name)
+
+
+def _readable(connected: socket.socket) -> bool:
+    """Whether something came that nobody asked for: on an idle connection that is its end."""
+    poll = select.poll()
+    poll.register(connected, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _tls(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file or None)
+        if access.cert_file:
+            context.load_cert_chain(access.cert_file, access.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ClusterError(
+            f"certificates for {access.server} cannot be used: {error}",
+            fix="Check the kubeconfig's certificate entries.",
+        ) from error
+    # Python 3.13 asks for extensions that many clusters' own authorities lack; the chain is verified all the same.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _body(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """The whole body; IncompleteRead when it was cut, TimeoutError when it trickled past the deadline."""
+    chunks = []
+    while chunk := response.read1(CHUNK_BYTES):
+        chunks.append(chunk)
+        if time.monotonic() > deadline:
+            raise TimeoutError("the answer took longer than the deadline")
+    body = b"".join(chunks)
+    if response.length:
+        raise http.client.IncompleteRead(body, response.length)
+    response.close()  # read1 does not notice that a body of known length is complete; the connection stays open
+    return body

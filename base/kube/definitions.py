@@ -1,0 +1,73 @@
+"""EDGE: whether the kinds that an API server serves are those that this version writes: its OpenAPI beside our CRDs.
+
+Every account may read the OpenAPI, so that the manager needs no right to read definitions. A field that the server's
+schema lacks is one that it would refuse (server-side apply) or drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.process.shipped_manifests import deploy
+
+Schema = Mapping[str, Any]
+KEEPS_ALL: Final = "x-kubernetes-preserve-unknown-fields"
+MOST_NAMED: Final = 3
+
+
+def older_definitions(client: KubeClient) -> list[str]:
+    """A sentence for each of our kinds that the cluster serves in an older form; a kind that is absent is none of them.
+
+    ClusterError when the OpenAPI cannot be read.
+    """
+    documents: dict[str, Schema | None] = {}
+    found = []
+    for definition in shipped_definitions():
+        spec, name = definition["spec"], definition["metadata"]["name"]
+        for version in spec["versions"]:
+            path = f"/openapi/v3/apis/{spec['group']}/{version['name']}"
+            if path not in documents:
+                documents[path] = client.get(path)
+            served = served_schema(documents[path] or {}, spec["group"], version["name"], spec["names"]["kind"])
+            missing = list(lacking(version["schema"]["openAPIV3Schema"], served)) if served is not None else []
+            if missing:
+                more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+                fields = ", ".join(missing[:MOST_NAMED])
+                found.append(f"{name} {version['name']} is older than this program: it lacks {fields}{more}")
+    return found
+
+
+def shipped_definitions() -> Iterator[Mapping[str, Any]]:
+    """The CustomResourceDefinitions of this version, by name."""
+    for file in sorted((deploy() / "crds").iterdir(), key=lambda one: one.name):
+        if file.name.endswith(".yaml"):
+            yield yaml.safe_load(file.read_text("utf-8"))
+
+
+def served_schema(document: Schema, group: str, version: str, kind: str) -> Schema | None:
+    """The schema of a kind in an OpenAPI document; None when it is not served."""
+    wanted = {"group": group, "version": version, "kind": kind}
+    schemas = (document.get("components") or {}).get("schemas") or {}
+    return next((one for one in schemas.values() if wanted in one.get("x-kubernetes-group-version-kind", ())), None)
+
+
+def lacking(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
+    """Fields of our schema that the served one does not take, by path; what takes every field lacks none."""
+    if served.get(KEEPS_ALL):
+        return
+    served_fields = served.get("properties") or {}
+    for name, field in (ours.get("properties") or {}).items():
+        if not path and name == "metadata":
+            continue
+        if name in served_fields:
+            yield from lacking(field, served_fields[name], f"{path}.{name}")
+        elif "additionalProperties" not in served:
+            yield f"{path}.{name}"
+    for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        one, other = ours.get(inner), served.get(inner)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from lacking(one, other, f"{path}{mark}")

@@ -1,0 +1,160 @@
+"""EDGE: find the Prometheus-compatible server that already runs in the cluster, by the labels of its Service.
+
+One list of Services, matched here against a table of the labels that charts give, in the order VictoriaMetrics, Thanos,
+Mimir, Prometheus: where several run, the first usually holds the longest history. The profiler tries them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from cotenant.base.kube.client import KubeClient
+
+
+class Flavour(StrEnum):
+    """Which server answers; the order is the order of preference."""
+
+    VICTORIA_METRICS = "VictoriaMetrics"
+    THANOS = "Thanos"
+    MIMIR = "Mimir"
+    PROMETHEUS = "Prometheus"
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryRule:
+    """Labels of a Service (all must be equal), and the path under which it serves the Prometheus API."""
+
+    flavour: Flavour
+    labels: Mapping[str, str]
+    api_path: str = ""
+
+
+_NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
+_V, _T, _M, _P = Flavour
+
+RULES: Final[tuple[DiscoveryRule, ...]] = (
+    DiscoveryRule(_V, {_NAME: "vmsingle"}),
+    DiscoveryRule(_V, {_NAME: "victoria-metrics-single"}),
+    DiscoveryRule(_V, {"app": "victoria-metrics-single"}),
+    DiscoveryRule(_V, {_NAME: "vmselect"}, "/select/0/prometheus"),
+    DiscoveryRule(_V, {"app": "vmselect"}, "/select/0/prometheus"),
+    DiscoveryRule(_T, {_NAME: "thanos", _COMPONENT: "query-frontend"}),
+    DiscoveryRule(_T, {_NAME: "thanos-query-frontend"}),
+    DiscoveryRule(_T, {_NAME: "thanos", _COMPONENT: "query"}),
+    DiscoveryRule(_T, {_NAME: "thanos-query"}),
+    DiscoveryRule(_T, {_NAME: "thanos-querier"}),
+    DiscoveryRule(_T, {"app": "thanos-query"}),
+    DiscoveryRule(_T, {"app": "thanos-querier"}),
+    DiscoveryRule(_M, {_NAME: "mimir", _COMPONENT: "query-frontend"}, "/prometheus"),
+    DiscoveryRule(_M, {_NAME: "mimir", _COMPONENT: "gateway"}, "/prometheus"),
+    DiscoveryRule(_P, {_NAME: "prometheus", _COMPONENT: "server"}),
+    DiscoveryRule(_P, {_NAME: "prometheus", _COMPONENT: "prometheus"}),
+    DiscoveryRule(_P, {_NAME: "kube-prometheus-stack-prometheus"}),
+    DiscoveryRule(_P, {"app": "kube-prometheus-stack-prometheus"}),
+    DiscoveryRule(_P, {"app": "prometheus-operator-prometheus"}),
+    DiscoveryRule(_P, {"app": "rancher-monitoring-prometheus"}),
+    DiscoveryRule(_P, {"app": "prometheus", "component": "server"}),
+    DiscoveryRule(_P, {"app": "prometheus-server"}),
+    DiscoveryRule(_P, {"app": "prometheus-prometheus"}),
+    DiscoveryRule(_P, {"app": "prometheus"}),
+    DiscoveryRule(_P, {_NAME: "prometheus"}),
+    DiscoveryRule(_P, {"operated-prometheus": "true"}),
+)
+
+SERVICES: Final = "/api/v1/services"
+"""Where discovery looks in the whole cluster."""
+
+_PORT_NAMES: Final = ("http", "http-web", "web", "http-query", "http-metrics", "prometheus", "https")
+"""Names that charts give the query port, best first; grpc, reloader and other ports of the Service lose to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusService:
+    """A Service that should speak the Prometheus API, and the two ways to it."""
+
+    flavour: Flavour
+    namespace: str
+    service: str
+    port: int
+    scheme: str
+    api_path: str = ""
+
+    @property
+    def proxy_path(self) -> str:
+        """Path below the API server's address; needs the right `get` on services/proxy."""
+        name = f"{self.scheme}:{self.service}" if self.scheme == "https" else self.service
+        return f"/api/v1/namespaces/{self.namespace}/services/{name}:{self.port}/proxy{self.api_path}"
+
+    @property
+    def cluster_url(self) -> str:
+        """Address from inside the cluster."""
+        return f"{self.scheme}://{self.service}.{self.namespace}.svc:{self.port}{self.api_path}"
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Port(msgspec.Struct):
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class _ServiceSpec(msgspec.Struct):
+    ports: list[_Port] | None = None
+    type: str = "ClusterIP"
+
+
+class Service(msgspec.Struct):
+    """The fields of a Service that discovery reads."""
+
+    metadata: _Meta
+    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
+
+
+def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[PrometheusService, ...]:
+    """Candidates of the cluster or of one namespace, best first; ClusterForbidden when Services may not be listed."""
+    path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
+    return candidates(client.list(path, Service))
+
+
+def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
+    """Services that match a rule, by the order of the rules, then namespace and name. Pure."""
+    ranked = []
+    for service in services:
+        rank = next((i for i, rule in enumerate(RULES) if _matches(rule, service)), None)
+        port = _query_port(service.spec.ports or [])
+        if rank is not None and port is not None and service.spec.type != "ExternalName":
+            ranked.append((rank, _candidate(RULES[rank], service, port)))
+    return tuple(c for _, c in sorted(ranked, key=lambda pair: (pair[0], pair[1].namespace, pair[1].service)))
+
+
+def _matches(rule: DiscoveryRule, service: Service) -> bool:
+    labels = service.metadata.labels or {}
+    return rule.labels.items() <= labels.items()
+
+
+def _query_port(ports: Sequence[_Port]) -> _Port | None:
+    """The port with the best known name, else the only or first TCP port."""
+    tcp = [port for port in ports if port.protocol == "TCP"]
+    preferred = sorted(
+        (port for port in tcp if port.name in _PORT_NAMES), key=lambda port: _PORT_NAMES.index(port.name)
+    )
+    return next(iter([*preferred, *tcp]), None)
+
+
+def _candidate(rule: DiscoveryRule, service: Service, port: _Port) -> PrometheusService:
+    """OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number."""
+    secure = port.name == "https" or port.port in (443, 8443, 9091)
+    meta = service.metadata
+    return PrometheusService(
+        rule.flavour, meta.namespace, meta.name, port.port, "https" if secure else "http", rule.api_path
+    )

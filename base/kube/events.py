@@ -1,0 +1,133 @@
+"""EDGE: Kubernetes Events: one object for repeated occurrences, written by server-side apply.
+
+`record` only notes, from any thread, and never fails; `flush` writes what may be written now. The API server lets
+neither note nor first time of an Event change, so both are those of its first occurrence, also after a restart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import ClusterUnreachable, CotenantError, NotLeader
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.series import NOTHING_MORE, Backlog, EventOccurrences, EventSubject, Regarding
+from cotenant.base.kube.writes import Writer, anybody
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import micro_moment
+from cotenant.base.process.clock import Clock
+
+API_VERSION: Final = "events.k8s.io/v1"
+NOTE_BYTES: Final = 1024
+"""Longest note that the API server takes."""
+
+
+class _EventCount(msgspec.Struct):
+    count: int = 0
+
+
+class _EventObject(msgspec.Struct, rename="camel"):
+    event_time: str | None = None
+    note: str = ""
+    series: _EventCount | None = None
+
+
+class EventRecorder:
+    """Events of one component, such as "cotenant-manager"."""
+
+    def __init__(self, client: KubeClient, component: str, clock: Clock, guard: Callable[[], None] = anybody) -> None:
+        """Nothing is written before `flush`; `guard` as of a Writer."""
+        self.error: CotenantError | None = None
+        """Why the last Event could not be written, or None."""
+        self._component = component
+        self._clock = clock
+        self._client = client.sibling()
+        self._writer = Writer(self._client, component, guard)
+        self._backlog = Backlog()
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+
+    def record(self, regarding: Regarding, reason: str, note: str, warning: bool = False, template: str = "") -> None:
+        """Note that something happened to an object.
+
+        reason: CamelCase; template: the note without what differs each time (numbers, times).
+        """
+        self.tell(EventSubject(regarding, reason, template or note, warning), note)
+
+    def tell(self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE) -> None:
+        """Note one occurrence of a subject; annotations: of the Event, each time those of the last occurrence."""
+        with self._lock:
+            self._backlog.add(subject, note, self._clock.now_seconds(), annotations)
+
+    def flush(self) -> int:
+        """Write what is due; how many Events were written. What could not be is tried at the next one."""
+        with self._lock:
+            due = self._backlog.due(self._clock.now_seconds())
+        written = 0
+        with self._flushing:
+            for subject, series in due:
+                try:
+                    self._write(subject, series)
+                except (NotLeader, ClusterUnreachable) as error:
+                    self.error = error
+                    break
+                except CotenantError as error:
+                    self.error = error
+                    self._put_off(subject)
+                else:
+                    self.error = None
+                    written += 1
+        return written
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._client.close()
+
+    def _write(self, subject: EventSubject, series: EventOccurrences) -> None:
+        """Apply the Event with its pending occurrences added to those that the server has."""
+        about = subject.regarding
+        address = Address(API_VERSION, "events", subject.event_name(self._component), about.namespace or "default")
+        stored = self._client.get(address.path, _EventObject)
+        self._writer.send(Apply(address, _body(address, subject, series, stored, self._component)))
+        with self._lock:
+            self._backlog.told(subject, series.pending, self._clock.now_seconds())
+
+    def _put_off(self, subject: EventSubject) -> None:
+        """One that the server refuses does not hold up the others; it has its turn in a minute."""
+        with self._lock:
+            self._backlog.told(subject, 0, self._clock.now_seconds())
+
+
+def _body(
+    address: Address, subject: EventSubject, series: EventOccurrences, stored: _EventObject | None, component: str
+) -> dict[str, Any]:
+    """The Event; `stored` is what the server has of it."""
+    before = max(1, stored.series.count if stored.series else 0) if stored else 0
+    count = before + series.pending
+    about = subject.regarding
+    regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
+    regarding |= {"namespace": about.namespace} if about.namespace else {}
+    regarding |= {"uid": about.uid} if about.uid else {}
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "Event",
+        "metadata": {"name": address.name, "namespace": address.namespace, **_annotated(series)},
+        "eventTime": (stored and stored.event_time) or micro_moment(series.first_seconds),
+        "reportingController": component,
+        "reportingInstance": component,
+        "action": subject.reason,
+        "reason": subject.reason,
+        "type": "Warning" if subject.warning else "Normal",
+        "note": stored.note if stored else series.note.encode()[:NOTE_BYTES].decode(errors="ignore"),
+        "regarding": regarding,
+    }
+    if count > 1:
+        body["series"] = {"count": count, "lastObservedTime": micro_moment(series.last_seconds)}
+    return body
+
+
+def _annotated(series: EventOccurrences) -> dict[str, Any]:
+    return {"annotations": dict(series.annotations)} if series.annotations else {}

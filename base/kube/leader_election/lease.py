@@ -1,0 +1,214 @@
+"""EDGE: one leader among replicas, by a Lease of coordination.k8s.io written with server-side apply.
+
+Two candidates that find no Lease both apply, each as a field manager of its own and without force: the second one's
+holderIdentity is a conflict with the first one's. Every later write carries the version and uid that were seen, so it
+fails when anybody else wrote in between. `require` is the guard of a `Writer`: it asks the local clock right before
+each try leaves, so that a process which slept past its deadline writes nothing when it wakes. What the clock cannot
+hold back is the instant between that look and the packet; `transitions` in a record tells even that apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import random
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import ClusterConflict, CotenantError, NotLeader, SettingsError
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.leader_election.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
+from cotenant.base.kube.writes import Writer
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.manager import ManagerSettings
+
+API_VERSION: Final = "coordination.k8s.io/v1"
+FIELD_MANAGER: Final = "cotenant-lease"
+NEVER: Final = -math.inf
+
+
+class _LeaseMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseObject(msgspec.Struct):
+    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+def boot_seconds() -> float:
+    """Time since boot, which nobody sets and which also passes while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def fresh_identity() -> str:
+    """A name for this process that no other one has, not even its own successor in the same pod."""
+    return f"{os.uname().nodename[:80]}_{uuid.uuid4()}"
+
+
+class Lease:
+    """A candidate for one Lease; `held`, `require` and `transitions` may be asked from any thread.
+
+    identity: unique per process (`fresh_identity()`).
+    """
+
+    def __init__(
+        self, client: KubeClient, namespace: str, name: str, identity: str, settings: ManagerSettings, clock: Clock
+    ) -> None:
+        """Nothing is asked yet; SettingsError when the times leave no time for one another."""
+        if not settings.retry_seconds < settings.renew_deadline_seconds < settings.lease_seconds:
+            raise SettingsError(
+                f"manager.retry_seconds {settings.retry_seconds:g} < renew_deadline_seconds "
+                f"{settings.renew_deadline_seconds:g} < lease_seconds {settings.lease_seconds:g} does not hold",
+                fix="Keep the deadline between the other two, such as 2, 10 and 15 seconds.",
+            )
+        self.identity = identity
+        self.address = Address(API_VERSION, "leases", name, namespace)
+        self.error: CotenantError | None = None
+        """What the last step met, or None."""
+        self.transitions = 0
+        """How many holders there were when we became one: the fencing token of what we write."""
+        self._settings = settings
+        self._clock = clock
+        patience = min(client.settings.timeout_seconds, settings.renew_deadline_seconds / 2)
+        quick = msgspec.structs.replace(client.settings, timeout_seconds=patience, deadline_seconds=patience, retries=0)
+        self._client = client.sibling(quick)
+        self._seen: Sighting | None = None
+        self._deadline_seconds = NEVER
+        self._acquired = ""
+        self._stopping, self._taken = threading.Event(), threading.Event()
+        self._jitter = random.Random()  # noqa: S311 - spreads tries, guards nothing
+        self._thread = threading.Thread(target=self.run, name=f"lease {name}", daemon=True)
+
+    @property
+    def held(self) -> bool:
+        """Whether we lead now, by our own clock."""
+        return boot_seconds() < self._deadline_seconds
+
+    @property
+    def standing(self) -> str:
+        """Who leads, or why nobody knows, in words."""
+        where, error, sighting = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
+        if self.held:
+            return f"We hold the {where}."
+        if error is not None:
+            return f"The {where} cannot be had: {error.message}. {error.fix}".rstrip()
+        record = sighting.record if sighting else None
+        if record and record.holder not in ("", self.identity):
+            return f"{record.holder} holds the {where}."
+        return f"Asking for the {where}."
+
+    def require(self) -> None:
+        """Nothing while we lead; NotLeader otherwise. Asked right before each write."""
+        late = boot_seconds() - self._deadline_seconds
+        if late < 0:
+            return
+        ago = "is not ours" if late == math.inf else f"could not be renewed in time, {late:.1f} s ago"
+        raise NotLeader(f"Lease {self.address.namespace}/{self.address.name}: {ago}; nothing was sent")
+
+    def wait_held(self, timeout_seconds: float) -> bool:
+        """Whether we lead, waiting until we first do."""
+        self._taken.wait(timeout_seconds)
+        return self.held
+
+    def start(self) -> None:
+        """Stand as a candidate in a thread of its own."""
+        self._thread.start()
+
+    def run(self) -> None:
+        """Take and renew until `stop`."""
+        while not self._stopping.is_set():
+            self.step()
+            self._stopping.wait(self._settings.retry_seconds * (1 + 0.2 * self._jitter.random()))
+
+    def stop(self) -> None:
+        """Stop leading, then give the Lease back so that nobody has to wait. Stop what writes before."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * self._client.settings.timeout_seconds + 1)
+        led, self._deadline_seconds = self.held, NEVER
+        try:
+            if led:
+                self._release()
+        except CotenantError as error:
+            self.error = error  # it runs out by itself
+        self._client.close()
+
+    def step(self) -> bool:
+        """Look, and do what there is to do; whether we lead afterwards. Failures are in `error` and are no end."""
+        begin_seconds = boot_seconds()
+        try:
+            record, now = self._read(), boot_seconds()
+            self._seen = sighted(self._seen, record, now, self._settings.lease_seconds, self.held)
+            chosen = move(self._seen, self.identity, now)
+            if chosen is ElectionStep.WAIT:
+                self._deadline_seconds = NEVER
+            else:
+                self._write(chosen, self._seen, begin_seconds)
+            self.error = None
+        except ClusterConflict:
+            self.error = None  # somebody was faster; the next look says who
+        except CotenantError as error:
+            self.error = error
+        return self.held
+
+    def _read(self) -> Record | None:
+        lease = self._client.get(self.address.path, _LeaseObject)
+        if lease is None:
+            return None
+        spec, meta = lease.spec, lease.metadata
+        return Record(
+            spec.holder_identity or "",
+            float(spec.lease_duration_seconds or 0),
+            spec.lease_transitions or 0,
+            meta.resource_version,
+            meta.uid,
+        )
+
+    def _write(self, chosen: ElectionStep, sighting: Sighting, begin_seconds: float) -> None:
+        """Create, renew or take; the deadline counts from before we looked."""
+        now = self._now()
+        acquired = self._acquired if chosen is ElectionStep.RENEW and self._acquired else now
+        transitions = next_transitions(sighting, chosen)
+        spec = {"holderIdentity": self.identity, "acquireTime": acquired, "renewTime": now}
+        self._apply({**spec, "leaseTransitions": transitions}, sighting.record)
+        self._acquired, self.transitions = acquired, transitions
+        self._deadline_seconds = begin_seconds + self._settings.renew_deadline_seconds
+        self._taken.set()
+
+    def _release(self) -> None:
+        record = self._read()
+        if record and record.holder == self.identity:
+            now = self._now()
+            spec = {"holderIdentity": "", "acquireTime": now, "renewTime": now, "leaseTransitions": record.transitions}
+            self._apply(spec, record)
+
+    def _apply(self, spec: dict[str, Any], record: Record | None) -> None:
+        """Over exactly this record, or as the first."""
+        meta = {"name": self.address.name, "namespace": self.address.namespace}
+        manager = FIELD_MANAGER
+        if record:
+            meta |= {"resourceVersion": record.version, "uid": record.uid}
+        else:
+            manager = f"{FIELD_MANAGER}-{hashlib.sha256(self.identity.encode()).hexdigest()[:16]}"
+        spec["leaseDurationSeconds"] = math.ceil(self._settings.lease_seconds)
+        body = {"apiVersion": API_VERSION, "kind": "Lease", "metadata": meta, "spec": spec}
+        Writer(self._client, manager).send(Apply(self.address, body, force=record is not None))
+
+    def _now(self) -> str:
+        """A stamp for people; nobody computes with it."""
+        return datetime.fromtimestamp(self._clock.now_seconds(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

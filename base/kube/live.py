@@ -1,0 +1,190 @@
+"""EDGE: reads the present cluster from the API server into the types of `cotenant.base.cluster`.
+
+Lists what `objects` decodes and `projection` translates; `overlay` lays the result over history. What may not be read
+is a note, not a failure: a scan without rights on HPAs is still a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, Pod, Quota
+from cotenant.base.errors import ClusterError, QuantityError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import projection
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.objects import (
+    AutoscalerObject,
+    ControllerObject,
+    LimitRangeObject,
+    NodeObject,
+    PodObject,
+    QuotaObject,
+    VersionObject,
+)
+from cotenant.base.kubernetes.namespace_bounds import tightest
+
+ItemT = TypeVar("ItemT")
+
+PODS: Final = "/api/v1/pods"
+NODES: Final = "/api/v1/nodes"
+LIMIT_RANGES: Final = "/api/v1/limitranges"
+QUOTAS: Final = "/api/v1/resourcequotas"
+AUTOSCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
+VERSION: Final = "/version"
+CONTROLLERS: Final = {
+    "Deployment": "/apis/apps/v1/deployments",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
+    "DaemonSet": "/apis/apps/v1/daemonsets",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "ReplicationController": "/api/v1/replicationcontrollers",
+    "Job": "/apis/batch/v1/jobs",
+    "CronJob": "/apis/batch/v1/cronjobs",
+}
+"""Kind -> where it is listed: owners, templates, labels and annotations."""
+LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, QUOTAS)
+"""Everything that `observe` lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """A workload's labels, and its annotations that speak to cotenant."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """What runs now; None = could not be listed.
+
+    `containers` holds each pod's containers by (namespace, pod), `marks` what is written on each workload that was
+    seen, `notes` what could not be read; `unread`: pods that are there and of which an amount could not be read.
+    """
+
+    nodes: tuple[Node, ...] | None = None
+    pods: tuple[Pod, ...] = ()
+    containers: Mapping[tuple[str, str], tuple[Container, ...]] = field(default_factory=dict)
+    autoscalers: Mapping[WorkloadRef, Autoscaler] | None = None
+    marks: Mapping[WorkloadRef, Marks] = field(default_factory=dict)
+    limit_ranges: tuple[LimitRange, ...] | None = None
+    quotas: tuple[Quota, ...] | None = None
+    server_version: str = ""
+    notes: tuple[str, ...] = ()
+    unread: frozenset[tuple[str, str]] = frozenset()
+
+
+def observe(client: KubeClient) -> LiveCluster:
+    """List what runs, who owns it and what bounds it; ClusterForbidden only when pods may not be listed."""
+    notes: list[str] = []
+    pods = client.list(PODS, PodObject)
+    controllers = _controllers(client, notes)
+    owners = projection.owners_of(controllers, pods)
+    alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed")]
+    scalers = _listed(client, AUTOSCALERS, AutoscalerObject, notes)
+    live_pods = tuple(_each(lambda pod: projection.pod_of(pod, owners), alive, notes))
+    names = {(pod.namespace, pod.name) for pod in live_pods}
+    read = [pod for pod in alive if (pod.metadata.namespace, pod.metadata.name) in names]
+    return LiveCluster(
+        nodes=_all(projection.node_of, _listed(client, NODES, NodeObject, notes), notes),
+        pods=live_pods,
+        unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - names,
+        containers=dict(_each(lambda pod: _contained(pod, owners, controllers), read, notes)),
+        autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
+        marks=_marks(alive, owners, controllers),
+        limit_ranges=_limit_ranges(client, notes),
+        quotas=_quotas(client, notes),
+        server_version=_version(client, notes),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _controllers(client: KubeClient, notes: list[str]) -> dict[WorkloadRef, ControllerObject]:
+    """Every controller that may be listed, by its own reference."""
+    listed = ((kind, _listed(client, path, ControllerObject, notes)) for kind, path in CONTROLLERS.items())
+    return {
+        WorkloadRef(thing.metadata.namespace, kind, thing.metadata.name): thing
+        for kind, things in listed
+        for thing in things or ()
+    }
+
+
+def _contained(
+    pod: PodObject, owners: projection.Owners, controllers: Mapping[WorkloadRef, ControllerObject]
+) -> tuple[tuple[str, str], tuple[Container, ...]]:
+    """A pod's containers, judged by its direct controller's template, else by the workload's."""
+    chain = (projection.controller_of(pod.metadata), projection.workload_of(pod, owners))
+    name_sets = (controllers[ref].template_names() for ref in chain if ref and ref in controllers)
+    template = next((names for names in name_sets if names is not None), None)
+    return (pod.metadata.namespace, pod.metadata.name), projection.containers_of(pod, template)
+
+
+def _marks(
+    pods: Sequence[PodObject],
+    owners: projection.Owners,
+    controllers: Mapping[WorkloadRef, ControllerObject],
+) -> dict[WorkloadRef, Marks]:
+    """What is written on each workload: its own object's words, before those that its pods carry from the template."""
+    marks: dict[WorkloadRef, Marks] = {}
+    for pod in sorted(pods, key=lambda p: (p.status.start_time is not None, p.status.start_time, p.metadata.name)):
+        meta = pod.metadata
+        marks[projection.workload_of(pod, owners)] = Marks(meta.labels or {}, projection.own_annotations(meta))
+    for ref, thing in controllers.items():
+        if owners.get(ref) is None:
+            pods_words = marks.get(ref, Marks()).annotations
+            annotations = {**pods_words, **projection.own_annotations(thing.metadata)}
+            marks[ref] = Marks(thing.metadata.labels or {}, annotations)
+    return marks
+
+
+def _limit_ranges(client: KubeClient, notes: list[str]) -> tuple[LimitRange, ...] | None:
+    groups = _all(projection.limit_ranges_of, _listed(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
+    return None if groups is None else tightest([bounds for group in groups for bounds in group])
+
+
+def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
+    """Quotas that count all pods of their namespace; one with scopes bounds some of them and cannot clamp the rest."""
+    listed = _listed(client, QUOTAS, QuotaObject, notes)
+    if listed is None:
+        return None
+    for thing in (thing for thing in listed if thing.scoped):
+        name = f"{thing.metadata.namespace}/{thing.metadata.name}"
+        notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
+    groups = _each(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
+    return tuple(quota for group in groups for quota in group)
+
+
+def _version(client: KubeClient, notes: list[str]) -> str:
+    try:
+        answer = client.get(VERSION, VersionObject)
+    except ClusterError as error:
+        notes.append(f"{error.message} {error.fix}".strip())
+        return ""
+    return projection.version_of(answer.git_version) if answer else ""
+
+
+def _listed(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
+    """A list that a scan can do without; None, and a note, when it cannot be had."""
+    try:
+        return client.list(path, kind)
+    except ClusterError as error:
+        notes.append(f"{error.message} {error.fix}".strip())
+        return None
+
+
+def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: list[str]) -> tuple[ItemT, ...] | None:
+    """Every object that can be projected; None stays None."""
+    return None if objects is None else tuple(_each(project, objects, notes))
+
+
+def _each(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
+    """Every object that can be projected; one with an absurd quantity is left out and noted."""
+    projected = []
+    for thing in objects:
+        try:
+            projected.append(project(thing))
+        except QuantityError as error:
+            notes.append(error.message)
+    return projected

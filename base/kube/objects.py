@@ -1,0 +1,212 @@
+"""The fields of Kubernetes objects that we read: one struct for each kind, decoded from the API's JSON. Pure.
+
+What is not named here never becomes a Python object. `projection` turns them into the vocabulary.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodStatusWire, Quantities
+
+
+class ObjectOwner(msgspec.Struct, gc=False):
+    """An owner reference."""
+
+    kind: str
+    name: str
+    controller: bool = False
+
+
+class Meta(msgspec.Struct, rename="camel"):
+    """metadata of any object."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[ObjectOwner] | None = None
+    creation_timestamp: datetime | None = None
+
+
+class ResizePolicy(msgspec.Struct, rename="camel"):
+    """What an in-place resize of one resource does to the container."""
+
+    resource_name: str
+    restart_policy: str
+
+
+class ContainerObject(ContainerWire, rename="camel"):
+    """A container of a pod."""
+
+    resize_policy: list[ResizePolicy] | None = None
+
+
+class PodObjectSpec(PodSpecWire, rename="camel"):
+    """spec of a Pod."""
+
+    containers: list[ContainerObject] | None = None
+    init_containers: list[ContainerObject] | None = None
+    node_name: str = ""
+    priority: int | None = None
+
+
+class PodObjectStatus(PodStatusWire, rename="camel"):
+    """status of a Pod."""
+
+    phase: str = ""
+    qos_class: str = ""
+    start_time: datetime | None = None
+
+
+class PodObject(msgspec.Struct):
+    """A Pod."""
+
+    metadata: Meta
+    spec: PodObjectSpec
+    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
+
+
+class NodeObjectStatus(msgspec.Struct):
+    """status of a Node."""
+
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+
+
+class NodeObject(msgspec.Struct):
+    """A Node."""
+
+    metadata: Meta
+    status: NodeObjectStatus = msgspec.field(default_factory=NodeObjectStatus)
+
+
+class _TemplateContainer(msgspec.Struct):
+    name: str
+
+
+class _TemplateSpec(msgspec.Struct, rename="camel"):
+    containers: list[_TemplateContainer] | None = None
+    init_containers: list[_TemplateContainer] | None = None
+
+
+class _Template(msgspec.Struct):
+    spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
+
+
+class _JobSpec(msgspec.Struct):
+    template: _Template | None = None
+
+
+class _JobTemplate(msgspec.Struct):
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+
+
+class _ControllerSpec(msgspec.Struct, rename="camel"):
+    template: _Template | None = None
+    job_template: _JobTemplate | None = None
+
+
+class ControllerObject(msgspec.Struct):
+    """A Deployment, StatefulSet, DaemonSet, ReplicaSet, Job or CronJob: whose it is and what its template names."""
+
+    metadata: Meta
+    spec: _ControllerSpec = msgspec.field(default_factory=_ControllerSpec)
+
+    def template_names(self) -> frozenset[str] | None:
+        """Names of the template's containers, init containers included; None when it has no template."""
+        job = self.spec.job_template
+        template = job.spec.template if job else self.spec.template
+        if template is None:
+            return None
+        containers = [*(template.spec.containers or []), *(template.spec.init_containers or [])]
+        return frozenset(container.name for container in containers)
+
+
+class _Target(msgspec.Struct, rename="camel"):
+    type: str = ""
+    average_utilization: int | None = None
+
+
+class _MetricResource(msgspec.Struct):
+    name: str
+    target: _Target
+    container: str = ""
+
+
+class _Metric(msgspec.Struct, rename="camel"):
+    type: str
+    resource: _MetricResource | None = None
+    container_resource: _MetricResource | None = None
+
+
+class _ScaleTarget(msgspec.Struct):
+    kind: str
+    name: str
+
+
+class _AutoscalerSpec(msgspec.Struct, rename="camel"):
+    scale_target_ref: _ScaleTarget
+    max_replicas: int
+    min_replicas: int | None = None
+    metrics: list[_Metric] | None = None
+
+
+class AutoscalerObject(msgspec.Struct):
+    """An autoscaling/v2 HorizontalPodAutoscaler."""
+
+    metadata: Meta
+    spec: _AutoscalerSpec
+
+
+class LimitItem(msgspec.Struct, rename="camel"):
+    """One item of a LimitRange; `type` says what it bounds."""
+
+    type: str
+    min: Quantities | None = None
+    max: Quantities | None = None
+    max_limit_request_ratio: Quantities | None = None
+
+
+class _LimitRangeSpec(msgspec.Struct):
+    limits: list[LimitItem] | None = None
+
+
+class LimitRangeObject(msgspec.Struct):
+    """A LimitRange."""
+
+    metadata: Meta
+    spec: _LimitRangeSpec = msgspec.field(default_factory=_LimitRangeSpec)
+
+
+class _QuotaObjectSpec(msgspec.Struct, rename="camel"):
+    hard: Quantities | None = None
+    scopes: list[str] | None = None
+    scope_selector: msgspec.Raw | None = None
+
+
+class _QuotaStatus(msgspec.Struct):
+    hard: Quantities | None = None
+    used: Quantities | None = None
+
+
+class QuotaObject(msgspec.Struct):
+    """A ResourceQuota."""
+
+    metadata: Meta
+    spec: _QuotaObjectSpec = msgspec.field(default_factory=_QuotaObjectSpec)
+    status: _QuotaStatus = msgspec.field(default_factory=_QuotaStatus)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether it counts only some of the namespace's pods."""
+        selector = self.spec.scope_selector
+        return bool(self.spec.scopes) or (selector is not None and bytes(selector) not in (b"", b"null", b"{}"))
+
+
+class VersionObject(msgspec.Struct, rename="camel"):
+    """The answer of /version."""
+
+    git_version: str = ""

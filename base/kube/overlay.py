@@ -1,0 +1,117 @@
+"""Merges a LiveCluster into an Inventory from history. Pure.
+
+History (Prometheus) knows the pods that are gone; the API server knows labels, annotations, exact requests, roles and
+bounds of what is there. Where both speak of the same object the API server is believed, but a pod keeps the start that
+history saw. What the API server could list and does not show is gone: a node, an autoscaler, a bound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from cotenant.base.cluster import Container, Inventory, Pod, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.inventory.partial_inventory import with_parts_marked
+from cotenant.base.inventory.pod_templates import template
+from cotenant.base.kube.live import LiveCluster, Marks
+from cotenant.base.reasons import Reason
+
+PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
+
+
+def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
+    """The inventory with everything that runs as the API server tells it; what it could not read stays as it was."""
+    now = _owned(live.pods, inventory.pods)
+    running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
+    for pod in now:
+        running[pod.workload].append(pod)
+    pods = _pods(inventory, now, live.unread)
+    owners = {pod.workload for pod in pods}
+    named = {(pod.namespace, pod.name) for pod in pods} | live.unread
+    # A pod that only its usage showed stood for itself; now its owner is known.
+    workloads = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
+    told = replace(
+        inventory,
+        nodes=inventory.nodes if live.nodes is None else live.nodes,
+        pods=pods,
+        workloads=_workloads(_stopped(workloads, pods), running, live),
+        limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
+        quotas=inventory.quotas if live.quotas is None else live.quotas,
+        server_version=live.server_version or inventory.server_version,
+        notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
+        unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named),
+    )
+    return with_parts_marked(told)
+
+
+def _owned(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
+    """The live pods; whose owner may not be listed has the one that history knows."""
+    before = {(p.namespace, p.name): p.workload for p in recorded if p.owner_known}
+    return tuple(
+        p if p.owner_known or (p.namespace, p.name) not in before
+        else replace(p, workload=before[p.namespace, p.name], owner_known=True)
+        for p in live
+    )  # fmt: skip
+
+
+def _pods(inventory: Inventory, live: Sequence[Pod], unread: Collection[tuple[str, str]]) -> tuple[Pod, ...]:
+    """All pods; one that ran and that the API server does not show among those that have not ended is over.
+
+    A server that shows no pod at all tells nothing: ours would be among them.
+    """
+    before = {(p.namespace, p.name): p for p in inventory.pods}
+    now = {(p.namespace, p.name): p for p in live}
+    merged = {
+        key: replace(p, start_seconds=before[key].start_seconds) if key in before else p for key, p in now.items()
+    }
+    ended = {
+        key: replace(p, end_seconds=inventory.time_seconds)
+        for key, p in before.items()
+        if now and p.running and key not in now and key not in unread
+    }
+    return tuple((before | ended | merged).values())
+
+
+def _stopped(workloads: Iterable[Workload], pods: Sequence[Pod]) -> list[Workload]:
+    """The workloads; those of which every known pod has ended run no more."""
+    running = {pod.workload: False for pod in pods} | {pod.workload: True for pod in pods if pod.running}
+    return [w if running.get(w.ref, True) else replace(w, replicas=0) for w in workloads]
+
+
+def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster) -> tuple[Workload, ...]:
+    """Known workloads in their order, brought up to date, then those that history has not seen yet."""
+    before = {w.ref: w for w in recorded}
+    refs = [*before, *(ref for ref in running if ref not in before)]
+    return tuple(_workload(before.get(ref) or Workload(ref, 0, ()), running.get(ref, ()), live) for ref in refs)
+
+
+def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
+    """The workload as its pods are; during a rollout the youngest one has the new template."""
+    marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations))
+    current = replace(
+        recorded,
+        autoscaler=recorded.autoscaler if live.autoscalers is None else live.autoscalers.get(recorded.ref),
+        labels=marks.labels,
+        annotations=marks.annotations,
+        replicas=sum(pod.serving for pod in pods) if pods else recorded.replicas,
+        gaps=tuple(gap for gap in recorded.gaps if live.autoscalers is None or gap is not Reason.AUTOSCALER_UNKNOWN),
+    )
+    if not pods:
+        return current
+    youngest = max(pods, key=lambda p: (p.start_seconds, p.name))
+    containers = template(pods, live.containers)
+    return replace(
+        current,
+        containers=_with_heaps(containers or None, recorded.containers),
+        qos=youngest.qos,
+        priority=youngest.priority,
+        gaps=tuple(gap for gap in current.gaps if not containers or gap is not Reason.AMOUNTS_UNKNOWN),
+    )
+
+
+def _with_heaps(live: tuple[Container, ...] | None, recorded: Sequence[Container]) -> tuple[Container, ...]:
+    """Containers as the API server has them, with the heaps that metrics alone tell of."""
+    heaps = {one.name: one.heap for one in recorded}
+    return tuple(recorded) if live is None else tuple(replace(one, heap=heaps.get(one.name)) for one in live)

@@ -1,0 +1,263 @@
+"""Converts the API's objects to types of `cotenant.base.cluster`: nodes, pods, containers, bounds. Pure.
+
+QuantityError names the object whose amount cannot be read; `live` leaves that object out and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, PodPhase, Quota
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.inventory.pod_templates import role_of
+from cotenant.base.json_documents.json_decoders import decoder_of
+from cotenant.base.kube.objects import (
+    AutoscalerObject,
+    ContainerObject,
+    ControllerObject,
+    LimitItem,
+    LimitRangeObject,
+    Meta,
+    NodeObject,
+    PodObject,
+    QuotaObject,
+)
+from cotenant.base.kubernetes.mid_request import mid_request_of
+from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
+from cotenant.base.kubernetes.owners import (
+    DEPLOYMENT_CONFIG_LABEL,
+    LINKED,
+    MOST_LINKS,
+    TEMPLATE_HASH_LABEL,
+    owner_by_name,
+)
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.pod_resources import counted_requests
+from cotenant.base.kubernetes.pod_wire import Quantities, ResourcesWire, pod_resources
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
+from cotenant.base.kubernetes.qos import priority_of, qos_of
+from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
+from cotenant.base.resource import Resource
+
+Amounts = dict[Resource, int]
+Owners = Mapping[WorkloadRef, WorkloadRef | None]
+"""Objects that were read and may be owned, and by whom; None = by nobody."""
+NODE_PREFIX: Final = "node.koordinator.sh/"
+ANNOTATION_PREFIX: Final = "cotenant.dev/"
+_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+
+
+class _Zone(msgspec.Struct):
+    node: int
+
+
+class _ResourceStatus(msgspec.Struct, rename="camel"):
+    numa_node_resources: list[_Zone] = msgspec.field(default_factory=list, name="numaNodeResources")
+
+
+def node_of(node: NodeObject) -> Node:
+    """A Node with capacity and allocatable."""
+    what = f"node {node.metadata.name}"
+    return Node(
+        name=node.metadata.name,
+        capacity=_amounts(node.status.capacity, what),
+        allocatable=_amounts(node.status.allocatable, what),
+        labels=node.metadata.labels or {},
+        annotations={k: v for k, v in (node.metadata.annotations or {}).items() if k.startswith(NODE_PREFIX)},
+        extended_capacity=_extended(node.status.capacity, what),
+        extended_allocatable=_extended(node.status.allocatable, what),
+    )
+
+
+def pod_of(pod: PodObject, owners: Owners) -> Pod:
+    """A Pod that has not ended, with its workload, QoS, priority and effective request; `owners` leads its owner on."""
+    meta, spec = pod.metadata, pod.spec
+    workload, known = topmost(pod, owners)
+    start, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        workload=workload,
+        node=spec.node_name,
+        start_seconds=int(start.timestamp()) if start else 0,
+        qos=qos_of(labels),
+        priority=priority_of(labels, spec.priority),
+        requests=effective_request(pod),
+        mid_requests=mid_request_of(_counted(pod)),
+        zones=zones_of(meta.annotations or {}),
+        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
+        phase=next((phase for phase in PodPhase if phase == pod.status.phase), PodPhase.UNKNOWN),
+        owner_known=known,
+        role=role_of(workload, meta.name, labels, controller_of(meta)),
+    )
+
+
+def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    try:
+        status = decoder_of(_ResourceStatus).decode(text) if text else None
+    except msgspec.DecodeError:
+        return ()
+    return tuple(zone.node for zone in status.numa_node_resources) if status else ()
+
+
+def workload_of(pod: PodObject, owners: Owners) -> WorkloadRef:
+    """The topmost known controller, the pod itself when it has none."""
+    return topmost(pod, owners)[0]
+
+
+def topmost(pod: PodObject, owners: Owners) -> tuple[WorkloadRef, bool]:
+    """The topmost known controller, the pod itself when it has none; and whether it is known that none is above it.
+
+    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name, a
+    ReplicationController by the label of its DeploymentConfig.
+    """
+    meta, labels = pod.metadata, pod.metadata.labels or {}
+    ref = controller_of(meta)
+    if ref is None:
+        return WorkloadRef(meta.namespace, "Pod", meta.name), True
+    for _ in range(MOST_LINKS):
+        if ref.kind not in LINKED:
+            return ref, True
+        if ref not in owners:
+            upper = owner_by_name(ref, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
+            return upper or ref, upper is not None
+        upper = owners[ref]
+        if upper is None:
+            return ref, True
+        ref = upper
+    return ref, True
+
+
+def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[PodObject] = ()) -> Owners:
+    """Each object of a kind that leads on, and its controller; None = it has none."""
+    own: dict[WorkloadRef, WorkloadRef | None] = {
+        ref: controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
+    }
+    metas = (pod.metadata for pod in pods)
+    return own | {WorkloadRef(meta.namespace, "Pod", meta.name): controller_of(meta) for meta in metas}
+
+
+def controller_of(meta: Meta) -> WorkloadRef | None:
+    """The direct controller; None when nobody controls it, or only its node does (a static pod)."""
+    owner = next((o for o in meta.owner_references or [] if o.controller), None)
+    return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
+
+
+def effective_request(pod: PodObject) -> Amounts:
+    """What the scheduler counts for the pod, millicores and bytes (`cotenant.base.kubernetes.pod_resources`)."""
+    counted = _counted(pod)
+    return {r: counted[r.value] for r in Resource if r.value in counted}
+
+
+def _counted(pod: PodObject) -> dict[str, int]:
+    return counted_requests(pod_resources(pod.spec, pod.status, f"pod {pod.metadata.namespace}/{pod.metadata.name}"))
+
+
+def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:
+    """All of the pod's containers; `template`: the names that its owner's template has, None when that is unknown."""
+    what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+    main = [(c, ContainerRole.MAIN) for c in pod.spec.containers or []]
+    init = [
+        (c, ContainerRole.SIDECAR if c.restart_policy == "Always" else ContainerRole.INIT)
+        for c in pod.spec.init_containers or []
+    ]
+    return tuple(_container(c, _role(c.name, role, template), what) for c, role in [*main, *init])
+
+
+def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> ContainerRole:
+    """Injected when it stays and the template lacks it; an init container ends, whoever put it there."""
+    foreign = template is not None and name not in template and role is not ContainerRole.INIT
+    return ContainerRole.INJECTED if foreign else role
+
+
+def _container(spec: ContainerObject, role: ContainerRole, what: str) -> Container:
+    restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
+    resources = spec.resources or ResourcesWire()
+    return Container(
+        spec.name,
+        _amounts(resources.requests, what),
+        _amounts(resources.limits, what),
+        role,
+        tuple(r for r in Resource if r.value in restarting),
+    )
+
+
+def own_annotations(meta: Meta) -> dict[str, str]:
+    """Annotations that speak to cotenant."""
+    return {k: v for k, v in (meta.annotations or {}).items() if k.startswith(ANNOTATION_PREFIX)}
+
+
+def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
+    """The scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
+    spec, meta = scaler.spec, scaler.metadata
+    metrics = [metric.resource or metric.container_resource for metric in spec.metrics or []]
+    targets = {
+        Resource(metric.name): metric.target.average_utilization
+        for metric in metrics
+        if metric and metric.name in set(Resource) and metric.target.average_utilization is not None
+    }
+    target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
+    least = 1 if spec.min_replicas is None else spec.min_replicas
+    return target, Autoscaler(meta.name, least, spec.max_replicas, targets)
+
+
+def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:
+    """A LimitRange object's bounds on containers and on pods, one for each resource that it bounds."""
+    what = f"LimitRange {thing.metadata.namespace}/{thing.metadata.name}"
+    items = [item for item in thing.spec.limits or [] if item.type in ("Container", "Pod")]
+    candidates = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
+    return tightest([bounds for bounds in candidates if bounds])
+
+
+def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> LimitRange | None:
+    least = _amounts(item.min, what).get(resource)
+    most = _amounts(item.max, what).get(resource)
+    ratio = (item.max_limit_request_ratio or {}).get(resource.value)
+    if least is None and most is None and ratio is None:
+        return None
+    # A ratio is written as a quantity; thousandths are as fine as Kubernetes keeps it.
+    max_ratio = None if ratio is None else parse_millicores(ratio, what) / 1000
+    return LimitRange(namespace, resource, least, most, max_ratio, item.type == "Pod")
+
+
+def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
+    """A ResourceQuota's bounds on CPU and memory; the status' `hard` is what is enforced now."""
+    meta, used = thing.metadata, thing.status.used or {}
+    return tuple(_quotas(meta, thing.status.hard or thing.spec.hard or {}, used))
+
+
+def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
+    """One Quota for each bound on requests or limits of CPU and memory; other keys are ignored."""
+    what = f"ResourceQuota {meta.namespace}/{meta.name}"
+    yielded: set[tuple[Resource, bool]] = set()
+    # `cpu` and `requests.cpu` are the same bound: keys with a dot sort first and win.
+    for key in sorted(hard, key=lambda k: "." not in k):
+        if key in QUOTA_KEYS and QUOTA_KEYS[key] not in yielded:
+            yielded.add(QUOTA_KEYS[key])
+            resource, of_limits = QUOTA_KEYS[key]
+            amounts = (parse_amount(resource, text, what) for text in (hard[key], used.get(key, 0)))
+            yield Quota(meta.namespace, meta.name, resource, of_limits, *amounts)
+
+
+def version_of(text: str) -> str:
+    """The plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; empty when there is none."""
+    match = _VERSION.search(text)
+    return match[0] if match else ""
+
+
+def _extended(quantities: Quantities | None, what: str) -> dict[str, int]:
+    """Reclaimed capacity of a resource list, by name on the wire."""
+    texts = quantities or {}
+    return {n: parse_bytes(texts[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in texts}
+
+
+def _amounts(quantities: Quantities | None, what: str) -> Amounts:
+    """CPU and memory of a resource list; other resources are ignored."""
+    texts = quantities or {}
+    return {r: parse_amount(r, texts[r.value], what) for r in Resource if r.value in texts}

@@ -1,0 +1,312 @@
+"""EDGE: mirrors one collection of the API server in memory: a paginated list, then a watch, in its own thread.
+
+Decisions read snapshots of mirrors and never ask the API server themselves. A mirror never gives up: it lists again
+when the server has forgotten its version (410), when the watch is silent or doubtful, and after every failure with a
+growing pause; `error` and `age_seconds` say what it is worth meanwhile. A missing right or CRD is asked for slowly.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterExpired, ClusterForbidden, CotenantError
+from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
+from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.connection import Stream
+from cotenant.base.kube.reflection import Item, Key, Reflection
+
+ValueT = TypeVar("ValueT")
+
+FIRST_PAUSE_SECONDS: Final = 0.25
+WATCH_SECONDS: Final = (300, 600)
+"""How long the server is asked to keep a watch; spread, so that not all end at once."""
+RELIST_AFTER: Final = 5
+"""Watches in a row that told nothing: our version may be of a future that an older etcd snapshot does not know."""
+SILENT_WATCHES: Final = 3
+"""Watches in a row that were accepted and told nothing: a proxy may swallow what the server says, so a list asks."""
+RENEWAL_SHARE: Final = 0.75
+"""Of the time after which a reader calls the mirror stale: a quiet watch is taken up anew before that."""
+SHORT_SECONDS: Final = 1.0
+"""A watch that ends sooner and without a word was closed by something that will close the next one too."""
+GONE: Final = 410
+
+
+class _HeadMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+class _Head(msgspec.Struct):
+    metadata: _HeadMeta = msgspec.field(default_factory=_HeadMeta)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _WatchStatus(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class Mirror(Generic[ValueT]):
+    """A collection kept up to date; every method may be called from any thread.
+
+    kind: what an object is decoded into, with just the fields that are read. project: makes the value that is kept of
+    it; an object on which it (or the decoding) fails is left out and stands in `refused`. wake: set whenever something
+    changed, and may be shared by several mirrors. gather_seconds: so long events may wait for others, so that many cost
+    less. query: labelSelector, fieldSelector.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        kind: Any = dict[str, Any],
+        project: Callable[[Any], ValueT] | None = None,
+        wake: threading.Event | None = None,
+        gather_seconds: float = 0.0,
+        **query: str,
+    ) -> None:
+        """Nothing is asked before `start`; `client` itself stays the caller's."""
+        self.path = path
+        self.lists = 0
+        """Complete lists so far."""
+        self.error: CotenantError | None = None
+        """Why it is not up to date, or None."""
+        self.refused: dict[Key, str] = {}
+        self._client = client.sibling()
+        self._settings = client.settings
+        self._decoder = decoder_of(kind)
+        self._project = project
+        self._wake = wake
+        self._gather_seconds = gather_seconds
+        self._query = query
+        self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._lock = threading.Lock()
+        self._state: Reflection[ValueT] = Reflection()
+        self._copy: Mapping[Key, ValueT] | None = None
+        self._synced, self._stopping = threading.Event(), threading.Event()
+        self._stream: Stream | None = None
+        self._version = ""
+        self._idle_seconds = self._settings.watch_idle_seconds
+        self._fresh_at = -float("inf")
+        self._failures, self._silent = 0, 0
+        self._thread = threading.Thread(target=self._run, name=f"mirror {path}", daemon=True)
+
+    def renew_within(self, stale_seconds: float) -> None:
+        """Take a quiet watch up anew before a reader calls its content stale, which it does after so long a silence.
+
+        To be called before `start`. A server need not send a bookmark more often than every two minutes.
+        """
+        self._idle_seconds = min(self._idle_seconds, RENEWAL_SHARE * stale_seconds)
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        make_ready()
+        self._thread.start()
+
+    def look(self) -> None:
+        """List once, in the caller's thread and instead of `start`: for who decides step by step. ClusterError."""
+        self._list()
+        self.error = None
+
+    def stop(self) -> None:
+        """End the watch and its thread."""
+        self._stopping.set()
+        if stream := self._stream:
+            stream.stop()
+        if self._thread.is_alive():
+            self._thread.join(2 * self._settings.timeout_seconds)
+
+    def wait_synced(self, timeout_seconds: float) -> bool:
+        """Whether the first list is complete, waiting for it."""
+        return self._synced.wait(timeout_seconds)
+
+    def snapshot(self) -> Mapping[Key, ValueT]:
+        """All objects by (namespace, name), read-only and never changed afterwards; cheap when nothing changed."""
+        with self._lock:
+            if self._copy is None:
+                items = self._state.items.items()
+                self._copy = MappingProxyType({key: i.value for key, i in items if i.value is not None})
+            return self._copy
+
+    def changes(self) -> set[Key]:
+        """Objects that appeared, changed (in what is kept of them) or vanished since the last call."""
+        with self._lock:
+            return self._state.take_changes()
+
+    def changed(self) -> dict[Key, ValueT | None]:
+        """As `changes`, with what each is now; None: it vanished. Takes no copy of the rest."""
+        with self._lock:
+            items = self._state.items
+            return {key: items[key].value if key in items else None for key in self._state.take_changes()}
+
+    def age_seconds(self) -> float:
+        """Time since the server last said anything: an event, a bookmark, a whole list, or that it takes up our watch.
+
+        A quiet kind has no events, and its bookmarks come when the server likes. A watch that is accepted at our
+        version says that the server still follows from there.
+        """
+        return time.monotonic() - self._fresh_at
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._list()
+                self._follow()
+            except CotenantError as error:
+                self._pause(error)
+            except Exception as error:  # noqa: BLE001 - a mirror that dies silently would serve the past for ever
+                self._pause(ClusterError(f"{self.path}: {type(error).__name__}: {error}"))
+        self._client.close()
+
+    def _pause(self, error: CotenantError) -> None:
+        """Note why, then wait: long for a kind that is not installed, else longer with each failure; with jitter."""
+        if not isinstance(error, ClusterExpired):
+            self.error = error
+        longest = self._settings.watch_backoff_seconds
+        # a missing right too is asked for soon again at first: a server that restarts knows no rights for a moment
+        slow = isinstance(error, ClusterAbsent)
+        wait = longest if slow else min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 20))
+        self._failures += 1
+        self._stopping.wait(wait * (0.5 + 0.5 * self._jitter.random()))
+
+    def _list(self) -> None:
+        """Take over a complete list."""
+        items: dict[Key, Item[ValueT]] = {}
+        refused: dict[Key, str] = {}
+        version = ""
+        for page in self._client.pages(self.path, msgspec.Raw, limit=None, **self._query):
+            if page is None:
+                items.clear()
+                continue
+            version = page.version
+            for raw in page.items or []:
+                meta = decoder_of(_Head).decode(raw).metadata
+                items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
+        with self._lock:
+            self._state.replace(items, version)
+            self.refused = refused
+            self._after()
+        self._version = version
+        self._silent = 0
+        self.lists += 1
+        self._fresh_at = time.monotonic()
+        self._synced.set()
+
+    def _follow(self) -> None:
+        """Watch, connecting again where it ended as long as the server knows that version; returns to list anew."""
+        due = time.monotonic() + self._settings.relist_seconds
+        while not self._stopping.is_set() and time.monotonic() < due and self._silent < SILENT_WATCHES:
+            try:
+                self._watch(due)
+            except (ClusterExpired, ClusterForbidden, ClusterAbsent):
+                raise
+            except ClusterError as error:
+                if self._failures >= RELIST_AFTER:
+                    raise
+                self._pause(error)
+            if self._state.doubt:
+                raise ClusterError(f"{self.path}: the watch repeats or shuffles its events")
+
+    def _watch(self, due: float) -> None:
+        """One watch until the server ends it or is silent; ClusterError when it breaks or cannot be believed.
+
+        A silent one is no fault: the next one says whether the server is there.
+        """
+        lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
+        parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
+        query = urlencode({**self._query, **parameters, "timeoutSeconds": str(lasting)})
+        self._stream = stream = self._client.stream(f"{self.path}?{query}", self._idle_seconds)
+        accepted, before, self.error = time.monotonic(), self._fresh_at, None
+        self._fresh_at = accepted
+        try:
+            self._read_quietly(stream)
+            if self._fresh_at == accepted and not self._stopping.is_set():
+                if time.monotonic() - accepted < min(SHORT_SECONDS, lasting, self._idle_seconds):
+                    raise ClusterError(f"watch {self.path}: was closed at once, without a word")
+                self._silent += 1
+        except ClusterError:
+            if self._fresh_at == accepted:  # what was taken up and failed without a word was not followed from there
+                self._fresh_at = before
+            raise
+        finally:
+            self._stream = None
+            self._client.close()
+
+    def _read_quietly(self, stream: Stream) -> None:
+        """Events until the server ends the watch or is silent; ClusterError for a broken one, unless it is stopped."""
+        try:
+            if not self._stopping.is_set():
+                self._read(stream)
+        except TimeoutError:
+            return
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if not self._stopping.is_set():
+                raise ClusterError(f"watch {self.path}: broken: {error or type(error).__name__}") from error
+
+    def _read(self, stream: Stream) -> None:
+        for line in stream.lines(self._gather_seconds):
+            event = decoder_of(_Event).decode(line)
+            if event.type == "ERROR":
+                status = decoder_of(_WatchStatus).decode(event.object)
+                kind = ClusterExpired if status.code == GONE else ClusterError
+                raise kind(f"watch {self.path}: {status.code}: {status.message}")
+            self._take(event)
+            if self._state.doubt:
+                return
+            self._fresh_at = time.monotonic()
+            self._failures, self._silent = 0, 0
+
+    def _take(self, event: _Event) -> None:
+        """An event or bookmark; the version is remembered after it has been taken in."""
+        meta = decoder_of(_Head).decode(event.object).metadata
+        if event.type != "BOOKMARK":
+            with self._lock:
+                if event.type == "DELETED":
+                    self.refused.pop(meta.key, None)
+                    self._state.remove(meta.key, meta.uid, meta.resource_version)
+                else:
+                    value = self._value(meta.key, event.object, self.refused)
+                    item = Item(meta.uid, meta.resource_version, value)
+                    self._state.put(meta.key, item, added=event.type == "ADDED")
+                self._after()
+        self._version = meta.resource_version or self._version
+
+    def _value(self, key: Key, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
+        """What is kept of an object; None, and a word in `refused`, when it cannot be read."""
+        try:
+            thing = self._decoder.decode(raw)
+            value: ValueT = self._project(thing) if self._project else thing
+        except CotenantError as error:
+            refused[key] = str(error)
+            return None
+        except Exception as error:  # noqa: BLE001 - what one object holds must not hide all the others
+            refused[key] = f"{type(error).__name__}: {error}"
+            return None
+        refused.pop(key, None)
+        return value
+
+    def _after(self) -> None:
+        """Under the lock: copies are made anew, and who waits is woken, when something changed."""
+        if self._state.changed:
+            self._copy = None
+            if self._wake:
+                self._wake.set()

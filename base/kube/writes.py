@@ -1,0 +1,250 @@
+"""EDGE: sends intents: server-side apply, JSON patch with `test`, delete, create. There are no other writes.
+
+What is tried again after a broken connection: an apply and a delete, which come to the same when done twice. A JSON
+patch and a create are not: done once, a patch's own `test` refuses the second try, a create finds its object, and
+success would be reported as failure; the error says that the outcome is unknown, and the caller reads the object again.
+A busy server (429, 503) has done nothing and is asked again by all of them, after Retry-After.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterError,
+    ClusterInvalid,
+    ClusterObjectGone,
+    ClusterUnreachable,
+    CotenantError,
+    NotLeader,
+)
+from cotenant.base.json_documents.json_decoders import decoder_of
+from cotenant.base.kube.client import KubeClient, refusal
+from cotenant.base.kube.connection import ApiRequest
+from cotenant.base.kubernetes.intent import Create, Delete, Intent, Outcome, Patch
+
+IntentT = TypeVar("IntentT", bound=Intent)
+Json: TypeAlias = dict[str, Any]
+
+APPLY_TYPE: Final = "application/apply-patch+yaml"
+PATCH_TYPE: Final = "application/json-patch+json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_VERBS: Final[dict[type, str]] = {Delete: "delete", Create: "create"}
+_ENDING: Final = (NotLeader, ClusterUnreachable)
+"""After one of these the others would fail alike, each after all its tries."""
+
+
+class _WrittenMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str = ""  # an eviction and a binding are answered by a Status, which has none
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+
+
+class _Headed(msgspec.Struct):
+    metadata: _WrittenMeta
+
+
+def anybody() -> None:
+    """The guard of a writer that no Lease holds back."""
+
+
+class Writer:
+    """Sends one intent after another in the name of one field manager; for one thread.
+
+    `guard` is called before each try, with the connection open; NotLeader from it means that nothing left.
+    `cap_bytes` is the largest body that is sent, of the settings unless given (an installer's CRDs are larger).
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        field_manager: str,
+        guard: Callable[[], None] = anybody,
+        cap_bytes: int | None = None,
+    ) -> None:
+        """Nothing is sent yet."""
+        self.client = client
+        self.field_manager = field_manager
+        self._guard = guard
+        self._cap_bytes = client.settings.body_cap_bytes if cap_bytes is None else cap_bytes
+
+    def send(self, intent: Intent, dry_run: bool = False, full_response: bool = True) -> Json:
+        """The object as the server has it afterwards; an object deleted or already gone is {}.
+
+        full_response=False: only `metadata`, of it name, namespace, uid, resourceVersion and generation.
+        ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
+        ClusterAbsent (404), ClusterForbidden (401, 403), ClusterUnreachable, NotLeader, or ClusterError.
+        """
+        request = request_of(intent, self.field_manager, dry_run)
+        if not full_response and not isinstance(intent, Delete):
+            request = replace(request, accept=METADATA)
+        if len(request.body) > self._cap_bytes:
+            raise ClusterInvalid(
+                f"{intent.address}: {len(request.body)} bytes are more than the {self._cap_bytes} that we write",
+                fix="Nothing was sent. Shorten the object, or raise kube.body_cap_bytes.",
+            )
+        verb = _VERBS.get(type(intent), "patch")
+        again = not isinstance(intent, Patch | Create)
+        answer = self.client.request(verb, request, repeatable=again, before=self._guard)
+        if isinstance(intent, Delete) and answer.status in (200, 202, 404):
+            return {}
+        if answer.status not in (200, 201):
+            raise _helpful(refusal(f"{verb} {intent.address}", answer))
+        try:
+            if full_response:
+                return decoder_of(Json).decode(answer.body)
+            return dict(msgspec.to_builtins(decoder_of(_Headed).decode(answer.body)))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ClusterError(f"{verb} {intent.address}: written, but the answer is not JSON: {error}") from error
+
+
+def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> ApiRequest:
+    """The intent on the wire. Pure."""
+    path = intent.address.path
+    if not isinstance(intent, Delete) and intent.subresource:
+        path += f"/{intent.subresource}"
+    parameters = {"dryRun": "All"} if dry_run else {}
+    if isinstance(intent, Delete):
+        return ApiRequest(_with(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent)))
+    parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
+    if isinstance(intent, Create):
+        at = path if intent.subresource else intent.address.collection
+        return ApiRequest(_with(at, parameters), "POST", msgspec.json.encode(intent.body))
+    if isinstance(intent, Patch):
+        return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
+    parameters |= {"force": "true" if intent.force else "false"}
+    return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
+
+
+def _delete_options(intent: Delete) -> Json:
+    demanded = {"uid": intent.uid, "resourceVersion": intent.version}
+    preconditions = {name: value for name, value in demanded.items() if value}
+    options: Json = {"preconditions": preconditions} if preconditions else {}
+    return options if intent.grace_seconds is None else options | {"gracePeriodSeconds": intent.grace_seconds}
+
+
+def send_all(
+    client: KubeClient,
+    intents: Sequence[IntentT],
+    field_manager: str,
+    guard: Callable[[], None] = anybody,
+    workers: int | None = None,
+    dry_run: bool = False,
+) -> list[Outcome]:
+    """One batch over connections of its own, see `WriteConnections.send`."""
+    with closing(WriteConnections(client, field_manager, guard, workers)) as connections:
+        return connections.send(intents, dry_run)
+
+
+class WriteConnections:
+    """Several connections for writes, kept from one batch to the next: a TLS handshake costs more than a small write.
+
+    For one thread. Each worker has a sibling of the client; `client` itself is not used. workers: how many,
+    kube.write_connections unless given.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        field_manager: str,
+        guard: Callable[[], None] = anybody,
+        workers: int | None = None,
+    ) -> None:
+        """Nothing is connected yet."""
+        self._client, self._field_manager, self._guard = client, field_manager, guard
+        self._most = client.settings.write_connections if workers is None else workers
+        self._siblings: list[KubeClient] = []
+
+    def send(self, intents: Sequence[IntentT], dry_run: bool = False, seconds: float | None = None) -> list[Outcome]:
+        """Send many at once; outcomes in the order of the intents.
+
+        seconds: after this time only the first is still sent, and what was not has no outcome.
+
+        One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
+        carries that error. An outcome keeps of Kubernetes' own kinds only what `Writer.send` gives with
+        full_response=False: 5,000 complete Nodes would be 500 MiB.
+        """
+        count = min(self._most, len(intents))
+        self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]
+        batch = _Batch(intents, math.inf if seconds is None else time.monotonic() + seconds)
+        writers = [Writer(one, self._field_manager, self._guard) for one in self._siblings[:count]]
+        threads = [
+            threading.Thread(target=batch.work, args=(writer, dry_run), name=f"write-{i}")
+            for i, writer in enumerate(writers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return batch.outcomes()
+
+    def close(self) -> None:
+        """Drop the connections; the next batch opens new ones."""
+        for one in self._siblings:
+            one.close()
+        self._siblings = []
+
+
+class _Batch:
+    """Intents that several threads take one by one."""
+
+    def __init__(self, intents: Sequence[Intent], until: float) -> None:
+        self._intents, self._until = intents, until
+        self._done: list[Outcome | None] = [None] * len(intents)
+        self._numbers = iter(range(len(intents)))
+        self._lock = threading.Lock()
+        self._ended: CotenantError | None = None
+
+    def work(self, writer: Writer, dry_run: bool) -> None:
+        """Send what nobody has taken yet, until nothing is left or the end was called."""
+        while self._ended is None:
+            with self._lock:
+                number = next(self._numbers, None)
+            if number is None or (number and time.monotonic() >= self._until):
+                return
+            self._done[number] = self._outcome(writer, self._intents[number], dry_run)
+
+    def outcomes(self) -> list[Outcome]:
+        """One for each intent that was sent, or that the end kept from being sent."""
+        both = zip(self._intents, self._done, strict=True)
+        return [done or Outcome(intent, error=self._ended) for intent, done in both if done or self._ended]
+
+    def _outcome(self, writer: Writer, intent: Intent, dry_run: bool) -> Outcome:
+        try:
+            return Outcome(intent, writer.send(intent, dry_run, full_response=_is_custom(intent)))
+        except CotenantError as error:
+            if isinstance(error, _ENDING):
+                self._ended = error
+            return Outcome(intent, error=error)
+        except Exception as error:  # noqa: BLE001 - a thread's error must reach the caller, and the others go on
+            return Outcome(intent, error=error)
+
+
+def _is_custom(intent: Intent) -> bool:
+    """Whether its kind comes from a CRD: "apps", "" and every "....k8s.io" but sigs' own are Kubernetes itself."""
+    group = intent.address.api_version.rpartition("/")[0]
+    return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
+
+
+def _with(path: str, parameters: dict[str, str]) -> str:
+    return f"{path}?{urlencode(parameters)}" if parameters else path
+
+
+def _helpful(error: ClusterError) -> ClusterError:
+    if isinstance(error, ClusterObjectGone):
+        error.fix = "It was deleted meanwhile."
+    elif isinstance(error, ClusterAbsent):
+        error.fix = "Is its CRD installed (`cotenant install --print`), and its namespace there?"
+    return error

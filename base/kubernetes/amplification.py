@@ -1,0 +1,47 @@
+"""Nodes whose allocatable was raised beyond the machine: how large they are, and how large they look. Pure.
+
+The node's annotations say it: `raw-allocatable` {"cpu": "64"} and `resource-amplification-ratio` {"cpu": 1.2}.
+Source: Koordinator's `apis/extension`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.kubernetes.pod_request import readable_room
+from cotenant.base.kubernetes.protocol import AMPLIFICATION_RATIO_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
+
+NameT = TypeVar("NameT", bound=str)
+LARGEST_RATIO: Final = 100
+"""A ratio beyond this is taken for a slip."""
+
+
+def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Allocatable before amplification: cpu in millicores, others in whole units; what cannot be read is left out."""
+    return readable_room(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
+
+
+def unamplified(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
+    """What the machine itself has for pods: as `raw_allocatable`, and allocatable of what that leaves out."""
+    return dict(allocatable) | raw_allocatable(annotations)
+
+
+def amplification_of(annotations: Mapping[str, str], resource: str) -> Fraction:
+    """How much larger the node looks than it is, exactly as written; 1 where nobody says, or nothing from 1 to 100."""
+    ratio = _object(annotations.get(AMPLIFICATION_RATIO_ANNOTATION, "")).get(resource)
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not math.isfinite(ratio):
+        return Fraction(1)
+    return Fraction(str(ratio)) if 1 <= ratio <= LARGEST_RATIO else Fraction(1)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text) if text else {}
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

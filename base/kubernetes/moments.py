@@ -1,0 +1,47 @@
+"""Moments and durations as Kubernetes writes them. Pure.
+
+Source: Kubernetes API conventions (RFC 3339 in UTC, whole seconds) and Go's time.ParseDuration.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.text import shown
+
+_DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def moment(seconds: float) -> str:
+    """A moment as Kubernetes writes it: whole seconds, UTC."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_moment(seconds: float) -> str:
+    """A moment as Kubernetes' MicroTime: with microseconds, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_of(text: str, what: str) -> float:
+    """Seconds of a Go duration such as "24h" or "1m30s"; UsageError names `what`."""
+    if text in ("0", ""):
+        return 0.0
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UsageError(f"{what}: {text!r} is not a duration", fix='Write "30m" or "1h30m"; 0 is for ever.')
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def moment_of(text: Any, what: str) -> float | None:
+    """Unix time of a moment as Kubernetes writes it; None for none, UsageError for what is none."""
+    if not text:
+        return None
+    try:
+        parsed = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError as error:
+        raise UsageError(f"{what}: {shown(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".') from error
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,104 @@
+"""Taints of ours on nodes, and the patches that set, change and take them away. Pure.
+
+EMPTYING_TAINT is the mark of a node that is emptied; its value says who began: APPROVED for a person, none for the
+manager's own rounds. LOAD_TAINT keeps pods away from busy nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, LOAD_TAINT
+
+NODES: Final = "/api/v1/nodes"
+APPROVED: Final = "approved"
+AVOIDED: Final = "PreferNoSchedule"
+REFUSED: Final = "NoSchedule"
+OUR_TAINTS: Final = (EMPTYING_TAINT, LOAD_TAINT)
+"""Keys of every taint that a process of ours sets."""
+
+
+class TaintedMeta(msgspec.Struct, rename="camel"):
+    """Which node it is, and its version."""
+
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _TaintedSpec(msgspec.Struct):
+    taints: list[dict[str, Any]] | None = None
+
+
+class TaintedNode(msgspec.Struct):
+    """A Node as far as its taints are concerned, which are as the server writes them."""
+
+    metadata: TaintedMeta = msgspec.field(default_factory=TaintedMeta)
+    spec: _TaintedSpec | None = None
+
+    @property
+    def taints(self) -> list[dict[str, Any]]:
+        """All of them."""
+        return (self.spec.taints if self.spec else None) or []
+
+    def bears(self, *keys: str) -> bool:
+        """Whether it has a taint of one of these keys."""
+        return any(taint.get("key") in keys for taint in self.taints)
+
+
+def node_address(name: str) -> Address:
+    """Where a node lives."""
+    return Address("v1", "nodes", name)
+
+
+def tainted(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
+    """Set the taint beside the node's other taints, or give it another effect; None where it stands already.
+
+    A key may stand there once for each effect: one is left.
+    """
+    places = _places(node, (key,))
+    if places:
+        operations = _removals(node, places[1:])
+        if node.taints[places[0]].get("effect") != effect:
+            at = f"/spec/taints/{places[0]}"
+            operations.append({"op": "test", "path": f"{at}/key", "value": key})
+            operations.append({"op": "replace", "path": f"{at}/effect", "value": effect})
+        return _patch(node, operations, why) if operations else None
+    taint = {"key": key, "effect": effect, **({"value": value} if value else {})}
+    if node.taints:
+        return _patch(node, [{"op": "add", "path": "/spec/taints/-", "value": taint}], why)
+    # without the version a list that somebody made in the meantime would be lost
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
+    part: dict[str, Any] = {"path": "/spec/taints", "value": [taint]}
+    if node.spec is None:
+        part = {"path": "/spec", "value": {"taints": [taint]}}
+    return _patch(node, [version, {"op": "add", **part}], why)
+
+
+def untainted(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | None:
+    """Take the taints of these keys away and leave the others; None where there is none."""
+    operations = _removals(node, _places(node, keys))
+    return _patch(node, operations, why) if operations else None
+
+
+def _places(node: TaintedNode, keys: Sequence[str]) -> list[int]:
+    return [place for place, taint in enumerate(node.taints) if taint.get("key") in keys]
+
+
+def _removals(node: TaintedNode, places: Sequence[int]) -> list[dict[str, Any]]:
+    """The last first, so that the others stay where they are until it is their turn."""
+    operations: list[dict[str, Any]] = []
+    for place in reversed(places):
+        at = f"/spec/taints/{place}"
+        operations.append({"op": "test", "path": f"{at}/key", "value": node.taints[place]["key"]})
+        operations.append({"op": "remove", "path": at})
+    return operations
+
+
+def _patch(node: TaintedNode, operations: Sequence[dict[str, Any]], why: str) -> Patch:
+    uid = {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid}
+    return Patch(node_address(node.metadata.name), (uid, *operations), why=why)

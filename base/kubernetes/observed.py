@@ -1,0 +1,70 @@
+"""Nodes and pods as decisions about colocation look at them: a few fields of thousands of objects. Pure.
+
+Amounts are integers by the resource's name on the wire: cpu in millicores, everything else in its own unit (bytes for
+memory; batch-cpu and mid-cpu are whole numbers that mean millicores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of
+
+NamedAmounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """A Node. `annotations` holds only those of koordinator.sh and cotenant.dev and their subdomains."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    capacity: NamedAmounts = field(default_factory=dict)
+    allocatable: NamedAmounts = field(default_factory=dict)
+    unschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A Pod that may be on a node; labels and annotations as of ObservedNode's annotations.
+
+    requests: what the scheduler counts for it, overhead and init containers included.
+    owner: (kind, name) of its controller, ("", "") without one; template_hash: of a Deployment's pod, else "";
+    deployment_config: that its label names, else "".
+    start_seconds: Unix time at which its kubelet accepted it, None before.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str
+    deleting: bool = False
+    priority: int | None = None
+    owner: tuple[str, str] = ("", "")
+    requests: NamedAmounts = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    best_effort: bool = False
+    """status.qosClass is BestEffort."""
+    template_hash: str = ""
+    deployment_config: str = ""
+    start_seconds: float | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it uses or will use its node: Running or Pending."""
+        return self.phase in ("Running", "Pending")
+
+    @property
+    def qos_class(self) -> QosClass:
+        """By label."""
+        return qos_of(self.labels)
+
+    @property
+    def priority_class(self) -> PriorityClass:
+        """Raw: the label's name, else the band of its priority."""
+        return priority_of(self.labels, self.priority)

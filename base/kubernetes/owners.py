@@ -1,0 +1,85 @@
+"""The workload behind a pod's direct controller, read from names where the controller itself is not read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from cotenant.base.identity import WorkloadRef
+
+TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
+"""Of a Deployment's pods; the hash ends the name of their ReplicaSet."""
+DEPLOYMENT_CONFIG_LABEL: Final = "deploymentconfig"
+"""Of a DeploymentConfig's pods (OpenShift)."""
+LINKED: Final = frozenset({"ReplicaSet", "ReplicationController", "Job", "Pod"})
+"""Kinds that lead on to their own controller; above others, such as a StatefulSet's operator, nobody looks."""
+WORKLOAD_API_VERSIONS: Final = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "Job": "batch/v1",
+    "CronJob": "batch/v1",
+}
+"""API version of each kind of workload whose objects we may list, and which can so own an object of ours."""
+MOST_LINKS: Final = 8
+"""Longer chains of owners are loops."""
+_HASHED: Final = re.compile(r"-[a-z0-9]{1,10}$")
+"""A Deployment's ReplicaSets end in the hash of their template."""
+_NUMBERED: Final = re.compile(r"-\d+$")
+"""A DeploymentConfig's ReplicationControllers are named by its version."""
+_SCHEDULED_MINUTE: Final = re.compile(r"-\d{8}$")
+"""A CronJob's Jobs are named by the minute for which they were scheduled, since 1970."""
+
+
+def owner_by_name(
+    ref: WorkloadRef, template_hash: str, config_label: str, known: Collection[WorkloadRef] = ()
+) -> WorkloadRef | None:
+    """The owner of a ReplicaSet, ReplicationController or Job that only its name tells; None where nothing confirms it.
+
+    A label of its pods confirms it (the template's hash, the DeploymentConfig), or that the owner is among `known`.
+    """
+    match ref.kind:
+        case "ReplicaSet":
+            by_label = deployment_of(ref, template_hash)
+            guess = WorkloadRef(ref.namespace, "Deployment", _HASHED.sub("", ref.name))
+        case "ReplicationController":
+            by_label = deployment_config_of(ref, config_label)
+            guess = WorkloadRef(ref.namespace, "DeploymentConfig", _NUMBERED.sub("", ref.name))
+        case "Job":
+            by_label, guess = ref, cron_job_of(ref)
+        case _:
+            return None
+    if by_label != ref:
+        return by_label
+    return guess if guess in known else None
+
+
+def workload_by_name(owner: WorkloadRef, template_hash: str, config_label: str) -> WorkloadRef:
+    """The workload of a pod's direct controller, where controllers are not read: by its name and the pod's labels."""
+    return cron_job_of(deployment_config_of(deployment_of(owner, template_hash), config_label))
+
+
+def deployment_of(owner: WorkloadRef, template_hash: str) -> WorkloadRef:
+    """The Deployment of a ReplicaSet that carries the hash of the pod's template in its name; else the owner itself."""
+    suffix = f"-{template_hash}"
+    if owner.kind != "ReplicaSet" or not template_hash or not owner.name.endswith(suffix):
+        return owner
+    return WorkloadRef(owner.namespace, "Deployment", owner.name.removesuffix(suffix))
+
+
+def deployment_config_of(owner: WorkloadRef, label: str) -> WorkloadRef:
+    """The DeploymentConfig of a ReplicationController whose pods carry its name in their label; else the owner."""
+    name = _NUMBERED.sub("", owner.name)
+    if owner.kind != "ReplicationController" or not label or label != name or name == owner.name:
+        return owner
+    return WorkloadRef(owner.namespace, "DeploymentConfig", name)
+
+
+def cron_job_of(owner: WorkloadRef) -> WorkloadRef:
+    """The CronJob of a Job that is named as one of its Jobs; else the owner itself."""
+    name = _SCHEDULED_MINUTE.sub("", owner.name)
+    if owner.kind != "Job" or name in ("", owner.name):
+        return owner
+    return WorkloadRef(owner.namespace, "CronJob", name)

@@ -1,0 +1,159 @@
+"""Amounts by resource name, and how those of containers add up to a pod's. Pure.
+
+`pod_wire` reads a Pod and `pod_resources` counts it; both add by `container_total` and `pod_total`. Amounts are
+integers: cpu in millicores, every other resource in its own unit (bytes, pieces). Source: Kubernetes documentation,
+"Sharing resources among containers" and "Assign Pod-level CPU and memory resources"; checked on what a real API server
+charges to a ResourceQuota (tests/cluster/test_pod_vocabulary.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from cotenant.base.errors import CotenantError, QuantityError, UsageError
+from cotenant.base.kubernetes.quantity import (
+    format_bytes,
+    format_millicores,
+    parse_amount,
+    parse_bytes,
+    parse_millicores,
+)
+from cotenant.base.resource import Resource
+
+Room = Mapping[str, int]
+"""Amount by resource name."""
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+Name = TypeVar("Name", bound=str)
+
+
+def effective_requests(requests: Mapping[Name, int], limits: Mapping[Name, int]) -> dict[Name, int]:
+    """What the scheduler counts for a container: its requests, and for one that is not set the limit.
+
+    The API server sets it so when it takes the pod, of every resource. A resource without either is not in it.
+    """
+    return {**limits, **requests}
+
+
+def effective_request(request: float | None, limit: float | None) -> float:
+    """The same of one resource, 0 without either."""
+    amounts = (request, limit)
+    return next((amount for amount in amounts if amount is not None), 0)
+
+
+def container_total(
+    containers: Iterable[Mapping[Name, int]], inits: Iterable[tuple[Mapping[Name, int], bool]]
+) -> dict[Name, int]:
+    """What a pod's containers need at once, by resource.
+
+    max(containers + sidecars, the largest init container + sidecars started before it). inits: amounts of each init
+    container, in their order, and whether it stays (restartPolicy Always: a sidecar).
+    """
+    running = added(containers)
+    sidecars: dict[Name, int] = {}
+    highest: dict[Name, int] = {}
+    for amounts, stays in inits:
+        beside = added((sidecars, amounts))
+        highest = larger(highest, beside)
+        if stays:
+            sidecars = beside
+    return larger(added((running, sidecars)), highest)
+
+
+def pod_total(
+    containers: Mapping[Name, int], own: Mapping[Name, int], overhead: Mapping[Name, int] | None = None
+) -> dict[Name, int]:
+    """What the pod counts with: the containers' total and the overhead of its RuntimeClass.
+
+    own: the pod's own amounts (spec.resources), which stand in for the containers' total of the resources they name.
+    """
+    total = {**containers, **own}
+    return added((total, overhead)) if overhead else total
+
+
+def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
+    """Amounts of a map of quantities."""
+    if not isinstance(quantities, Mapping):
+        raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Write name: amount.")
+    return {
+        str(name): parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
+        for name, text in quantities.items()
+    }
+
+
+def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
+    """As `parse_room`; what cannot be read is left out, but cpu and memory, for which QuantityError names `what`."""
+    amounts: dict[str, int] = {}
+    for name, text in (quantities or {}).items():
+        try:
+            amounts[name] = parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
+        except QuantityError:
+            if name in (CPU, MEMORY):
+                raise
+    return amounts
+
+
+def readable_amounts(quantities: Mapping[str, Any]) -> dict[Resource, int]:
+    """CPU and memory of a map of quantities; what cannot be read is left out."""
+    amounts: dict[Resource, int] = {}
+    for resource in Resource:
+        if resource.value in quantities:
+            with suppress(QuantityError):
+                amounts[resource] = parse_amount(resource, quantities[resource.value])
+    return amounts
+
+
+def readable_room(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """As `parse_room`; what cannot be read is left out."""
+    amounts: dict[str, int] = {}
+    for name, text in quantities.items():
+        with suppress(CotenantError):
+            amounts |= parse_room({name: text})
+    return amounts
+
+
+def format_room(room: Room) -> dict[str, str]:
+    """Amounts as the API writes them: bytes in binary suffixes for memory and storage, plain numbers else."""
+    return {name: _format(name, amount) for name, amount in sorted(room.items())}
+
+
+def added(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
+    """Sum by resource name."""
+    total: dict[Name, int] = {}
+    for room in rooms:
+        for name, amount in room.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def rest(room: Room, taken: Room) -> dict[str, int]:
+    """What is left of the named resources, never below zero."""
+    return {name: max(0, amount - taken.get(name, 0)) for name, amount in room.items()}
+
+
+def fits(request: Room, room: Room, only: Iterable[str] | None = None) -> bool:
+    """Whether a request is covered; `only`: the resources that are looked at."""
+    names = request.keys() if only is None else request.keys() & set(only)
+    return all(request[name] <= room.get(name, 0) for name in names)
+
+
+def masked(request: Room, names: Iterable[str]) -> dict[str, int]:
+    """The request's amounts of these resources."""
+    return {name: request.get(name, 0) for name in names}
+
+
+def _format(name: str, amount: int) -> str:
+    if name == CPU:
+        return format_millicores(amount)
+    return (
+        format_bytes(amount)
+        if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+        else str(amount)
+    )
+
+
+def larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
+    """The larger amount by resource name; a name that only one of both has keeps its amount."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}

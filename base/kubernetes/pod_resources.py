@@ -1,0 +1,186 @@
+"""What a pod holds: asked for by its spec, allocated by its kubelet, in force at its containers. Pure.
+
+A resize in place is three amounts for a while: the spec asks, the kubelet allocates, the runtime carries out. Until
+they agree, a node owes the pod the largest of them, and no more than the kubelet has allocated where it called the
+resize infeasible. That is kube-scheduler's rule; whoever counts pods on nodes counts by `counted_requests`, so that
+nothing is promised twice and no pod is counted with what it never got.
+
+`pod_wire.pod_resources` decodes a Pod of the API into `PodResources`. Amounts are integers by resource name: cpu in
+millicores, every other resource in its own unit. Source: `PodRequests` and `PodLimits` of Kubernetes 1.35
+(component-helpers/resource), with `UseStatusResources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from cotenant.base.kubernetes.pod_request import added, container_total, larger, pod_total
+
+NamedAmounts = Mapping[str, int]
+_NONE: Final[NamedAmounts] = MappingProxyType({})
+_HUGE_PAGES: Final = "hugepages-"
+
+
+class ContainerKind(StrEnum):
+    """What part of the pod's life a container has."""
+
+    MAIN = "main"
+    SIDECAR = "sidecar"
+    """An init container that stays (restartPolicy Always)."""
+    INIT = "init"
+    EPHEMERAL = "ephemeral"
+
+
+class ResizeState(StrEnum):
+    """How far a resize in place is, by the pod's conditions."""
+
+    NONE = "none"
+    DEFERRED = "deferred"
+    """The node has no capacity for it now; the kubelet tries again."""
+    INFEASIBLE = "infeasible"
+    """The kubelet will not carry it out."""
+    IN_PROGRESS = "in progress"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResources:
+    """Amounts of one container.
+
+    requests, limits: by the spec, a request that is not set being the limit, as the API server's defaults have it.
+    actual_requests, actual_limits: in force, by status.containerStatuses[].resources.
+    allocated: requests that the kubelet has admitted. None: the kubelet has not reported it, which is not "nothing".
+    """
+
+    name: str
+    kind: ContainerKind = ContainerKind.MAIN
+    requests: NamedAmounts = field(default_factory=dict)
+    limits: NamedAmounts = field(default_factory=dict)
+    actual_requests: NamedAmounts | None = None
+    actual_limits: NamedAmounts | None = None
+    allocated: NamedAmounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """Amounts of one pod.
+
+    own_*: of the pod itself (spec.resources, status.resources), which stand in for the containers' total of the
+    resources that they name; None: the pod has none, or its kubelet reports none. overhead: of its RuntimeClass.
+    in_progress: whether the kubelet carries a resize out, which it may do while a later one is pending.
+    """
+
+    containers: tuple[ContainerResources, ...] = ()
+    own_requests: NamedAmounts | None = None
+    own_limits: NamedAmounts | None = None
+    own_actual_requests: NamedAmounts | None = None
+    own_actual_limits: NamedAmounts | None = None
+    own_allocated: NamedAmounts | None = None
+    overhead: NamedAmounts = field(default_factory=dict)
+    resize: ResizeState = ResizeState.NONE
+    in_progress: bool = False
+
+    def of_kind(self, *kinds: ContainerKind) -> Iterator[ContainerResources]:
+        """Containers of these kinds, in the spec's order."""
+        return (container for container in self.containers if container.kind in kinds)
+
+
+def counted_requests(pod: PodResources) -> dict[str, int]:
+    """Requests with which the pod counts on its node, by resource name.
+
+    For each container and native sidecar the largest of spec, allocated and actual, without the spec where the resize
+    is infeasible; then as `container_total` and `pod_total` have it. Init containers that end are not resized.
+    """
+    infeasible = pod.resize is ResizeState.INFEASIBLE
+    below = container_total(
+        (_effective_requests(c, infeasible) for c in pod.of_kind(ContainerKind.MAIN)),
+        (
+            (_effective_requests(c, infeasible), True) if c.kind is ContainerKind.SIDECAR else (c.requests, False)
+            for c in pod.of_kind(ContainerKind.SIDECAR, ContainerKind.INIT)
+        ),
+    )
+    return pod_total(below, _own_requests(pod, below, infeasible), pod.overhead)
+
+
+def is_resizing(pod: PodResources, name: str) -> bool:
+    """Whether the kubelet is about to give the pod other amounts of a resource than those in force.
+
+    It is while it carries a resize out, while what it has admitted is not in force, and from the moment at which the
+    spec asks for something else until the kubelet has answered. A resize that it has put off or refused is none.
+    """
+    if pod.in_progress or pod.resize is ResizeState.IN_PROGRESS:
+        return True
+    parts = [(c.requests, c.limits, c.allocated, c.actual_requests, c.actual_limits) for c in pod.containers]
+    own = (pod.own_requests, pod.own_limits, pod.own_allocated, pod.own_actual_requests, pod.own_actual_limits)
+    return any(
+        _differ(name, allocated, actual_requests)
+        or (pod.resize is ResizeState.NONE and (_differ(name, requests, allocated) or _differ(name, limits, actual)))
+        for requests, limits, allocated, actual_requests, actual in (*parts, own)
+    )
+
+
+def _differ(name: str, *amounts: NamedAmounts | None) -> bool:
+    """Whether amounts are known, and not the same."""
+    return len({one[name] for one in amounts if one is not None and name in one}) > 1
+
+
+def counted_limits(pod: PodResources) -> dict[str, int]:
+    """Limits with which the pod counts, by resource name: the larger of spec and actual, overhead where there is one.
+
+    A container without a limit adds nothing, so that the total is no bound on such a pod.
+    """
+    infeasible = pod.resize is ResizeState.INFEASIBLE
+    below = container_total(
+        (_effective_limits(c, infeasible) for c in pod.of_kind(ContainerKind.MAIN)),
+        (
+            (_effective_limits(c, infeasible), True) if c.kind is ContainerKind.SIDECAR else (c.limits, False)
+            for c in pod.of_kind(ContainerKind.SIDECAR, ContainerKind.INIT)
+        ),
+    )
+    own: NamedAmounts = pod.own_limits or _NONE
+    if pod.own_actual_limits is not None:
+        own = _named(own, _largest(infeasible, own, pod.own_actual_limits))
+    total = pod_total(below, _supported(own))
+    return added((total, {name: amount for name, amount in pod.overhead.items() if total.get(name)}))
+
+
+def _effective_requests(container: ContainerResources, infeasible: bool) -> NamedAmounts:
+    """What the node owes the container; its spec's while the kubelet has reported no actual amounts."""
+    if container.actual_requests is None:
+        return container.requests
+    return _largest(infeasible, container.requests, container.actual_requests, container.allocated or _NONE)
+
+
+def _effective_limits(container: ContainerResources, infeasible: bool) -> NamedAmounts:
+    if container.actual_limits is None:
+        return container.limits
+    return _largest(infeasible, container.limits, container.actual_limits)
+
+
+def _own_requests(pod: PodResources, below: NamedAmounts, infeasible: bool) -> NamedAmounts:
+    """The pod's own requests; one that only its limits name is the containers' total, or else the limit."""
+    limits = {n: a for n, a in (pod.own_limits or _NONE).items() if n not in below}
+    own: NamedAmounts = {**limits, **(pod.own_requests or _NONE)}
+    if pod.own_actual_requests is not None:
+        own = _named(own, _largest(infeasible, own, pod.own_actual_requests, pod.own_allocated or _NONE))
+    return _supported(own)
+
+
+def _largest(infeasible: bool, spec: NamedAmounts, *reported: NamedAmounts) -> NamedAmounts:
+    total: NamedAmounts = _NONE if infeasible else spec
+    for amounts in reported:
+        total = larger(total, amounts)
+    return total
+
+
+def _named(spec: NamedAmounts, amounts: NamedAmounts) -> NamedAmounts:
+    """Amounts of the resources that the spec names."""
+    return {name: amounts.get(name, 0) for name in spec}
+
+
+def _supported(own: NamedAmounts) -> NamedAmounts:
+    """Resources of which a pod itself may have amounts."""
+    return {n: a for n, a in own.items() if n in ("cpu", "memory") or n.startswith(_HUGE_PAGES)}

@@ -1,0 +1,176 @@
+"""A Pod's amounts as the API writes them: the one family of structs for them, and their decoding. Pure.
+
+Structs of a consumer that reads more of a Pod inherit from these, so that no consumer can forget native sidecars, a
+resize in progress or the pod's own resources:
+
+    class _MySpec(PodSpecWire): node_name: str = ""
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_request import named_amounts, parse_room
+from cotenant.base.kubernetes.pod_resources import (
+    ContainerKind,
+    ContainerResources,
+    PodResources,
+    ResizeState,
+    counted_limits,
+    counted_requests,
+)
+
+Quantities = dict[str, str | int | float]
+Read = Callable[[Mapping[str, Any] | None, str], dict[str, int]]
+"""Turns quantities into amounts; its second argument names the object in errors."""
+_Wire = TypeVar("_Wire", bound=msgspec.Struct)
+RESIZE_PENDING: Final = "PodResizePending"
+"""Condition of a Pod whose resize the kubelet has put off (reason Deferred) or refused (Infeasible)."""
+RESIZE_IN_PROGRESS: Final = "PodResizeInProgress"
+
+
+class ResourcesWire(msgspec.Struct):
+    """Requests and limits of a container or of a pod."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerWire(msgspec.Struct, rename="camel"):
+    """A container of a pod's spec."""
+
+    name: str = ""
+    resources: ResourcesWire | None = None
+    restart_policy: str | None = None
+
+
+class PodSpecWire(msgspec.Struct, rename="camel"):
+    """What a Pod's spec asks for."""
+
+    containers: Sequence[ContainerWire] | None = None
+    init_containers: Sequence[ContainerWire] | None = None
+    ephemeral_containers: Sequence[ContainerWire] | None = None
+    overhead: Quantities | None = None
+    resources: ResourcesWire | None = None
+
+
+class ContainerStatusWire(msgspec.Struct, rename="camel"):
+    """What a kubelet reports of a container's amounts."""
+
+    name: str = ""
+    resources: ResourcesWire | None = None
+    allocated_resources: Quantities | None = None
+
+
+class ResizeConditionWire(msgspec.Struct, rename="camel"):
+    """A condition of a Pod, as far as a resize in place shows in it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class PodStatusWire(msgspec.Struct, rename="camel"):
+    """What a kubelet reports of a Pod's amounts."""
+
+    conditions: Sequence[ResizeConditionWire] | None = None
+    container_statuses: Sequence[ContainerStatusWire] | None = None
+    init_container_statuses: Sequence[ContainerStatusWire] | None = None
+    resources: ResourcesWire | None = None
+    allocated_resources: Quantities | None = None
+
+
+def pod_resources(
+    spec: PodSpecWire, status: PodStatusWire | None, what: str, read: Read = named_amounts
+) -> PodResources:
+    """Amounts of a Pod; `status`: None for a template, of which no kubelet knows.
+
+    read: how quantities are read; by default a cpu or memory that cannot be read is a QuantityError that names `what`,
+    and another resource's is left out.
+    """
+    known = status or PodStatusWire()
+    statuses = {s.name: s for s in (*(known.container_statuses or ()), *(known.init_container_statuses or ()))}
+    own, reported = spec.resources, known.resources
+    return PodResources(
+        tuple(_container(c, kind, statuses.get(c.name), what, read) for c, kind in _containers(spec)),
+        own_requests=read(own.requests, what) if own else None,
+        own_limits=read(own.limits, what) if own else None,
+        own_actual_requests=read(reported.requests, what) if reported else None,
+        own_actual_limits=read(reported.limits, what) if reported else None,
+        own_allocated=None if known.allocated_resources is None else read(known.allocated_resources, what),
+        overhead=read(spec.overhead, what),
+        resize=resize_state(known.conditions or ()),
+        in_progress=any(condition.type == RESIZE_IN_PROGRESS for condition in known.conditions or ()),
+    )
+
+
+def resize_state(conditions: Iterable[ResizeConditionWire]) -> ResizeState:
+    """How far a resize in place is; a pending one comes first, because an earlier one may still be in progress."""
+    by_type = {condition.type: condition for condition in conditions}
+    pending = by_type.get(RESIZE_PENDING)
+    if pending is not None:
+        return ResizeState.INFEASIBLE if pending.reason == "Infeasible" else ResizeState.DEFERRED
+    return ResizeState.IN_PROGRESS if RESIZE_IN_PROGRESS in by_type else ResizeState.NONE
+
+
+def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
+    """Requests with which a Pod, as plain JSON, counts on its node (`counted_requests`).
+
+    A cpu or memory that cannot be read is a QuantityError that names `what`; another resource's is left out.
+    """
+    spec, status = _converted(pod.get("spec"), PodSpecWire, what), _converted(pod.get("status"), PodStatusWire, what)
+    return counted_requests(pod_resources(spec, status, what))
+
+
+def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
+    """Requests of a pod spec, as plain JSON, by resource name; QuantityError or UsageError names `what`.
+
+    Of a pod that has not started: what a kubelet has made of a resize is in a Pod's status (`requests_of_pod`).
+    """
+    return counted_requests(pod_resources(_converted(spec, PodSpecWire, what), None, what, parse_amounts))
+
+
+def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
+    """Limits of a pod spec, as plain JSON, by resource name, as a quota counts them; errors as of `requests_of`."""
+    return counted_limits(pod_resources(_converted(spec, PodSpecWire, what), None, what, parse_amounts))
+
+
+def parse_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
+    """Amounts of a map of quantities; QuantityError for any that cannot be read."""
+    return parse_room(quantities or {}, what)
+
+
+def _converted(part: Any, wire: type[_Wire], what: str) -> _Wire:
+    try:
+        return msgspec.convert(part if part is not None else {}, wire)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{what}: {error}", fix="Put a copy of the pod there, as the API server has it.") from error
+
+
+def _containers(spec: PodSpecWire) -> Iterator[tuple[ContainerWire, ContainerKind]]:
+    yield from ((container, ContainerKind.MAIN) for container in spec.containers or ())
+    for container in spec.init_containers or ():
+        yield container, ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
+    yield from ((container, ContainerKind.EPHEMERAL) for container in spec.ephemeral_containers or ())
+
+
+def _container(
+    spec: ContainerWire, kind: ContainerKind, status: ContainerStatusWire | None, what: str, read: Read
+) -> ContainerResources:
+    asked, name = spec.resources or ResourcesWire(), f"{what}, container {spec.name}"
+    reported = status.resources if status else None
+    allocated = status.allocated_resources if status else None
+    limits = read(asked.limits, name)
+    return ContainerResources(
+        spec.name,
+        kind,
+        limits | read(asked.requests, name),
+        limits,
+        actual_requests=read(reported.requests, name) if reported else None,
+        actual_limits=read(reported.limits, name) if reported else None,
+        allocated=None if allocated is None else read(allocated, name),
+    )

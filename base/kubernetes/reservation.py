@@ -1,0 +1,467 @@
+"""Koordinator's Reservation (scheduling.koordinator.sh/v1alpha1) for all packages: parsed, and matched with pods.
+
+Pure. The webhook asks whether a new pod waits for one, the extender for whom a node holds capacity, the controller what
+to do next. Source of the meaning: koordinator-sh/koordinator `apis/scheduling/v1alpha1`,
+`apis/extension/reservation.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
+from cotenant.base.kubernetes.selector import LabelSelector, Operator
+from cotenant.base.text import shown
+
+Json = Mapping[str, Any]
+
+MODE_ANNOTATION: Final = "cotenant.dev/reservation-mode"
+"""On a Reservation: `pinned` or `last-resort`, instead of the setting."""
+RESERVATION_OWNERS_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-owners"
+"""On a pod in operating mode Reservation: JSON of its owners."""
+ORDER_LABEL: Final = "scheduling.koordinator.sh/reservation-order"
+DEFAULT_TTL_SECONDS: Final = 86_400.0
+
+
+class Phase(StrEnum):
+    """Where a Reservation stands."""
+
+    PENDING = "Pending"
+    WAITING = "Waiting"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it holds nothing any more."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class AllocatePolicy(StrEnum):
+    """Whether an owner may use free capacity of the node besides; "" is the old name of Aligned."""
+
+    DEFAULT = ""
+    ALIGNED = "Aligned"
+    RESTRICTED = "Restricted"
+
+
+class Mode(StrEnum):
+    """How capacity is handed over: to gated owners on its node, or by preemption when nothing else is free."""
+
+    PINNED = "pinned"
+    LAST_RESORT = "last-resort"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A pod by name or a controller; an empty part is not asked for. `controlling`: it must be the managing owner."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controlling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """What decides whether a pod may use a Reservation. controllers: its ownerReferences."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    controllers: tuple[Reference, ...] = ()
+
+    @classmethod
+    def parse(cls, pod: Json, namespace: str = "") -> PodIdentity:
+        """Of a pod as JSON; `namespace` where the object itself does not say it."""
+        meta = pod.get("metadata") or {}
+        inside = str(meta.get("namespace") or namespace)
+        return cls(
+            inside,
+            str(meta.get("name") or meta.get("generateName") or ""),
+            str(meta.get("uid") or ""),
+            meta.get("labels") or {},
+            meta.get("annotations") or {},
+            tuple(_reference(one, inside) for one in meta.get("ownerReferences") or ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One entry of `owners`: all that is given must hold; an empty entry matches every pod."""
+
+    object: Reference | None = None
+    controller: Reference | None = None
+    selector: LabelSelector | None = None
+
+    def matches(self, pod: PodIdentity) -> bool:
+        """Whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
+        return (
+            (self.object is None or _isobject_of(self.object, pod))
+            and (self.controller is None or any(_is_controller(self.controller, c, pod) for c in pod.controllers))
+            and (self.selector is None or self.selector.matches(pod.labels))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What a pod puts up with; an empty key with `Exists` tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """What owners must tolerate."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def tolerated(self, tolerations: Sequence[Toleration]) -> bool:
+        """Whether one of the tolerations covers it; PreferNoSchedule needs none."""
+        return self.effect == "PreferNoSchedule" or any(_tolerates(one, self) for one in tolerations)
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """A pod's annotation `reservation-affinity`: it wants one of these Reservations and no other place.
+
+    terms: any of them must hold for the Reservation's labels; name: this one only.
+    """
+
+    name: str = ""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    terms: tuple[LabelSelector, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """Whether it binds the pod to Reservations at all; tolerations alone do not."""
+        return bool(self.name or self.selector or self.terms)
+
+    def matches(self, reservation: Reservation) -> bool:
+        """Whether the pod may use it, as far as the pod is concerned."""
+        if self.name and self.name != reservation.name:
+            return False
+        if any(reservation.labels.get(key) != value for key, value in self.selector.items()):
+            return False
+        return not self.terms or any(term.matches(reservation.labels) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the status; `since`: lastTransitionTime as written."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+    @classmethod
+    def parse(cls, body: Json) -> Condition:
+        """Of one entry of a status' conditions."""
+        names = ("type", "status", "reason", "message", "lastTransitionTime")
+        return cls(*(str(body.get(name) or "") for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationStatus:
+    """What the controller said last."""
+
+    phase: Phase = Phase.PENDING
+    node: str = ""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    owners: tuple[Reference, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of a type."""
+        return next((one for one in self.conditions if one.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Capacity on a node for pods that need not exist yet.
+
+    size: what the template requests, cpu in millicores, others in their own unit. created_seconds, expires_seconds:
+    Unix time; ttl_seconds 0: for ever. template: the pod template as written, {} where there is none.
+    """
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    created_seconds: float = 0.0
+    deleting: bool = False
+    version: str = ""
+    generation: int = 0
+    template: Json = field(default_factory=dict)
+    size: Mapping[str, int] = field(default_factory=dict)
+    owners: tuple[Owner, ...] = ()
+    ttl_seconds: float = DEFAULT_TTL_SECONDS
+    expires_seconds: float | None = None
+    allocate_once: bool = True
+    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+    unschedulable: bool = False
+    pre_allocation: bool = False
+    taints: tuple[Taint, ...] = ()
+    status: ReservationStatus = ReservationStatus()
+
+    @classmethod
+    def parse(cls, body: Json) -> Reservation:
+        """Of the object as JSON; UsageError or QuantityError names the Reservation and the field."""
+        meta, spec = body.get("metadata") or {}, body.get("spec") or {}
+        name = str(meta.get("name") or "")
+        what = f"reservation {name}"
+        template = object_of(spec.get("template"), f"{what}: template")
+        return cls(
+            name=name,
+            uid=str(meta.get("uid") or ""),
+            labels=meta.get("labels") or {},
+            annotations=meta.get("annotations") or {},
+            created_seconds=moment_of(meta.get("creationTimestamp"), what) or 0.0,
+            deleting=bool(meta.get("deletionTimestamp")),
+            version=str(meta.get("resourceVersion") or ""),
+            generation=int(meta.get("generation") or 0),
+            template=template,
+            size={n: a for n, a in requests_of(object_of(template.get("spec"), what), what).items() if a},
+            owners=tuple(_owner(one, f"{what}: owners[{i}]") for i, one in enumerate(spec.get("owners") or ())),
+            ttl_seconds=_ttl(spec.get("ttl"), what),
+            expires_seconds=moment_of(spec.get("expires"), what),
+            allocate_once=spec.get("allocateOnce") is not False,
+            allocate_policy=_policy(spec.get("allocatePolicy"), what),
+            unschedulable=bool(spec.get("unschedulable")),
+            pre_allocation=bool(spec.get("preAllocation")),
+            taints=tuple(_taint(one) for one in spec.get("taints") or ()),
+            status=_status(body.get("status") or {}, what),
+        )
+
+    @classmethod
+    def of_pod(cls, pod: Json) -> Reservation:
+        """A running pod as the Reservation of what it asks for, by its label operating-mode and its owners' annotation.
+
+        Named NAMESPACE.NAME, with the pod's uid; Available while the pod runs. UsageError as for `parse`.
+        """
+        meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+        what = f"pod {meta.get('namespace')}/{meta.get('name')}"
+        try:
+            owners = msgspec.json.decode((meta.get("annotations") or {}).get(RESERVATION_OWNERS_ANNOTATION) or "[]")
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"{what}: {RESERVATION_OWNERS_ANNOTATION}: {error}", fix="Write a list of owners."
+            ) from error
+        runs = status.get("phase") == "Running" and not meta.get("deletionTimestamp")
+        return cls(
+            name=f"{meta.get('namespace')}.{meta.get('name')}",
+            uid=str(meta.get("uid") or ""),
+            labels=meta.get("labels") or {},
+            created_seconds=moment_of(meta.get("creationTimestamp"), what) or 0.0,
+            version=str(meta.get("resourceVersion") or ""),
+            size={name: amount for name, amount in requests_of(spec, what).items() if amount},
+            owners=tuple(_owner(one, f"{what}: owners[{i}]") for i, one in enumerate(owners)),
+            ttl_seconds=0.0,
+            status=ReservationStatus(Phase.AVAILABLE if runs else Phase.PENDING, spec.get("nodeName") or ""),
+        )
+
+    @property
+    def namespace(self) -> str:
+        """Namespace that the template means: of its metadata, else `default`."""
+        return str((self.template.get("metadata") or {}).get("namespace") or "default")
+
+    @property
+    def deadline_seconds(self) -> float | None:
+        """Unix time at which it ends by itself; None is never. `expires` goes before `ttl`."""
+        if self.expires_seconds is not None:
+            return self.expires_seconds
+        return self.created_seconds + self.ttl_seconds if self.ttl_seconds else None
+
+    @property
+    def order(self) -> int:
+        """Rank among several: the lowest one above zero goes first."""
+        text = self.labels.get(ORDER_LABEL, "")
+        return int(text) if text.isdigit() else 0
+
+    def mode(self, default: Mode) -> Mode:
+        """How it is handed over: its annotation's word, else the setting's."""
+        word = self.annotations.get(MODE_ANNOTATION, "")
+        return Mode(word) if word in list(Mode) else default
+
+    def expired(self, now_seconds: float) -> bool:
+        """Whether its time is over."""
+        return self.deadline_seconds is not None and now_seconds >= self.deadline_seconds
+
+    def owned_by(self, pod: PodIdentity) -> bool:
+        """Whether one of its owners' entries names the pod; no entries name nobody."""
+        return any(owner.matches(pod) for owner in self.owners)
+
+    def usable_by(self, pod: PodIdentity, tolerations: Sequence[Toleration] = ()) -> bool:
+        """Whether a pod may use it: named by an owner entry, not ignoring it, with its affinity, tolerating its taints.
+
+        Says nothing about its phase or what is left of it.
+        """
+        if pod.labels.get(RESERVATION_IGNORED_LABEL) == "true" or not self.owned_by(pod):
+            return False
+        affinity = affinity_of(pod)
+        return affinity.matches(self) and all(
+            taint.tolerated((*tolerations, *affinity.tolerations)) for taint in self.taints
+        )
+
+    @property
+    def owner_labels(self) -> frozenset[tuple[str, str] | None]:
+        """Labels (key, value) of which a pod must have one to be named by an owner; None: it may be any pod.
+
+        Of an owner that is one very pod its uid stands under an empty key, which no label has.
+        """
+        labels: set[tuple[str, str] | None] = set()
+        for owner in self.owners:
+            if owner.object is not None and owner.object.uid:
+                labels.add(("", owner.object.uid))
+                continue
+            required = owner.selector.requirements if owner.selector and owner.selector.requirements else ()
+            single = [r for r in required if r.operator is Operator.IN and len(r.values) == 1]
+            labels.add((single[0].key, min(single[0].values)) if single else None)
+        return frozenset(labels)
+
+    @property
+    def open_to_owners(self) -> bool:
+        """Whether a further pod could get capacity: Available, not stopped, not used up if it serves once only."""
+        if self.status.phase is not Phase.AVAILABLE or self.unschedulable or self.deleting:
+            return False
+        return not (self.allocate_once and self.status.owners)
+
+
+def affinity_of(pod: PodIdentity) -> Affinity:
+    """The pod's wish among Reservations; one that cannot be read is none."""
+    text = pod.annotations.get(RESERVATION_AFFINITY_ANNOTATION)
+    if not text:
+        return Affinity()
+    try:
+        affinity = msgspec.json.decode(text)
+        terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
+            "reservationSelectorTerms"
+        ) or ()
+        return Affinity(
+            str(affinity.get("name") or ""),
+            {str(k): str(v) for k, v in (affinity.get("reservationSelector") or {}).items()},
+            tuple(LabelSelector.parse({"matchExpressions": t.get("matchExpressions") or []}) for t in terms),
+            tuple(toleration(one) for one in affinity.get("tolerations") or ()),
+        )
+    except (msgspec.MsgspecError, UnicodeError, UsageError, AttributeError, TypeError):
+        return Affinity()
+
+
+def toleration(body: Json) -> Toleration:
+    """Of a pod's `tolerations`."""
+    return Toleration(
+        str(body.get("key") or ""),
+        str(body.get("operator") or "Equal"),
+        str(body.get("value") or ""),
+        str(body.get("effect") or ""),
+    )
+
+
+def object_of(value: Any, what: str) -> Json:
+    """A part of an object, {} where there is none; UsageError names `what` when it is no object."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+    return value
+
+
+def _ttl(ttl: Any, what: str) -> float:
+    return DEFAULT_TTL_SECONDS if ttl is None else seconds_of(str(ttl), f"{what}: ttl")
+
+
+def _policy(policy: Any, what: str) -> AllocatePolicy:
+    if policy not in (None, *AllocatePolicy):
+        raise UsageError(f"{what}: allocatePolicy {shown(policy)} is unknown", fix="Write Aligned or Restricted.")
+    return AllocatePolicy.RESTRICTED if policy == AllocatePolicy.RESTRICTED else AllocatePolicy.ALIGNED
+
+
+def _owner(body: Any, what: str) -> Owner:
+    """One entry of spec.owners: an object, a controller, a label selector; a pod has to fit all that are given."""
+    entry = object_of(body, what)
+    chosen = entry.get("labelSelector")
+    reference, controller = entry.get("object"), entry.get("controller")
+    return Owner(
+        _reference(reference, "") if reference is not None else None,
+        _reference(controller, "") if controller is not None else None,
+        LabelSelector.parse(chosen, f"{what}.labelSelector") if chosen is not None else None,
+    )
+
+
+def _reference(body: Json, namespace: str) -> Reference:
+    return Reference(
+        str(body.get("kind") or ""),
+        str(body.get("name") or ""),
+        str(body.get("namespace") or namespace),
+        str(body.get("uid") or ""),
+        str(body.get("apiVersion") or ""),
+        bool(body.get("controller")),
+    )
+
+
+def _isobject_of(reference: Reference, pod: PodIdentity) -> bool:
+    return (
+        (not reference.uid or reference.uid == pod.uid)
+        and (not reference.name or reference.name == pod.name)
+        and (not reference.namespace or reference.namespace == pod.namespace)
+        and reference.kind in ("", "Pod")
+        and reference.api_version in ("", "v1")
+    )
+
+
+def _is_controller(reference: Reference, has: Reference, pod: PodIdentity) -> bool:
+    return (
+        (not reference.uid or reference.uid == has.uid)
+        and (not reference.name or reference.name == has.name)
+        and (not reference.kind or reference.kind == has.kind)
+        and (not reference.api_version or reference.api_version == has.api_version)
+        and (not reference.namespace or reference.namespace == pod.namespace)
+        and (not reference.controlling or has.controlling)
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    return toleration.key == taint.key and (toleration.operator == "Exists" or toleration.value == taint.value)
+
+
+def _taint(body: Json) -> Taint:
+    return Taint(str(body.get("key") or ""), str(body.get("value") or ""), str(body.get("effect") or ""))
+
+
+def _status(body: Json, what: str) -> ReservationStatus:
+    phase = body.get("phase")
+    return ReservationStatus(
+        Phase(phase) if phase in list(Phase) else Phase.PENDING,
+        str(body.get("nodeName") or ""),
+        parse_room(body.get("allocatable") or {}, what),
+        parse_room(body.get("allocated") or {}, what),
+        tuple(_reference(one, "") for one in body.get("currentOwners") or ()),
+        tuple(Condition.parse(one) for one in body.get("conditions") or ()),
+    )

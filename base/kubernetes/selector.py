@@ -1,0 +1,115 @@
+"""Kubernetes' LabelSelector: `matchLabels` and `matchExpressions` of an object, and whether labels satisfy them. Pure.
+
+Stands wherever a configuration names nodes, pods or namespaces: node entries of slo-controller-config, profiles,
+webhooks. Source: the API server's meaning and refusals (k8s.io/apimachinery `LabelSelectorAsSelector`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.text import shown
+
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+_KEY: Final = re.compile(rf"(?:(?P<prefix>{_SUBDOMAIN})/)?{_NAME}")
+_VALUE: Final = re.compile(rf"(?:{_NAME})?")
+_PREFIX_CAP: Final = 253
+_FIX: Final = 'Write {"matchLabels": {"key": "value"}} or {"matchExpressions": [{"key", "operator", "values"}]}.'
+
+
+class Operator(StrEnum):
+    """How an expression judges a label; NOT_IN also holds for an object without the key."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one key; `values` is empty for EXISTS and DOES_NOT_EXIST."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object's labels satisfy it."""
+        if self.operator is Operator.IN:
+            return self.key in labels and labels[self.key] in self.values
+        if self.operator is Operator.NOT_IN:
+            return self.key not in labels or labels[self.key] not in self.values
+        return (self.key in labels) is (self.operator is Operator.EXISTS)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Requirements that must all hold: none of them selects everything, `requirements=None` selects nothing."""
+
+    requirements: tuple[Requirement, ...] | None = ()
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any] | None, what: str = "selector") -> LabelSelector:
+        """Selector of an object's field; None (the field is absent) selects nothing, {} selects all.
+
+        Raises UsageError, `what` names the place in it. Unknown fields are ignored.
+        """
+        if body is None:
+            return cls(None)
+        if not isinstance(body, Mapping):
+            raise _refusal(what, body, "is not an object")
+        labels, expressions = body.get("matchLabels"), body.get("matchExpressions")
+        if not isinstance(labels, Mapping | None):
+            raise _refusal(f"{what}.matchLabels", labels, "is not an object of texts")
+        if not isinstance(expressions, list | tuple | None):
+            raise _refusal(f"{what}.matchExpressions", expressions, "is not a list")
+        return cls(
+            tuple(_equal(key, value, f"{what}.matchLabels") for key, value in sorted((labels or {}).items(), key=str))
+            + tuple(_expression(one, f"{what}.matchExpressions[{i}]") for i, one in enumerate(expressions or ()))
+        )
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return self.requirements is not None and all(r.matches(labels) for r in self.requirements)
+
+
+def _equal(key: str, value: object, what: str) -> Requirement:
+    return Requirement(_key(key, what), Operator.IN, _values([value], f"{what}[{key}]"))
+
+
+def _expression(body: object, what: str) -> Requirement:
+    if not isinstance(body, Mapping):
+        raise _refusal(what, body, "is not an object")
+    operator, values = body.get("operator"), body.get("values") or []
+    if operator not in list(Operator):
+        raise _refusal(f"{what}.operator", operator, f"is none of {', '.join(Operator)}")
+    if not isinstance(values, list | tuple):
+        raise _refusal(f"{what}.values", values, "is not a list")
+    if bool(values) is not (operator in (Operator.IN, Operator.NOT_IN)):
+        raise _refusal(f"{what}.values", values, f"{'must be empty' if values else 'needs a value'} for {operator}")
+    return Requirement(_key(body.get("key"), what), Operator(operator), _values(values, f"{what}.values"))
+
+
+def _key(key: object, what: str) -> str:
+    match = _KEY.fullmatch(key) if isinstance(key, str) else None
+    if not isinstance(key, str) or match is None or len(match["prefix"] or "") > _PREFIX_CAP:
+        raise _refusal(what, key, "is not the key of a label")
+    return key
+
+
+def _values(values: Sequence[object], what: str) -> frozenset[str]:
+    for value in values:
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise _refusal(what, value, "is not the value of a label (up to 63 letters, digits, '-', '_', '.')")
+    return frozenset(str(v) for v in values)
+
+
+def _refusal(what: str, value: object, because: str) -> UsageError:
+    return UsageError(f"{what}: {shown(value)} {because}", fix=_FIX)

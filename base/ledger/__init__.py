@@ -1,0 +1,1 @@
+"""The audit log: an append-only file or bucket whose rows are chained by hashes."""

@@ -1,0 +1,313 @@
+"""EDGE: the audit log: append-only rows in SQLite, each with a hash over all earlier rows.
+
+A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
+and the chain of hashes shows a change that went around them. A chain that was rewritten from some row on, or cut, is
+whole in itself: therefore its head, signed with a key that lies beside it, is anchored elsewhere (`Anchor`), and
+compared.
+One process writes at a time; others wait for `BUSY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cotenant.base.errors import StoreCorrupt, StoreError, StoreForbidden
+from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, tighten
+
+BUSY_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.02
+GENESIS: Final = "0" * 64
+VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    seq INTEGER PRIMARY KEY, seconds REAL NOT NULL, actor TEXT NOT NULL, event TEXT NOT NULL, subject TEXT NOT NULL,
+    body TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+_COLUMNS: Final = "seq, seconds, actor, event, subject, body, previous, hash"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """A row: what happened to which subject (a change's id), who did it, when (Unix time); body is JSON."""
+
+    seq: int
+    seconds: float
+    actor: str
+    event: str
+    subject: str
+    body: str
+    previous: str
+    hash: str
+
+    @property
+    def right(self) -> bool:
+        """Whether its hash is that of what it says."""
+        return self.hash == _digest(
+            self.seq, self.seconds, self.actor, self.event, self.subject, self.body, self.previous
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The head of the ledger as it was kept elsewhere: last row, its hash, and the signature of both."""
+
+    seq: int
+    hash: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainVerification:
+    """What `verify` found: rows looked at, and the first that is wrong with the reason; None when all is right."""
+
+    rows: int
+    wrong_seq: int | None = None
+    why: str = ""
+
+
+class Ledger:
+    """A ledger file; made with its key when there is none. For one thread.
+
+    `bucket_ledger.BucketLedger` keeps the same rows in a bucket; `bucket_ledger.open_ledger` opens either.
+    """
+
+    path: Path | str
+    _key: bytes
+
+    def __init__(self, path: Path, *, reading: bool = False) -> None:
+        """StoreForbidden, StoreCorrupt or StoreError when it cannot be opened; nothing is overwritten.
+
+        reading: neither makes nor locks anything; a file that is not there is an empty ledger.
+        """
+        self.path = self._file = path
+        key = path.with_suffix(".key")
+        with _errors_as_ours(path):
+            if reading:
+                self._key = key.read_bytes() if key.exists() else b""
+                self._db = self._read_only()
+                return
+            path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_file(path)
+            for name in ("-wal", "-shm"):  # SQLite makes new ones with the mode of the file
+                tighten(path.with_name(path.name + name))
+            self._key = _key(key)
+            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._open()
+
+    def _read_only(self) -> sqlite3.Connection:
+        """A connection that cannot write."""
+        if not self._file.exists():
+            return _empty()
+        address = f"{self._file.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+        self._known_version(connection)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
+            return connection
+        connection.close()  # somebody is making it at this moment
+        return _empty()
+
+    def _known_version(self, db: sqlite3.Connection) -> None:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise StoreError(
+                f"the ledger {self.path} has version {version}; this cotenant knows version {VERSION}. "
+                "Nothing was changed",
+                fix="Use the cotenant that wrote it or a newer one, or name another file in actions.ledger.",
+            )
+
+    def _open(self) -> None:
+        self._known_version(self._db)
+        self._write_ahead()
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
+
+    def _write_ahead(self) -> None:
+        """SQLite does not wait for this lock by itself: another process may be making the file at this moment."""
+        until = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+            else:
+                return
+
+    def close(self) -> None:
+        """End; an open ledger is whole at any moment."""
+        self._db.close()
+
+    @property
+    def id(self) -> str:
+        """Which ledger it is: a digest of its key, so that a file made anew beside the same key is the same one."""
+        return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
+
+    def holds(self, head: Anchor) -> bool:
+        """Whether the row of a head that was kept elsewhere is here, as it was then."""
+        row = self.row(head.seq)
+        return row.hash == head.hash if row else head.seq == 0
+
+    def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
+        """Write (event, subject, body) rows, all or none; on the disk when it returns."""
+        seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
+        with _errors_as_ours(self._file):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                entries = self._appended(seconds, actor, rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite has ended it already when the disk is full
+                    self._db.execute("ROLLBACK")
+                raise
+        return entries
+
+    def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
+        last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
+        entries = chained(int(last[0]), str(last[1]), seconds, actor, rows)
+        self._db.executemany(
+            f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+            [astuple(entry) for entry in entries],
+        )
+        return entries
+
+    def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
+        """Rows in order, of one subject or of all, with a number above `after`."""
+        where: str = "WHERE seq > ?"
+        parameters: tuple[object, ...] = (after,)
+        if subject is not None:
+            where, parameters = f"{where} AND subject = ?", (after, subject)
+        with _errors_as_ours(self._file):
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", parameters)  # noqa: S608
+            for row in rows:
+                yield LedgerRow(*row)
+
+    def row(self, seq: int) -> LedgerRow | None:
+        """One row; None when there is none of that number."""
+        with _errors_as_ours(self._file):
+            columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
+        return LedgerRow(*columns) if columns else None
+
+    def head(self) -> Anchor:
+        """The signed head; seq 0 of an empty ledger."""
+        with _errors_as_ours(self._file):
+            row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
+        return Anchor(seq, digest, self._signed(seq, digest))
+
+    def verify(self, anchor: Anchor | None = None) -> ChainVerification:
+        """Walk the whole chain, and compare it with a head that was kept elsewhere."""
+        previous, rows = GENESIS, 0
+        for entry in self.entries():
+            rows += 1
+            if entry.seq != rows:
+                return ChainVerification(rows, rows, f"row {rows} is missing; row {entry.seq} stands in its place")
+            if entry.previous != previous or not entry.right:
+                return ChainVerification(
+                    rows, entry.seq, f"row {entry.seq} is not what was written: its hash does not fit"
+                )
+            previous = entry.hash
+            if anchor and anchor.seq == entry.seq and anchor.hash != entry.hash:
+                return ChainVerification(
+                    rows, entry.seq, f"row {entry.seq} was rewritten: the anchored head has another hash"
+                )
+        if anchor and not hmac.compare_digest(anchor.signature, self._signed(anchor.seq, anchor.hash)):
+            return ChainVerification(rows, anchor.seq, "the anchored head is not signed with this ledger's key")
+        if anchor and anchor.seq > rows:
+            return ChainVerification(
+                rows, rows + 1, f"rows {rows + 1} to {anchor.seq} were cut off: the anchored head knows them"
+            )
+        return ChainVerification(rows)
+
+    def _signed(self, seq: int, digest: str) -> str:
+        return hmac.new(self._key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def chained(
+    seq: int, previous: str, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]
+) -> list[LedgerRow]:
+    """(event, subject, body) rows that follow row `seq` with the hash `previous` (0 and GENESIS: the first rows)."""
+    entries: list[LedgerRow] = []
+    for number, (event, subject, body) in enumerate(rows, seq + 1):
+        text = msgspec.json.encode(body, order="deterministic").decode()
+        digest = _digest(number, seconds, actor, event, subject, text, previous)
+        entries.append(LedgerRow(number, seconds, actor, event, subject, text, previous, digest))
+        previous = digest
+    return entries
+
+
+def _empty() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def _key(path: Path) -> bytes:
+    """The ledger's own signing key: made once, readable by its owner alone."""
+    if not path.exists():
+        _make_key(path)
+    return checked_key(path.read_bytes(), str(path))
+
+
+def checked_key(key: bytes, path: str) -> bytes:
+    """The signing key that is stored there; StoreCorrupt when it is too short for one."""
+    if len(key) < 32:
+        raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Write 32 random bytes, which the owner alone may read, as the key at `path`.
+
+    Whole or not at all, also when the process is killed; of several who do so at the same time the first one's stays.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _errors_as_ours(path: Path) -> Iterator[None]:
+    """Sqlite's and the system's errors in our words."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        full = "full" in str(error)
+        fix = "Free some space; nothing was done." if full else "Is another process writing? Nothing was done."
+        raise StoreError(f"the ledger {path} cannot be written: {error}", fix=fix) from error
+    except sqlite3.DatabaseError as error:
+        raise StoreCorrupt(
+            f"the ledger {path} is damaged: {error}", fix="Move it away and restore a backup; nothing was overwritten."
+        ) from error
+    except PermissionError as error:
+        raise StoreForbidden(
+            f"the ledger {path} may not be opened: {error.strerror}", fix="Use another file."
+        ) from error
+    except OSError as error:
+        raise StoreError(f"the ledger {path}: {error.strerror}", fix="Nothing was done.") from error

@@ -1,0 +1,211 @@
+"""EDGE: logs on stderr and Prometheus metrics of a process.
+
+The entry points (CLI, dashboard, node agent) call `configure_logging` once; everybody else takes
+`structlog.get_logger(__name__)` and logs a constant message with fields. Metrics live in an object that is handed to
+who measures, not in the client library's global registry. Needs nothing beyond the base install.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Gauge, Info
+from prometheus_client.exposition import choose_encoder
+from structlog.types import EventDict, Processor
+
+from cotenant.base.errors import CotenantError
+from cotenant.base.json_documents.difference import difference
+from cotenant.base.logs import json_stderr
+from cotenant.base.logs.repeated_events import CountingHandler
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+
+TRACE_FRAMES: Final = 12
+"""Frames of a traceback in one line of a console."""
+_COLORS: Final = {"debug": 90, "info": 32, "warning": 33, "error": 31, "critical": 31}
+"""Level -> ANSI colour."""
+
+
+_in_force: list[TelemetrySettings] = []
+"""The settings of the last `configure_logging`, for processes that this one begins."""
+
+
+def configure_logging(
+    settings: TelemetrySettings, stream: TextIO | None = None, *, whole_stderr: bool | None = None
+) -> None:
+    """Send events of structlog and of the standard library to stderr (or `stream`), one line each.
+
+    Replaces what was configured before. Fields bound by `scope` are on every line. In JSON, `ts` is RFC 3339 UTC, `msg`
+    the constant message and `exception` the whole traceback; on a console an exception is its last line. Equal warnings
+    are written once and then counted (`repeated_events`), except at level debug. whole_stderr: with JSON also what
+    others write to stderr, unhandled exceptions and Python's warnings are JSON; unset: where no stream is given.
+    """
+    json_stderr.end()
+    out = sys.stderr if stream is None else stream
+    if settings.log_format == "json" and (stream is None if whole_stderr is None else whole_stderr):
+        json_stderr.begin(sys.stderr)
+    _in_force[:] = [settings]
+    level = getattr(logging, settings.log_level.upper())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out) if settings.log_level == "debug" else CountingHandler(out)
+    last = _json_tail() if settings.log_format == "json" else _console_tail(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.PositionalArgumentsFormatter()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    for before in logging.root.handlers:
+        if isinstance(before, CountingHandler):
+            before.close()
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(level)
+
+
+def settings_in_force() -> TelemetrySettings | None:
+    """What `configure_logging` was given last; None in a process that was given nothing."""
+    return _in_force[0] if _in_force else None
+
+
+@contextmanager
+def scope(**fields: str) -> Iterator[None]:
+    """Put fields (run_id, request_id, cluster...) on every event of this context, threads and tasks it starts aside."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+def _json_tail() -> list[Processor]:
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("msg"),
+        structlog.processors.JSONRenderer(serializer=_to_json),
+    ]
+
+
+def _console_tail(out: TextIO) -> list[Processor]:
+    colored = out.isatty() and not os.environ.get("NO_COLOR")
+    return [_last_line_of_exception, _without_repetition, _colored_line if colored else _line]
+
+
+def _to_json(event: Mapping[str, Any], **_: Any) -> str:
+    """ASCII JSON in one line; what is not finite is null, what JSON cannot say is its repr. Never raises."""
+    return json.dumps({key: _sayable(value) for key, value in event.items()})
+
+
+def _sayable(value: Any) -> Any:
+    """The value in JSON's own types."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return repr(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+
+def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """`exception` as "Type: message", and an unforeseen one's frames, so that a console event stays one line."""
+    error = event.pop("exc_info", None)
+    exception = sys.exc_info()[1] if error is True else error[1] if isinstance(error, tuple) else error
+    if isinstance(exception, BaseException):
+        event["error"] = f"{type(exception).__name__}: {exception}"
+        if not isinstance(exception, CotenantError):
+            event["trace"] = _frames(exception)
+    return event
+
+
+def _frames(error: BaseException) -> str:
+    """Where an error came from, the last frames first: `store.py:120 read < pages/nodes.py:31 draw < ...`."""
+    frames = traceback.extract_tb(error.__traceback__)[-TRACE_FRAMES:]
+    return " < ".join(f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno} {f.name}" for f in reversed(frames))
+
+
+def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """An event with an old and a new value tells what changed, without empty fields; JSON lines have all."""
+    if not {"old", "new"} <= event.keys():
+        return event
+    event["changed"] = difference(str(event.pop("old")), str(event.pop("new")))
+    return {key: value for key, value in event.items() if value != ""}
+
+
+def _line(_logger: Any, _method: str, event: EventDict) -> str:
+    """`time level message key=value ...`, nothing of it unprintable, so that no field can forge a line or a colour."""
+    ts, level, message = (_escaped(str(event.pop(key, ""))) for key in ("ts", "level", "event"))
+    return " ".join([ts, f"{level:<7}", message, *(f"{_escaped(k)}={_quoted(v)}" for k, v in event.items())])
+
+
+def _colored_line(logger: Any, method: str, event: EventDict) -> str:
+    """The same line with the level in colour."""
+    level = str(event.get("level", ""))
+    painted = f"\x1b[{_COLORS.get(level, 0)}m{level}\x1b[0m"
+    return _line(logger, method, event).replace(f" {level}", f" {painted}", 1)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return '"' + _escaped(text).replace('"', '\\"') + '"' if not text or set(text) & set(' ="') else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """Control, format (right-to-left overrides), unassigned characters and separators as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class Metrics:
+    """The metrics of one process, each with its meaning; names follow Prometheus' conventions (base units)."""
+
+    def __init__(self, version: str, python: str) -> None:
+        """A registry of its own; `cotenant_build_info` carries the versions."""
+        self.registry = CollectorRegistry()
+        build = Info("cotenant_build", "Version of cotenant and of Python.", registry=self.registry)
+        build.info({"version": version, "python": python})
+        self.last_success = Gauge(
+            "cotenant_last_success_timestamp_seconds",
+            "Unix time at which a task last ended well; 0 until it has in this process.",
+            ["task"],
+            registry=self.registry,
+        )
+        self.task_interval = Gauge(
+            "cotenant_task_interval_seconds",
+            "Time between two runs of a task, by the settings of this process.",
+            ["task"],
+            registry=self.registry,
+        )
+
+    def expect(self, task: str, interval_seconds: float) -> None:
+        """A task will run in this process: its series begin now, because no alert sees a task that has none."""
+        self.last_success.labels(task)
+        self.task_interval.labels(task).set(interval_seconds)
+
+    def succeeded(self, task: str, clock: Clock) -> None:
+        """A task ended well just now."""
+        self.last_success.labels(task).set(clock.now_seconds())
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics as text in the format that an Accept header prefers, and the content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type

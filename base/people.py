@@ -1,0 +1,125 @@
+"""People and their permissions: roles, rights and grants. Pure vocabulary.
+
+A right says what a role may ask of us; what the cluster then allows is the cluster's own answer. Where nobody has been
+named (read-only, the default) everybody is a viewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.errors import CotenantError
+
+
+class NotAllowed(CotenantError):
+    """The person's roles do not allow it; nothing was done."""
+
+
+class Right(StrEnum):
+    """What somebody may ask for."""
+
+    READ = "read"
+    REVIEW = "review"
+    """Look at live objects and try a change on the server without keeping it."""
+    ACCEPT = "accept"
+    """Apply, verify and roll back changes; snooze and dismiss recommendations."""
+    PLAN = "plan"
+    """Make and edit reservation plans."""
+    APPROVE = "approve"
+    """Approve and reject reservation plans; approve and withdraw moves of pods; empty nodes, in all namespaces; be the
+    second person of a change."""
+    OVERRIDE = "override"
+    """Override a guardrail."""
+    ADMINISTER = "administer"
+    """Settle changes without an outcome; let plans approve themselves."""
+
+
+class Role(StrEnum):
+    """What a person is, each more than the one before."""
+
+    VIEWER = "viewer"
+    OWNER = "owner"
+    APPROVER = "approver"
+    ADMIN = "admin"
+
+
+_OWNED: Final = frozenset({Right.READ, Right.REVIEW, Right.ACCEPT, Right.PLAN})
+RIGHTS: Final[Mapping[Role, frozenset[Right]]] = {
+    Role.VIEWER: frozenset({Right.READ}),
+    Role.OWNER: _OWNED,
+    Role.APPROVER: _OWNED | {Right.APPROVE},
+    Role.ADMIN: frozenset(Right),
+}
+
+
+class IdentitySource(StrEnum):
+    """How we know who it is."""
+
+    LOOPBACK = "loopback"
+    """Nobody asked: whoever sits at this machine, with the rights of the kubeconfig."""
+    PROXY = "proxy"
+    """A header of a trusted proxy."""
+    OIDC = "oidc"
+    """A login here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role in these namespaces; in all without."""
+
+    role: Role
+    namespaces: tuple[str, ...] = ()
+
+    def covers(self, namespace: str) -> bool:
+        """Whether it holds there; "" asks whether it holds anywhere."""
+        return not namespace or not self.namespaces or namespace in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person as the server knows them. token: their own for the Kubernetes API, where the login gave one.
+
+    source: where they ask from, for the ledger: an address and the request's id.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    way: IdentitySource = IdentitySource.LOOPBACK
+    grants: tuple[Grant, ...] = (Grant(Role.VIEWER),)
+    token: str = field(default="", repr=False)
+    source: str = ""
+
+    def may(self, right: Right, namespace: str = "") -> bool:
+        """Whether a grant gives the right in that namespace, or in any when none is named."""
+        return any(right in RIGHTS[grant.role] and grant.covers(namespace) for grant in self.grants)
+
+    def require_everywhere(self, right: Right) -> None:
+        """NotAllowed, in words, unless a grant gives the right in all namespaces."""
+        if any(right in RIGHTS[grant.role] and not grant.namespaces for grant in self.grants):
+            return
+        self.require(right)
+        raise NotAllowed(
+            f"{self.name or 'a viewer'} may {right} in some namespaces alone",
+            fix="It concerns all namespaces: it takes the role in all of them.",
+        )
+
+    @property
+    def reads(self) -> frozenset[str] | None:
+        """Namespaces of which they may read; None: of all."""
+        grants = [grant for grant in self.grants if Right.READ in RIGHTS[grant.role]]
+        if not all(grant.namespaces for grant in grants):
+            return None
+        return frozenset(name for grant in grants for name in grant.namespaces)
+
+    def require(self, right: Right, namespace: str = "") -> None:
+        """NotAllowed, in words, when they may not."""
+        if self.may(right, namespace):
+            return
+        place = f" in namespace {namespace}" if namespace else ""
+        needed = ", ".join(role.value for role in Role if right in RIGHTS[role])
+        raise NotAllowed(
+            f"{self.name or 'a viewer'} may not {right}{place}", fix=f"It takes one of the roles: {needed}."
+        )

@@ -1,0 +1,99 @@
+"""EDGE: a lock file: one process, and one thread in it, at a time; the file names its holder.
+
+The lock is the kernel's (`flock`) and ends with the process that holds it, however that ends; the file's text is for
+people only. Waiting too long raises StoreBusy, which names the holder and since when. A network file system must
+support `flock`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cotenant.base.errors import StoreBusy, StoreError, StoreForbidden
+
+PAUSE_SECONDS: Final = 0.02
+"""Between two tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has the lock: the machine or pod, its process, what for, and since when (Unix time)."""
+
+    host: str
+    pid: int
+    what: str
+    since_seconds: float
+
+
+@contextmanager
+def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
+    """Hold the lock; StoreBusy names who has it when it is not free within so many seconds."""
+    handle = _opened(path)
+    try:
+        _wait(handle, path, patience_seconds)
+        _say(handle, Holder(socket.gethostname(), os.getpid(), what, time.time()))
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def holder(path: Path) -> Holder | None:
+    """Who says that they have it; None when nobody does."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _opened(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise StoreForbidden(f"{path} may not be opened: {error.strerror}", fix="Use another file.") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}", fix="Nothing was done.") from error
+
+
+def _wait(handle: int, path: Path, patience_seconds: float) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while not _taken(handle):
+        if time.monotonic() >= deadline:
+            raise _busy(path)
+        time.sleep(PAUSE_SECONDS)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _say(handle: int, who: Holder) -> None:
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, msgspec.json.encode(who), 0)
+
+
+def _busy(path: Path) -> StoreBusy:
+    who = holder(path)
+    fix = "Try again in a moment; nothing was done."
+    if who is None:
+        return StoreBusy("somebody else is writing the ledger", fix=fix)
+    seconds = max(0.0, time.time() - who.since_seconds)
+    message = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
+    return StoreBusy(message, fix=fix)

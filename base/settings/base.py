@@ -1,0 +1,46 @@
+"""How a setting is declared: `seconds(300, "How long...", ge=1)` gives a type with domain, unit and doc in one place.
+
+Example of a section's file:
+
+    class ProfilerSettings(Section, frozen=True):
+        window_days: Annotated[int, setting("History that a scan asks for.", unit="days", ge=1, le=90)] = 14
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+
+from cotenant.base.settings.catalogue import masked
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""Member of an optional TCP port, as `NotNegative` below."""
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+"""Member of an optional setting, `NotNegative | None`: msgspec wants a limit on the number, not on the union."""
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every section's settings: frozen, unknown keys refused, and no secret in what is printed of them."""
+
+    def __repr__(self) -> str:
+        """As msgspec writes it, with header values and passwords inside URLs hidden."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """The same for rich, which prints local variables in tracebacks."""
+        return [(name, masked(name, getattr(self, name))) for name in self.__struct_fields__]
+
+
+def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:
+    """Metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern."""
+    extra = {"unit": unit} if unit else {}
+    return msgspec.Meta(
+        description=doc, extra=extra, extra_json_schema={f"x-{k}": v for k, v in extra.items()}, **domain
+    )
+
+
+def digest(section: msgspec.Struct) -> str:
+    """Twelve hex digits that change whenever a value of the settings changes; stamped on every published result."""
+    return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()[:12]

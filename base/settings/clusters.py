@@ -1,0 +1,94 @@
+"""Several clusters in one settings file. Pure.
+
+What stands below `clusters.NAME` takes the place of what the file says for all, when that cluster is meant:
+
+    profiler: {prometheus: {url: https://thanos.example}}
+    clusters:
+      prod-1: {profiler: {prometheus: {labels: {cluster: prod-1}}}, kube: {context: prod-1}}
+      prod-2: {profiler: {prometheus: {labels: {cluster: prod-2}}}, kube: {context: prod-2}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cotenant.base.errors import SettingsError, UsageError
+from cotenant.base.identity import FOLDER_NAME_FIX, fits_folder
+from cotenant.base.settings.document import Tree
+
+CLUSTERS: Final = "clusters"
+"""Key of a settings file."""
+SHARED: Final = ("store", "dashboard", "access", "telemetry")
+"""Sections that hold for all clusters alike: one store, one dashboard and its people, one log."""
+
+
+def parted(tree: Tree) -> tuple[Tree, Mapping[str, Tree]]:
+    """A settings file without its clusters, and what it says of each, by name in the order of the file.
+
+    SettingsError, with the line, for what is no mapping of clusters, and for a section that is of all clusters.
+    """
+    declared = tree.children.get(CLUSTERS)
+    others = Tree(tree.file, {key: value for key, value in tree.children.items() if key != CLUSTERS}, tree.lines)
+    if declared is None:
+        return others, {}
+    if not isinstance(declared, Tree):
+        raise SettingsError(
+            f"{tree.file} line {tree.lines[CLUSTERS]}: clusters is not a mapping of names to settings",
+            fix="Write `clusters:` and, indented, a line `NAME:` for each cluster.",
+        )
+    return others, {name: _own(name, declared) for name in declared.children}
+
+
+def _own(name: str, declared: Tree) -> Tree:
+    own = declared.children[name]
+    if not fits_folder(name):
+        raise SettingsError(
+            f"{declared.file} line {declared.lines[name]}: the cluster name {name!r} cannot be a folder's name",
+            fix=FOLDER_NAME_FIX,
+        )
+    if own is None:
+        return Tree(declared.file, {}, {})
+    if not isinstance(own, Tree):
+        raise SettingsError(
+            f"{declared.file} line {declared.lines[name]}: clusters.{name} is not a mapping of sections",
+            fix="Write `profiler:` or `kube:` below the name, as at the head of the file.",
+        )
+    for section in own.children:
+        if section in (*SHARED, CLUSTERS):
+            raise SettingsError(
+                f"{own.file} line {own.lines[section]}: clusters.{name}.{section} cannot be of one cluster",
+                fix=f"Move `{section}` to the head of the file, where it holds for all clusters.",
+            )
+    return own
+
+
+def the_one(name: str | None, declared: Sequence[str], *, or_all: bool = False) -> str:
+    """The cluster that is meant: the named one, or the only one; UsageError lists them when one has to be named.
+
+    or_all: whether the command takes all of them too.
+    """
+    if name in declared:
+        return str(name)
+    names = ", ".join(declared)
+    if name is not None:
+        raise UsageError(
+            f"the settings declare no cluster {name!r}", fix=f"They declare {names}. Declare it too below `clusters:`."
+        )
+    if len(declared) > 1:
+        raise UsageError(
+            f"the settings declare several clusters: {names}",
+            fix=f"Name one: --cluster NAME{', or all: --all-clusters' if or_all else ''}.",
+        )
+    return declared[0]
+
+
+def ledger_of(name: str, place: Path | str) -> str:
+    """The ledger of one of several clusters: beside the common one's place, "ledger.db" -> "ledger-prod-1.db".
+
+    Each has its own, because what was done to shop/Deployment/web of one cluster says nothing of another's.
+    """
+    folder, slash, file = str(place).rpartition("/")
+    stem, dot, suffix = file.partition(".")
+    return f"{folder}{slash}{stem}-{name}{dot}{suffix}"

@@ -1,0 +1,294 @@
+"""EDGE: settings from defaults < file < environment < the cluster's own < flags, each value with where it came from.
+
+    load(file, env, flags, cluster) -> Loaded(settings, origins)   reads the file
+    join(root, document, env, flags, own) -> Loaded                the same, pure, for any root of sections
+
+An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
+setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from cotenant.base.errors import SettingsError, UsageError
+from cotenant.base.settings import clusters
+from cotenant.base.settings.catalogue import ENV_PREFIX, Setting, catalogue, masked, section_of, sections
+from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ledger_place
+
+_LIST_FIX = "`cotenant config show` lists every setting."
+_API: Final = ("kube.kubeconfig", "kube.context")
+"""Settings that say which cluster is asked and acted on."""
+MANY_CLUSTERS: Final = 2
+"""From so many declared clusters on, one has to be named, and each has its own ledger."""
+
+
+class SettingSource(StrEnum):
+    """Who set a value; later members win."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENV = "env"
+    CLUSTER = "cluster"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOrigin:
+    """Who set a value, and the place in words: "settings.yaml line 3", a variable's name; empty for a default."""
+
+    source: SettingSource
+    where: str = ""
+
+
+_OF_ONE_CLUSTER: Final = (SettingSource.CLUSTER, SettingSource.FLAG)
+
+RootT = TypeVar("RootT", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[RootT]):
+    """Settings in force, and the origin of every one by its path."""
+
+    settings: RootT
+    origins: Mapping[str, SettingOrigin]
+    clusters: tuple[str, ...] = ()
+    """Names of the clusters that the file declares."""
+    cluster: str | None = None
+    """The declared one whose own settings are in force."""
+
+    @property
+    def context_by_flag(self) -> bool:
+        """Whether a flag names the kubeconfig or its context."""
+        return any(self.origins[path].source is SettingSource.FLAG for path in _API)
+
+    @property
+    def reaches_cluster(self) -> bool:
+        """Whether the kubeconfig's context is this cluster's: of several, each has to name its own."""
+        own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)
+        return len(self.clusters) < MANY_CLUSTERS or (self.cluster is not None and own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Override:
+    """A value as it was written, before conversion."""
+
+    value: Any
+    origin: SettingOrigin
+
+
+def load(
+    file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any], cluster: str | None = None
+) -> Loaded[Settings]:
+    """Settings in force; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
+
+    cluster: whose own settings count; None: the only declared one's. A name that is not declared has none of its own.
+    """
+    tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
+    others, declared = clusters.parted(tree)
+    name = next(iter(declared)) if cluster is None and len(declared) == 1 else cluster
+    own = declared.get(name or "")
+    if own is None:
+        return replace(join(Settings(), others, env, flags), clusters=tuple(declared))
+    loaded = replace(join(Settings(), others, env, flags, own), clusters=tuple(declared), cluster=name)
+    _require_own_api(loaded, own, flags)
+    ledger = loaded.origins["actions.ledger"].source
+    if len(declared) < MANY_CLUSTERS or ledger in _OF_ONE_CLUSTER:
+        return loaded
+    place = clusters.ledger_of(name or "", ledger_place(loaded.settings.actions, env))
+    actions = msgspec.structs.replace(loaded.settings.actions, ledger=place)
+    origins = {**loaded.origins, "actions.ledger": SettingOrigin(SettingSource.CLUSTER, f"cluster {name}")}
+    return replace(loaded, settings=msgspec.structs.replace(loaded.settings, actions=actions), origins=origins)
+
+
+def _require_own_api(loaded: Loaded[Settings], own: Tree, flags: Mapping[str, Any]) -> None:
+    """UsageError for flags that would ask and act on another cluster than the named one."""
+    section = own.children.get("kube")
+    if not isinstance(section, Tree):
+        return
+    for path in _API:
+        declared, flag = section.children.get(path.partition(".")[2]), flags.get(path)
+        if declared is not None and flag is not None and str(flag) != declared:
+            raise UsageError(
+                f"cluster {loaded.cluster} has {path} {declared}, and {flag} was given",
+                fix="Leave it out, or name the cluster that it belongs to.",
+            )
+
+
+def default_config(env: Mapping[str, str]) -> Path | None:
+    """COTENANT_CONFIG, else the user's configuration file when it exists.
+
+    The working directory is not searched: a file in a foreign checkout must not choose where a token is sent.
+    """
+    if configured := env.get("COTENANT_CONFIG"):
+        return Path(configured)
+    home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    path = Path(home) / "cotenant" / "settings.yaml"
+    return path if home and path.is_file() else None
+
+
+def join(
+    root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any], own: Tree | None = None
+) -> Loaded[RootT]:
+    """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values.
+
+    own: what the file says of the cluster that is meant; entries of its maps are added to those for all.
+    """
+    settings = catalogue(type(root))
+    groups = {path for path, _ in sections(type(root))}
+    overrides = dict(_from_file(tree, "", settings, groups))
+    overrides |= dict(_from_env(env, settings))
+    for path, override in _from_file(own, "", settings, groups) if own else ():
+        of_all, value = overrides.get(path), override.value
+        merged = {**_mapping(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
+        overrides[path] = _Override(merged, SettingOrigin(SettingSource.CLUSTER, override.origin.where))
+    for path, value in flags.items():
+        setting, key = _find(path, settings)
+        flag_value = {**_mapping(overrides.get(setting.path), setting), key: value} if key else value
+        overrides[setting.path] = _Override(flag_value, SettingOrigin(SettingSource.FLAG, f"flag {path}"))
+    values = {path: _convert(settings[path], g) for path, g in overrides.items()}
+    origins = {
+        path: overrides[path].origin if path in overrides else SettingOrigin(SettingSource.DEFAULT) for path in settings
+    }
+    return Loaded(_build(root, "", values, overrides), origins)
+
+
+def value_at(settings: msgspec.Struct, path: str) -> Any:
+    """The value of one setting by its path."""
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _read(file: Path) -> str:
+    """Text of the settings file, one byte more than SIZE_CAP_BYTES at most, so that a larger one is recognised.
+
+    SettingsError when it is missing, unreadable or not UTF-8.
+    """
+    try:
+        with file.open("rb") as stream:
+            return stream.read(SIZE_CAP_BYTES + 1).decode("utf-8")
+    except FileNotFoundError as error:
+        raise SettingsError(f"settings file {file} does not exist", fix="Name another with --config FILE.") from error
+    except OSError as error:
+        raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {file} is not UTF-8: byte {error.start}") from error
+
+
+def _from_file(
+    tree: Tree, prefix: str, settings: Mapping[str, Setting], groups: set[str]
+) -> Iterator[tuple[str, _Override]]:
+    for key, value in tree.children.items():
+        path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
+        if "." in key:
+            raise SettingsError(
+                f"{where}: the key {key!r} has a dot", fix="Nest the keys: `section:`, below it `key:`."
+            )
+        if path in settings:
+            yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
+        elif path not in groups:
+            raise _unknown(path, where, [*settings, *groups])
+        elif isinstance(value, Tree):
+            yield from _from_file(value, f"{path}.", settings, groups)
+        elif value is not None:
+            raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
+
+
+def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Override]]:
+    """Variables COTENANT_SECTION__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
+    by_name = {setting.env: path for path, setting in settings.items()}
+    for name, value in env.items():
+        if name.startswith(ENV_PREFIX) and "__" in name:
+            if name not in by_name:
+                raise _unknown(name, "the environment", by_name)
+            yield by_name[name], _Override(value, SettingOrigin(SettingSource.ENV, name))
+
+
+def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
+    """The setting that a flag names, and the key when it names one entry of a map ("section.headers.X-Scope")."""
+    if path in settings:
+        return settings[path], ""
+    for setting in settings.values():
+        if setting.container is dict and path.startswith(f"{setting.path}."):
+            return setting, path.removeprefix(f"{setting.path}.")
+    raise _unknown(path, "a flag", settings)
+
+
+def _unknown(name: str, where: str, names: Iterable[str]) -> SettingsError:
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
+
+
+def _convert(setting: Setting, override: _Override) -> Any:
+    value = _split(setting, override)
+    try:
+        converted = msgspec.convert(value, setting.type, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _outside(setting, override) from error
+    if not _finite(converted):
+        raise _outside(setting, override)
+    return converted
+
+
+def _finite(value: Any) -> bool:
+    """Whether no number in it is NaN or infinite."""
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _split(setting: Setting, override: _Override) -> Any:
+    """Text for a list or map: "a,b" or YAML flow style "[a, b]", "{k: v}"."""
+    value = override.value
+    if not isinstance(value, str) or setting.container is None:
+        return value
+    if value.lstrip().startswith(("[", "{")):
+        tree = parse(f"value: {value}", override.origin.where)
+        return plain(tree.children["value"]) if set(tree.children) == {"value"} else value
+    return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
+
+
+def _mapping(override: _Override | None, setting: Setting) -> dict[str, Any]:
+    """The entries that a map has before a flag adds one."""
+    value = setting.default if override is None else _split(setting, override)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _outside(setting: Setting, override: _Override) -> SettingsError:
+    shown = repr(masked(setting.path, override.value))
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    unit = f" ({setting.unit})" if setting.unit else ""
+    return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
+
+
+def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Override]) -> Any:
+    """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
+    changed: dict[str, Any] = {}
+    for info in msgspec.structs.fields(default):
+        path = f"{prefix}{info.name}"
+        if path in values:
+            changed[info.name] = values[path]
+        elif section_of(info.type) and any(p.startswith(f"{path}.") for p in values):
+            changed[info.name] = _build(getattr(default, info.name), f"{path}.", values, overrides)
+    try:
+        return msgspec.structs.replace(default, **changed)
+    except (ValueError, TypeError) as error:  # a section's own check of values that do not fit together
+        places = ", ".join(
+            sorted({overrides[prefix + name].origin.where for name in changed if prefix + name in overrides})
+        )
+        raise SettingsError(f"{places}: {prefix.rstrip('.')} settings do not fit together: {error}") from error

@@ -1,0 +1,204 @@
+"""Settings of the dashboard: where it listens, how much it shows at once, how people are known and what they may do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import ip_network
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cotenant.base.people import Role
+from cotenant.base.settings.base import Section, setting
+
+
+class DashboardSettings(Section, frozen=True):
+    """The web process that shows results; it reads the store and changes nothing."""
+
+    host: Annotated[
+        str, setting("Address to listen on; loopback unless something in front asks who is there.", min_length=1)
+    ] = "127.0.0.1"
+    port: Annotated[int, setting("TCP port; 0 takes any free one.", ge=0, le=65535)] = 8050
+    base_path: Annotated[
+        str, setting("Path prefix behind a proxy, with a slash at both ends.", pattern=r"^/(.*/)?$")
+    ] = "/"
+    amber_after_seconds: Annotated[
+        int, setting("Age of the newest sample from which the badge turns amber.", unit="seconds", ge=60)
+    ] = 900
+    red_after_seconds: Annotated[
+        int, setting("Age of the newest sample from which the page carries a stale banner.", unit="seconds", ge=60)
+    ] = 3600
+    reload_seconds: Annotated[
+        float, setting("Shortest time between two looks for newer results in the store.", unit="seconds", ge=0, le=300)
+    ] = 3.0
+    poll_seconds: Annotated[
+        int, setting("How often an open page asks whether there are newer results.", unit="seconds", ge=2, le=3600)
+    ] = 15
+    body_cap_bytes: Annotated[
+        int, setting("Larger request bodies are refused (413).", unit="bytes", ge=65_536, le=1 << 30)
+    ] = 8 * 1024**2
+    read_seconds: Annotated[
+        float, setting("Longest that a request's body may take to come (408).", unit="seconds", gt=0, le=3600)
+    ] = 30.0
+    page_rows: Annotated[int, setting("Rows that a grid fetches at once.", unit="rows", ge=20, le=1000)] = 100
+    waste_bars: Annotated[int, setting("Namespaces in the waste ranking.", unit="namespaces", ge=3, le=50)] = 10
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class AccessMode(StrEnum):
+    """How the dashboard knows who somebody is."""
+
+    NONE = "none"
+    """It does not ask; for the loopback alone."""
+    PROXY = "proxy"
+    """A proxy in front has asked, and says so in headers."""
+    OIDC = "oidc"
+    """People log in here with an OpenID Connect provider."""
+
+
+class Unlisted(StrEnum):
+    """What somebody is whom no rule names."""
+
+    VIEWER = "viewer"
+    REFUSED = "refused"
+
+
+class RoleRule(Section, frozen=True):
+    """One line of who is what: a group or a user, their role, and the namespaces in which they have it."""
+
+    role: Role
+    group: str = ""
+    user: str = ""
+    namespaces: list[str] = msgspec.field(default_factory=list)
+    """Empty: in all."""
+
+    def __post_init__(self) -> None:
+        """ValueError unless it names either a group or a user."""
+        if bool(self.group) == bool(self.user):
+            raise ValueError(f"a rule of role {self.role.value!r} names either a group or a user")
+
+
+class ProxySettings(Section, frozen=True):
+    """A proxy in front that has asked who it is. Headers of anybody else count for nothing."""
+
+    trusted: Annotated[
+        list[str], setting("Addresses (CIDR) of proxies whose headers are believed, by the connection's own peer.")
+    ] = msgspec.field(default_factory=list)
+    user_header: Annotated[str, setting("Header with the person's name.", min_length=1)] = "X-Forwarded-User"
+    groups_header: Annotated[
+        str, setting("Header with their groups, by commas; empty: none are taken. One that comes twice is refused.")
+    ] = "X-Forwarded-Groups"
+    logout_url: Annotated[str, setting("Where the proxy ends its session; empty: no log out is offered.")] = ""
+    cluster_user_prefix: Annotated[
+        str, setting("What the cluster's own authentication puts before names, as in a RoleBinding: `oidc:`.")
+    ] = ""
+    cluster_group_prefix: Annotated[str, setting("The same before groups.")] = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no CIDR."""
+        for text in self.trusted:
+            ip_network(text)
+
+
+class OidcSettings(Section, frozen=True):
+    """An OpenID Connect provider: authorization code with PKCE."""
+
+    issuer: Annotated[str, setting("The provider's issuer, as in its tokens; https unless on the loopback.")] = ""
+    client_id: Annotated[str, setting("Our name at the provider; the one the API server expects in tokens.")] = ""
+    client_secret_file: Annotated[
+        str, setting("File of the client's secret; empty for a public client, which PKCE alone protects.")
+    ] = ""
+    scopes: Annotated[
+        list[str], setting("What is asked for. `offline_access` where the provider gives refresh tokens only for it.")
+    ] = msgspec.field(default_factory=lambda: ["openid", "email", "profile", "groups"])
+    user_claim: Annotated[
+        str, setting("Claim with the person's name; an email that is not verified is refused.", min_length=1)
+    ] = "email"
+    groups_claim: Annotated[
+        str, setting("Claim with their groups; a dot leads into an object: `realm_access.roles`.")
+    ] = "groups"
+    audiences: Annotated[
+        list[str], setting("Audiences, beside the client id, whose bearer tokens scripts may bring.")
+    ] = msgspec.field(default_factory=list)
+    ca_file: Annotated[str, setting("Certificates that sign the provider's; empty: the system's.")] = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for an issuer that anybody on the way could speak for."""
+        url = urlsplit(self.issuer)
+        if self.issuer and url.scheme != "https" and url.hostname not in LOOPBACK_NAMES:
+            raise ValueError(f"the issuer {self.issuer!r} is not https")
+
+
+class AccessSettings(Section, frozen=True):
+    """Who may use the dashboard, and what they may do there."""
+
+    read_only: Annotated[
+        bool, setting("Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.")
+    ] = True
+    mode: Annotated[
+        AccessMode,
+        setting("How people are known: not at all (loopback only), by a proxy's headers, or by a login here."),
+    ] = AccessMode.NONE
+    launch_token: Annotated[
+        bool,
+        setting(
+            "In mode none the printed address holds a token that the first visit needs, so that other users of the "
+            "machine do not get in; only a read-only dashboard may go without."
+        ),
+    ] = True
+    anonymous: Annotated[Unlisted, setting("What somebody is who is not known, in the modes proxy and oidc.")] = (
+        Unlisted.REFUSED
+    )
+    unlisted: Annotated[Unlisted, setting("What somebody is who is known but has no role.")] = Unlisted.VIEWER
+    roles: Annotated[
+        list[RoleRule],
+        setting("Who is what: role, group or user, and namespaces (none: all); several rules add up."),
+    ] = msgspec.field(default_factory=list)
+    own_namespaces: Annotated[
+        bool,
+        setting("People read only the namespaces in which a rule gives them a role; whom no rule names is refused."),
+    ] = False
+    public_url: Annotated[
+        str, setting("Address at which browsers reach the dashboard, without its base path; empty: as they ask.")
+    ] = ""
+    session_hours: Annotated[float, setting("After so long somebody logs in anew.", unit="hours", gt=0, le=168)] = 12.0
+    most_sessions: Annotated[
+        int, setting("People logged in at once; one more ends the oldest session.", ge=1, le=100_000)
+    ] = 2000
+    sessions: Annotated[
+        str,
+        setting(
+            "Where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, encrypted; "
+            "empty: in this process, whose end ends them."
+        ),
+    ] = ""
+    session_key_file: Annotated[
+        str,
+        setting(
+            "File of at least 32 random bytes that sign cookies and encrypt shared logins, the same for all replicas; "
+            "empty: keys of this process alone."
+        ),
+    ] = ""
+    proxy: Annotated[ProxySettings, setting("A proxy in front.")] = ProxySettings()
+    oidc: Annotated[OidcSettings, setting("A login here.")] = OidcSettings()
+
+    def __post_init__(self) -> None:
+        """ValueError for a mode without what it needs."""
+        if self.mode is AccessMode.PROXY and not self.proxy.trusted:
+            raise ValueError("mode proxy trusts nobody: name the proxies in access.proxy.trusted")
+        if self.mode is AccessMode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
+            raise ValueError("mode oidc needs access.oidc.issuer and access.oidc.client_id")
+        if self.mode is AccessMode.NONE and not (self.read_only or self.launch_token):
+            raise ValueError(
+                "launch_token is off while read_only is off: every user of the machine would act with your kubeconfig; "
+                "leave launch_token on"
+            )
+        if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
+            raise ValueError("own_namespaces is of no use while anonymous is viewer: a stranger would read everything")
+        if self.sessions and not self.session_key_file:
+            raise ValueError("access.sessions needs access.session_key_file, which encrypts what is stored there")
+        if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
+            raise ValueError(f"public_url {self.public_url!r} is no http or https address")

@@ -1,0 +1,81 @@
+"""Settings of the descheduler: whether the manager moves pods, how often it looks, and how many it may move."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from cotenant.base.settings.base import Section, setting
+
+
+class DeschedulerSettings(Section, frozen=True):
+    """Rounds of LowNodeLoad and HighNodeLoad, and the PodMigrationJobs that move pods."""
+
+    enabled: Annotated[
+        bool,
+        setting(
+            "The manager carries out PodMigrationJobs and decides a round of the descheduler again and again; false: "
+            "it leaves PodMigrationJobs alone."
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        setting(
+            "The manager's rounds are decided and reported, and make no PodMigrationJobs and mark no nodes. Jobs that "
+            "people make, and nodes that they approve to be emptied, are carried out all the same."
+        ),
+    ] = True
+    handled_by: Annotated[
+        Literal["cotenant", "koordinator"],
+        setting(
+            "koordinator: its own descheduler is installed and carries out PodMigrationJobs; the manager leaves them "
+            "alone, and makes no capacity for them."
+        ),
+    ] = "cotenant"
+    plugins: Annotated[
+        list[Literal["LowNodeLoad", "HighNodeLoad"]],
+        setting(
+            "Which rounds the manager decides: LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used "
+            "ones. What people approve is carried out all the same."
+        ),
+    ] = msgspec.field(default_factory=lambda: ["LowNodeLoad"])
+    mode: Annotated[
+        Literal["forecast", "observed"],
+        setting(
+            "forecast: thresholds are compared with usage now and with half hours' means of the next 24 hours, in % of "
+            "capacity, the highest of which the page Rebalance shows; the 5-minute peak of a node's page is another "
+            "quantity, and above it. observed: with usage now alone."
+        ),
+    ] = "forecast"
+    interval_seconds: Annotated[
+        float,
+        setting("Between two rounds (Koordinator's deschedulingInterval).", unit="seconds", ge=1, le=86_400),
+    ] = 120.0
+    configuration: Annotated[
+        dict[str, Any],
+        setting(
+            "Koordinator's own configuration of its descheduler: a DeschedulerConfiguration, HighNodeLoad's "
+            "arguments among its entries, or LowNodeLoadArgs alone. Empty: the thresholds of docs/descheduler.md."
+        ),
+    ] = msgspec.field(default_factory=dict)
+    pause_seconds: Annotated[
+        float,
+        setting("A pod that came to its node stays there for so long.", unit="seconds", ge=0, le=86_400),
+    ] = 1800.0
+    churn_percent: Annotated[
+        float,
+        setting("Share of all pods that are moved in any hour, at most...", unit="percent", ge=0, le=100),
+    ] = 1.0
+    least_churn: Annotated[
+        int, setting("...or so many pods, where the share is less.", unit="pods", ge=0, le=10_000)
+    ] = 10
+    keep_ended_seconds: Annotated[
+        float,
+        setting(
+            "PodMigrationJobs of the descheduler that have ended are deleted after this time; the limit of an hour is "
+            "read from them.",
+            unit="seconds",
+            ge=3600,
+        ),
+    ] = 86_400.0

@@ -1,0 +1,210 @@
+"""Settings of the forecasts: back-tests, selection, peaks and windows; and of the calibrated 24-hour peak of nodes."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from cotenant.base.resource import Resource
+from cotenant.base.settings.base import Section, setting
+
+
+class CalendarEvent(Section, frozen=True):
+    """Days that the operator knows to be different: a sale, a company holiday, a planned freeze."""
+
+    name: str
+    first_day: str
+    """YYYY-MM-DD, in the settings' time zone."""
+    last_day: str = ""
+    """Inclusive; empty = the first day alone."""
+    factor: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
+    """Usage relative to an ordinary day; none = a day of rest, as a public holiday."""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no day, or an end before its start."""
+        first = date.fromisoformat(self.first_day)
+        if self.last_day and date.fromisoformat(self.last_day) < first:
+            raise ValueError(f"event {self.name!r} ends on {self.last_day}, before {self.first_day}")
+
+
+class ForecastingSettings(Section, frozen=True):
+    """How the next 24 hours are forecast from a series' own past."""
+
+    plugins: Annotated[
+        list[str],
+        setting(
+            "Installed forecasters (entry points of group cotenant.forecasters) that compete with the built-in ones."
+        ),
+    ] = msgspec.field(default_factory=list)
+    time_zone: Annotated[
+        str,
+        setting("IANA zone whose days usage follows: a change of its clocks moves the daily pattern.", min_length=1),
+    ] = "UTC"
+    holidays: Annotated[
+        str,
+        setting(
+            "Country, or country and part, whose public holidays are days of rest: DE, DE-BY, US-CA; empty for none.",
+            pattern="^([A-Z]{2}(-[A-Za-z0-9]{1,6})?)?$",
+        ),
+    ] = ""
+    events: Annotated[
+        list[CalendarEvent],
+        setting("Days that are not like their weekday: name, first_day, last_day, and factor (none = a day of rest)."),
+    ] = msgspec.field(default_factory=list)
+    history_days: Annotated[int, setting("History that a forecast looks at.", unit="days", ge=2, le=60)] = 14
+    minimum_days: Annotated[
+        float,
+        setting("History below which the portrait's quantiles stand in for a forecast.", unit="days", ge=1, le=28),
+    ] = 2.0
+    stale_hours: Annotated[
+        float, setting("Silence after which the portrait's quantiles stand in.", unit="hours", ge=1, le=168)
+    ] = 24.0
+    origins: Annotated[
+        int,
+        setting("Daily back-tests behind the models' weights, when history allows.", unit="days", ge=1, le=28),
+    ] = 7
+    origin_decay: Annotated[
+        float, setting("Weight of a back-test relative to the one a day later.", unit="ratio", gt=0, le=1)
+    ] = 0.8
+    prior_days: Annotated[
+        float,
+        setting("Back-tests that the mean over all series counts for in each one's weights.", unit="days", ge=0),
+    ] = 2.0
+    relearn_hours: Annotated[
+        float,
+        setting(
+            "How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan.",
+            unit="hours",
+            ge=0,
+            le=168,
+        ),
+    ] = 12.0
+    near_weight: Annotated[
+        float,
+        setting("Share of the last two hours' error in the score of a model, beside its daily back-tests.", ge=0, le=2),
+    ] = 0.3
+    near_mix_weight: Annotated[
+        float, setting("The same where the mixture of models and the booster are weighed.", ge=0, le=2)
+    ] = 0.5
+    blend_sharpness: Annotated[
+        float,
+        setting("How fast a model's weight in the mixture falls with the log of its loss.", ge=0, le=100),
+    ] = 4.0
+    mix_sharpness: Annotated[
+        float,
+        setting("How fast the booster's weight beside it falls with the log of its loss.", ge=0, le=100),
+    ] = 10.0
+    booster_rows: Annotated[
+        int, setting("Most rows that the booster learns from in one shard; 0 turns it off.", ge=0, le=1_000_000)
+    ] = 12_000
+    booster_minimum_series: Annotated[
+        int, setting("Series below which no booster is trained.", unit="series", ge=2, le=100_000)
+    ] = 50
+    booster_threads: Annotated[int, setting("Threads of the booster's training.", ge=1, le=64)] = 1
+    coverage_step: Annotated[
+        float,
+        setting("How fast a series answers to its own misses of the upper quantiles (adaptive conformal).", ge=0, le=1),
+    ] = 0.2
+    peak_day_decay: Annotated[
+        float, setting("Weight of a day's maximum relative to the next day's.", unit="ratio", gt=0, le=1)
+    ] = 0.9
+    peak_prior_days: Annotated[
+        float, setting("Days that peak errors of equally restless series count for in each one's.", unit="days", ge=0)
+    ] = 24.0
+    peak_amplitude: Annotated[
+        float,
+        setting(
+            "(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected.",
+            unit="ratio",
+            ge=0,
+            le=5,
+        ),
+    ] = 0.3
+    cluster_peak_share: Annotated[
+        float,
+        setting(
+            "The same for the cluster's totals, of what is allocatable: (p95 - p5) / allocatable, on days that repeat.",
+            unit="ratio",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.03
+    window_minutes: Annotated[
+        int,
+        setting("Shortest valley window; a peak window is two hours.", unit="minutes", ge=30, le=720, multiple_of=30),
+    ] = 60
+
+    week_workloads: Annotated[
+        int,
+        setting(
+            "Workloads, those that use most CPU, that get a week ahead and are taken apart into trend and habits.",
+            unit="workloads",
+            ge=0,
+            le=1000,
+        ),
+    ] = 10
+
+    def __post_init__(self) -> None:
+        """ValueError for a zone that nobody knows."""
+        try:
+            ZoneInfo(self.time_zone)
+        except (KeyError, OSError, ValueError) as error:
+            raise ValueError(f"time_zone: {self.time_zone!r} is no IANA time zone, such as Europe/Berlin") from error
+
+
+class NodePeakSettings(Section, frozen=True):
+    """How high usage of a node may get in the next 24 hours, at a risk that back-tests hold."""
+
+    risk_percent: Annotated[
+        float,
+        setting(
+            "Share of decisions whose forecast CPU peak may be passed within 24 hours: mean over all nodes and months, "
+            "one decision a node every six hours. Nodes pass together: most of a month's share comes as one event, a "
+            "day on which a third to a half of the nodes pass theirs, and other weeks hold none.",
+            unit="percent",
+            gt=0,
+            le=50,
+        ),
+    ] = 1.0
+    memory_risk_percent: Annotated[
+        float,
+        setting(
+            "The same for memory, where passing it means evictions, on all nodes of an event at once.",
+            unit="percent",
+            gt=0,
+            le=50,
+        ),
+    ] = 0.5
+    calibration_days: Annotated[
+        int,
+        setting(
+            "Most days of past decisions that the risk is calibrated on, as far as totals of nodes go back. They are "
+            "kept from scan to scan, so after a first scan they go back profiler.window_days, later further.",
+            unit="days",
+            ge=2,
+        ),
+    ] = 90
+    prior_days: Annotated[
+        float,
+        setting(
+            "Days of a cluster's own past decisions that count as much as the shipped tail of public traces. A day "
+            "counts once, however many nodes it has: they pass their peaks together.",
+            unit="days",
+            ge=0,
+        ),
+    ] = 10.0
+    node_tolerance: Annotated[
+        float,
+        setting("Times the risk that one node may have passed its peak before its own past decides alone.", ge=1),
+    ] = 4.0
+    minimum_days: Annotated[
+        int,
+        setting("Days of record below which a node gets Koordinator's formula.", unit="days", ge=2, le=14),
+    ] = 7
+
+    def risk(self, resource: Resource) -> float:
+        """Of one resource, as a share."""
+        return (self.risk_percent if resource is Resource.CPU else self.memory_risk_percent) / 100

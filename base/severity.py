@@ -1,0 +1,50 @@
+"""Two scales of a finding: how much danger a present value is, and how much of it is waste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class Severity(StrEnum):
+    """How far the present value is from the proposed one; ordered GOOD < OK < WARNING < CRITICAL."""
+
+    UNKNOWN = "unknown"
+    GOOD = "good"
+    OK = "ok"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order, UNKNOWN lowest."""
+        return list(Severity).index(self)
+
+    @property
+    def meaning(self) -> str:
+        """For people who read the word; the thresholds are `recommender.cotenant.severity`."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Final[Mapping[Severity, str]] = {
+    Severity.CRITICAL: "in danger until the value rises: killed, evicted first or throttled",
+    Severity.WARNING: "a large change, by share and by amount, or a value that is not set",
+    Severity.OK: "a small change",
+    Severity.GOOD: "nothing worth a change",
+    Severity.UNKNOWN: "not enough evidence; the reason says what is missing",
+}
+
+
+class Waste(StrEnum):
+    """How much of what is requested is not needed; another scale than `Severity`, which is about danger and size."""
+
+    NONE = "none"
+    SMALL = "small"
+    MEDIUM = "medium"
+    LARGE = "large"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order, NONE lowest."""
+        return list(Waste).index(self)

@@ -1,0 +1,156 @@
+"""EDGE: a lease in an object store: one writer at a time, by conditional writes of one small object.
+
+The holder renews the object every RENEW_SECONDS. Who waits takes it over when it has not changed for LEASE_SECONDS by
+the waiter's own clock, so that no two clocks are compared (the rule of client-go's leader election). A holder that was
+paused for longer may still believe that it holds the lease: therefore every write under a lease is conditional itself,
+and the lease only keeps writers from getting in each other's way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cotenant.base.errors import StoreBusy, StoreConflict, StoreError
+from cotenant.base.store.buckets import NO_CONDITIONS_FIX, QUICK
+
+if TYPE_CHECKING:
+    from cotenant.base.store.files import Folder
+
+LEASE_SECONDS: Final = 10.0
+RENEW_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = (0.05, 0.25)
+_threads: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
+"""Threads of one process wait here, so that only one of them asks the bucket. Keys: process, address."""
+_conditional: set[str] = set()
+"""Roots whose server has refused a write that it has to refuse."""
+
+
+class LeaseHolder(msgspec.Struct):
+    """Content of the object. holding: an id of this holding; "" host: free; beats: renewals."""
+
+    holding: str
+    host: str = ""
+    pid: int = 0
+    what: str = ""
+    since_seconds: float = 0.0
+    beats: int = 0
+
+
+@contextlib.contextmanager
+def leased(folder: Folder, name: str, what: str, patience_seconds: float) -> Iterator[None]:
+    """Hold the lease of that name; StoreBusy names its holder when it is not free within so many seconds."""
+    deadline = time.monotonic() + patience_seconds
+    local = _threads[os.getpid(), folder.path(name)]
+    if not local.acquire(timeout=patience_seconds):
+        raise StoreBusy(f"this process is still writing {folder.path(name)}", fix="Try again in a moment.")
+    try:
+        lease = _Lease(folder, name, what)
+        lease.acquire(deadline)
+        try:
+            yield
+        finally:
+            lease.release()
+    finally:
+        local.release()
+
+
+class _Lease:
+    """One holding of a lease."""
+
+    def __init__(self, folder: Folder, name: str, what: str) -> None:
+        self._folder, self._name = folder, name
+        self._quick = folder.with_patience(QUICK)  # a late renewal is worth nothing
+        self._holder = LeaseHolder(secrets.token_hex(8), socket.gethostname(), os.getpid(), what, time.time())
+        self._mark = ""
+        self._ended = threading.Event()
+        self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def acquire(self, deadline: float) -> None:
+        """Until it is ours; StoreBusy at the deadline (monotonic seconds)."""
+        unchanged_mark, unchanged_since = "", 0.0
+        while True:
+            stored = self._folder.read_marked(self._name)
+            now = time.monotonic()
+            if stored and stored[1] != unchanged_mark:
+                unchanged_mark, unchanged_since = stored[1], now
+            holder = _decoded(stored[0]) if stored else None
+            if holder is None or not holder.host or now - unchanged_since >= LEASE_SECONDS:
+                with contextlib.suppress(StoreConflict):  # somebody else was faster
+                    self._mark = self._folder.swap(self._name, self._text(), stored[1] if stored else None)
+                    break
+            if now >= deadline:
+                raise _busy(self._folder.path(self._name), holder)
+            time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
+        self._check_server()
+        self._renewal.start()
+
+    def _check_server(self) -> None:
+        """Once a process: a server that does not know conditions ignores them, and would let two writers through."""
+        if self._folder.url in _conditional:
+            return
+        try:
+            self._folder.swap(self._name, b"{}", None)
+        except StoreConflict:
+            _conditional.add(self._folder.url)
+            return
+        self._folder.remove(self._name)
+        raise StoreError(f"the server of {self._folder.url} has no conditional writes", fix=NO_CONDITIONS_FIX)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS):
+            self._holder.beats += 1
+            with contextlib.suppress(StoreError):
+                if not self._written():
+                    return  # it was taken over: our conditional writes will be refused
+
+    def _written(self) -> bool:
+        """Store the holder; False when the lease has been taken over.
+
+        An earlier write of ours may have been stored although it failed here: then its mark is the one to replace.
+        """
+        try:
+            self._mark = self._quick.swap(self._name, self._text(), self._mark)
+        except StoreConflict:
+            stored = self._quick.read_marked(self._name)
+            if stored is None or _decoded(stored[0]).holding != self._holder.holding:
+                return False
+            self._mark = self._quick.swap(self._name, self._text(), stored[1])
+        return True
+
+    def release(self) -> None:
+        """Free it; one that was taken over meanwhile stays."""
+        self._ended.set()
+        self._renewal.join(QUICK.retry_seconds + QUICK.timeout_seconds)
+        self._holder = LeaseHolder(self._holder.holding)
+        with contextlib.suppress(StoreError):
+            self._written()
+
+    def _text(self) -> bytes:
+        return msgspec.json.encode(self._holder)
+
+
+def _decoded(content: bytes) -> LeaseHolder:
+    """Who holds it; somebody unknown when it cannot be read, which ends like the lease of somebody who died."""
+    try:
+        return msgspec.json.decode(content, type=LeaseHolder)
+    except msgspec.MsgspecError:
+        return LeaseHolder("", "an unknown host")
+
+
+def _busy(path: str, holder: LeaseHolder | None) -> StoreBusy:
+    who = holder or LeaseHolder("", "an unknown host")
+    return StoreBusy(
+        f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it writes'}",
+        fix=f"Wait for it to end; the lease of one that died is taken over after {LEASE_SECONDS:.0f} s.",
+    )

@@ -1,0 +1,417 @@
+"""EDGE: S3-compatible object storage by obstore: whole objects, parts of objects, and conditional writes.
+
+Credentials, region and endpoint come from the usual variables: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+(AWS_SESSION_TOKEN), keys of a profile (AWS_PROFILE), or the role of the pod or machine; AWS_REGION or
+AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for a server of one's own (https://, or http:// with a
+warning beyond the loopback); AWS_CA_BUNDLE.
+
+A conditional write (`put_if`) says which content it replaces, by its entity tag, or that there is none. Of two writers
+that saw the same content exactly one succeeds. When the answer to a write was lost, the content says whose it is.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import hashlib
+import io
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import structlog
+
+from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 60.0
+PART_BYTES: Final = 8 * 2**20
+"""What ANSWER_SECONDS suffice for on a slow line: larger objects are read part by part, and get longer to write."""
+RETRY_SECONDS: Final = 30.0
+"""So long a request is tried again while the server does not answer or answers with a 5xx."""
+MOST_RETRIES: Final = 1000
+"""More than fit into RETRY_SECONDS, which is the limit."""
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 3.0
+"""Between two tries."""
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_STATUS: Final = re.compile(r"(?:status|with status:?) (\d{3})")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
+_REFUSED: Final = frozenset(
+    {"AccessDenied", "AllAccessDisabled", "AccountProblem", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"}
+    | {"SignatureDoesNotMatch", "401", "403"}
+)
+_ELSEWHERE: Final = frozenset(
+    {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"}
+)
+_UNSUPPORTED: Final = frozenset({"NotImplemented", "501"})
+NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match and If-Match on PUT): docs/storage.md."
+_FIXES: Final[Mapping[str, str]] = {
+    "NoSuchBucket": "Create the bucket, or name another one in the address.",
+    "RequestTimeTooSkewed": "Set this machine's clock (or the server's): a signature is valid for 15 minutes.",
+    **dict.fromkeys(_ELSEWHERE, "Set AWS_REGION to the bucket's region."),
+    **dict.fromkeys(_UNSUPPORTED, NO_CONDITIONS_FIX),
+}
+READS: Final = 5
+"""Of an object whose tag is not that of its content."""
+_MD5: Final = re.compile('"?[0-9a-f]{32}"?')
+_other_tags: set[str] = set()
+"""Buckets whose tags are no MD5 sums of the content."""
+_log = structlog.get_logger(__name__)
+
+
+def is_bucket(url: str) -> bool:
+    """Whether a URL names a bucket."""
+    return url.startswith("s3://")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPatience:
+    """So long a request is tried again, and so long one try may take, its content included."""
+
+    retry_seconds: float = RETRY_SECONDS
+    timeout_seconds: float = ANSWER_SECONDS
+
+
+INTERACTIVE: Final = BucketPatience(retry_seconds=5.0, timeout_seconds=30.0)
+"""Where a person waits for the answer: pages, commands that show results, the ledger."""
+QUICK: Final = BucketPatience(retry_seconds=2.0, timeout_seconds=3.0)
+"""For small objects that every request of a person needs."""
+
+
+def open_bucket(
+    url: str, environ: Mapping[str, str] = os.environ, patience: BucketPatience | None = None
+) -> tuple[BucketFiles, str]:
+    """A bucket's files and the path inside it; nothing is asked of the server yet. UsageError without a bucket."""
+    parts = urlsplit(url)
+    if not parts.netloc:
+        raise UsageError(f"store URL {url!r} names no bucket", fix="Write it as s3://bucket/folder.")
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise UsageError(
+            f"AWS_ENDPOINT_URL {endpoint!r} is not http:// or https://", fix="Write it as https://s3.example.com."
+        )
+    _warn_of_plain_text(endpoint)
+    return BucketFiles(parts.netloc, endpoint, patience or BucketPatience()), f"{parts.netloc}{parts.path}".rstrip("/")
+
+
+@cache
+def _warn_of_plain_text(endpoint: str) -> None:
+    """Once for each endpoint: without TLS everybody on the way reads what is stored."""
+    parts = urlsplit(endpoint)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        _log.warning("store_without_tls", endpoint=endpoint, fix="Give the server a certificate and use https://.")
+
+
+@cache
+def _client(
+    bucket: str, endpoint: str, patience: BucketPatience, _process: int, environment: tuple[tuple[str, str], ...]
+) -> Any:
+    """A client, safe for many threads; each process and each environment has its own."""
+    from obstore.store import S3Store  # loads slowly, and most stores are folders
+
+    environ = dict(environment)
+    config: dict[str, Any] = {**_profile(environ), "disable_bulk_delete": True}  # which few other servers have
+    if endpoint:
+        config |= {"endpoint": endpoint}
+    if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or config.get("region"):
+        config["region"] = region
+    elif endpoint:  # a server of one's own takes any
+        config["region"] = "us-east-1"
+    options: dict[str, Any] = {
+        "allow_http": endpoint.startswith("http://"),
+        "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, patience.timeout_seconds)),
+        "timeout": timedelta(seconds=patience.timeout_seconds),
+    }
+    if bundle := environ.get("AWS_CA_BUNDLE"):
+        options["root_certificate"] = Path(bundle).read_bytes()
+    retries = {
+        "max_retries": MOST_RETRIES,
+        "retry_timeout": timedelta(seconds=patience.retry_seconds),
+        "backoff": {
+            "init_backoff": timedelta(seconds=FIRST_PAUSE_SECONDS),
+            "max_backoff": timedelta(seconds=LONGEST_PAUSE_SECONDS),
+            "base": 2,
+        },
+    }
+    return S3Store(bucket, config=config, client_options=options, retry_config=retries)
+
+
+def _profile(environ: Mapping[str, str]) -> dict[str, str]:
+    """Keys of the profile in the shared credentials file, where the environment names none itself."""
+    if environ.get("AWS_ACCESS_KEY_ID") or not (
+        environ.get("AWS_PROFILE") or environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    ):
+        return {}
+    path = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    profile = environ.get("AWS_PROFILE") or "default"
+    profiles = configparser.RawConfigParser()
+    try:
+        profiles.read(path)
+        keys = dict(profiles[profile])
+    except (configparser.Error, KeyError, OSError) as error:
+        fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write keys into that file."
+        raise StoreForbidden(f"{path} has no keys of AWS profile {profile!r}", fix=fix) from error
+    names = ("access_key_id", "secret_access_key", "session_token")
+    return {n: keys[f"aws_{n}"] for n in names if f"aws_{n}" in keys} | {k: keys[k] for k in ("region",) if k in keys}
+
+
+class BucketFiles:
+    """The objects of a bucket under the method names of fsspec, as `Folder` uses them. Paths begin with the bucket."""
+
+    def __init__(self, bucket: str, endpoint: str, patience: BucketPatience) -> None:
+        """Nothing is asked yet. endpoint: "" for AWS itself."""
+        self.bucket = bucket
+        self.endpoint = endpoint
+        self.patience = patience
+
+    def read(self, path: str) -> tuple[bytes, str]:
+        """Content and its entity tag; FileNotFoundError when there is none.
+
+        A server that keeps tags beside the contents may answer, in the middle of a write, with the new tag of the old
+        content, and a conditional write would then undo that one. Where tags are MD5 sums this is seen, and read again.
+        """
+        from obstore.exceptions import PreconditionError
+
+        for attempt in range(1, READS + 1):
+            try:
+                content, tag = self._read(path)
+            except PreconditionError:  # replaced between two parts
+                if attempt == READS:
+                    raise
+                continue
+            if self.bucket in _other_tags or not _MD5.fullmatch(tag) or _md5(content) == tag.strip('"'):
+                return content, tag
+            time.sleep(0.02)
+        _other_tags.add(self.bucket)  # encrypted with keys of a service: tags of 32 digits that are no sums
+        return content, tag
+
+    def _read(self, path: str) -> tuple[bytes, str]:
+        import obstore
+
+        with self._existing(path):
+            answer = obstore.get(self._store(), self._key(path))
+            size, tag = int(answer.meta["size"]), str(answer.meta["e_tag"])
+            if size <= PART_BYTES:
+                return bytes(answer.bytes()), tag
+        del answer  # ends that transfer
+        return self._range(self._key(path), tag, 0, size), tag
+
+    def _range(self, key: str, tag: str, first: int, end: int) -> bytes:
+        """Bytes from the first (inclusive) to the end (exclusive) of the object with this tag, part by part."""
+        import obstore
+
+        store = self._store()
+        parts = []
+        for start in range(first, end, PART_BYTES):
+            options: Any = {"range": (start, min(start + PART_BYTES, end)), "if_match": tag}
+            parts.append(bytes(obstore.get(store, key, options=options).bytes()))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def cat_file(self, path: str) -> bytes:
+        """Content; FileNotFoundError when there is none."""
+        return self.read(path)[0]
+
+    def mark(self, path: str) -> str:
+        """Entity tag; FileNotFoundError when there is none."""
+        import obstore
+
+        with self._existing(path):
+            return str(obstore.head(self._store(), self._key(path))["e_tag"])
+
+    def open(self, path: str, _mode: str = "rb") -> RangeReader:
+        """For who reads parts; FileNotFoundError when there is none."""
+        import obstore
+
+        key = self._key(path)
+        meta = obstore.head(self._store(), key)
+        return RangeReader(partial(self._range, key, str(meta["e_tag"])), int(meta["size"]))
+
+    def pipe_file(self, path: str, content: bytes) -> None:
+        """Write an object, whatever is there."""
+        import obstore
+
+        with self._existing(path):
+            obstore.put(self._store(len(content)), self._key(path), content, use_multipart=False)
+
+    def put_file(self, local: str, path: str) -> None:
+        """Write an object from a file, in parts when it is large."""
+        import obstore
+
+        obstore.put(self._store(), self._key(path), Path(local), chunk_size=PART_BYTES, max_concurrency=1)
+
+    def put_if(self, path: str, content: bytes, mark: str | None) -> str:
+        """Replace the object with this entity tag (None: create it), and return the new one; StoreConflict otherwise.
+
+        `content` has to be unlike what others write there: by it we know a write of ours whose answer was lost.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create" if mark is None else {"e_tag": mark}
+        try:
+            with self._existing(path):
+                store = self._store(len(content))
+                answer = obstore.put(store, self._key(path), content, mode=mode, use_multipart=False)
+                return str(answer["e_tag"])
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError) as refused:
+            try:
+                stored, tag = self.read(path)
+            except FileNotFoundError:
+                stored, tag = b"", ""
+            if stored == content:
+                return tag
+            raise StoreConflict(
+                f"s3://{path} was changed by another writer meanwhile; it was not overwritten",
+                fix="Try again in a moment; one scan or manager at a time should write this cluster.",
+            ) from refused
+
+    def ls(self, path: str, detail: bool = False) -> list[str]:  # noqa: ARG002 - the signature is fsspec's
+        """Paths of what lies directly below a folder."""
+        listing = self._listing(path)
+        return [f"{self.bucket}/{p}" for p in (*listing["common_prefixes"], *(o["path"] for o in listing["objects"]))]
+
+    def marks(self, path: str) -> dict[str, str]:
+        """Entity tags of the objects directly below a folder, by path."""
+        return {f"{self.bucket}/{o['path']}": str(o["e_tag"]) for o in self._listing(path)["objects"]}
+
+    def _listing(self, path: str) -> Any:
+        import obstore
+
+        with self._existing(path):
+            return obstore.list_with_delimiter(self._store(), self._key(path) or None)
+
+    def rm(self, path: str, recursive: bool = False) -> None:
+        """Delete an object, or with `recursive` also what is below; nothing when there is none."""
+        import obstore
+
+        store, key = self._store(), self._key(path)
+        if recursive:
+            for batch in obstore.list(store, key):
+                for one in batch:
+                    obstore.delete(store, one["path"])
+        obstore.delete(store, key)
+
+    def mv(self, path: str, target: str) -> None:
+        """Rename an object; FileNotFoundError when there is none."""
+        import obstore
+
+        obstore.rename(self._store(), self._key(path), self._key(target))
+
+    def invalidate_cache(self) -> None:
+        """Nothing is cached."""
+
+    @contextlib.contextmanager
+    def _existing(self, path: str) -> Iterator[None]:
+        """A bucket that is missing is an error, unlike an object that is missing."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" not in str(error):
+                raise
+            message = f"there is no bucket {self.bucket} at {self.endpoint or 'AWS'} for s3://{path} (NoSuchBucket)"
+            raise StoreError(message, fix=_FIXES["NoSuchBucket"]) from error
+
+    def _store(self, size_bytes: int = 0) -> Any:
+        """The client; one that writes so many bytes at once gets longer for it, in powers of two."""
+        parts = math.ceil(size_bytes / PART_BYTES)
+        timeout_seconds = self.patience.timeout_seconds * 2 ** max(0, parts - 1).bit_length()
+        environment = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))
+        patience = replace(self.patience, timeout_seconds=timeout_seconds)
+        return _client(self.bucket, self.endpoint, patience, os.getpid(), environment)
+
+    def _key(self, path: str) -> str:
+        return path.removeprefix(self.bucket).strip("/")
+
+    def failed(self, verb: str, path: str, error: BaseException) -> StoreError | None:
+        """What an error of the client means, with the address and what helps; None for an error of another kind."""
+        from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+
+        if not isinstance(error, BaseError):
+            return None
+        text = plain(error)
+        where = f"s3://{path} at {self.endpoint or 'AWS'}"
+        if isinstance(error, PreconditionError):
+            return StoreConflict(f"{where} was replaced while it was read", fix="Read it again.")
+        code = next((m[1] for m in (_CODE.search(text), _STATUS.search(text)) if m), "")
+        if code in _FIXES:
+            return StoreError(f"cannot {verb} {where}: {_error_text(text, code)}", fix=_FIXES[code])
+        if code in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
+            return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
+        return self._unreached(verb, where, str(error), text, code)
+
+    def _unreached(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
+        """The error where the server did not answer, or answered with something else than a refusal.
+
+        verb: what was tried; where: address for people; details: the client's error in full, searched for its cause;
+        text, code: the same cut down for the message.
+        """
+        message = f"cannot {verb} {where}: {_error_text(text, code)}"
+        if "169.254." in text or "credential" in details.lower():
+            fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role (docs/storage.md)."
+            return StoreForbidden(f"cannot {verb} {where}: there are no credentials", fix=fix)
+        if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", details):
+            fix = "Name the authority's certificate in AWS_CA_BUNDLE; a server without TLS has an address with http://."
+            return StoreError(f"cannot {verb} {where}: no TLS connection", fix=fix)
+        return StoreError(message, fix="Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server.")
+
+
+def plain(error: BaseException) -> str:
+    """An error's text without the client's own view of it."""
+    return str(error).partition("\n\nDebug source:")[0]
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _error_text(text: str, code: str) -> str:
+    """The server's own message, else the client's in one line."""
+    message = _MESSAGE.search(text)
+    return f"{code}: {message[1]}" if message else " ".join(text.split())[:400]
+
+
+class RangeReader(io.RawIOBase):
+    """An object of known size, read by ranges; one that is replaced meanwhile fails."""
+
+    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
+        """part(first, end): bytes from the first (inclusive) to the end (exclusive)."""
+        super().__init__()
+        self._part, self._size, self._offset = part, size, 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Where reading goes on."""
+        return self._offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
+        self._offset = max(0, start + offset)
+        return self._offset
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from here; empty at the end."""
+        end = self._size if size is None or size < 0 else min(self._size, self._offset + size)
+        if end <= self._offset:
+            return b""
+        content = self._part(self._offset, end)
+        self._offset = end
+        return content

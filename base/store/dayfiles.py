@@ -1,0 +1,186 @@
+"""EDGE: the files of usage: one of each signal and UTC day, and parts beside it that were appended since.
+
+    usage/<signal>/2026-11-21.parquet               the day, as of the last compaction
+    usage/<signal>/2026-11-21.part-000001.parquet   what was appended after it, in this order
+
+Appending a block writes a part of the block's size; a day that grows by many blocks is written again only when it is
+compacted, so that the cost of a day is a small multiple of its size. Merging is idempotent and a later file wins
+(`days.merged`): a process that is killed at any moment leaves files that mean the same as before. A compaction
+replaces the day's file and then removes its parts, oldest first, for a part must never outlive a later one. Readers
+take the parts before the day's file: a part that vanishes meanwhile is in the day's file that they read next.
+
+In a bucket every write is conditional, because a lease may pass to another writer unnoticed: a part has a number that
+nobody used before, and a compaction replaces the day's file only as it was before the parts were read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+
+from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
+from cotenant.base.store import days, parquet
+from cotenant.base.store.checked import CheckedFolder
+from cotenant.base.store.days import Between, Day, Key, SharedKeys
+from cotenant.base.usage.usage import Signal
+
+MOST_PARTS: Final = 32
+"""Parts of a day from which on an append compacts it: bounds what a reader has to merge."""
+OPENINGS: Final = 3
+"""Of a file that is replaced while it is read."""
+
+ValueT = TypeVar("ValueT")
+Listing = Mapping[int, tuple[str, ...]]
+"""Parts by the day's midnight, oldest first; a day without parts has an empty tuple."""
+
+_log = structlog.get_logger(__name__)
+
+
+class DayFiles:
+    """Usage below one folder. Who writes holds the cluster's lock."""
+
+    def __init__(self, files: CheckedFolder, root: str) -> None:
+        """root: name of the folder that holds a folder for each signal."""
+        self._files, self._folder, self._root = files, files.folder, root
+        self._shared_keys = SharedKeys()
+
+    def listing(self, signal: Signal) -> dict[int, tuple[str, ...]]:
+        """Days that have a file, ascending."""
+        parts: dict[int, list[tuple[int, str]]] = {}
+        for name in self._folder.names(self.folder(signal)):
+            file = days.file_of(name)
+            if file is not None:
+                start, number = file
+                parts.setdefault(start, []).extend([(number, name)] if number else [])
+        return {start: tuple(name for _, name in sorted(parts[start])) for start in sorted(parts)}
+
+    def folder(self, signal: Signal) -> str:
+        """Folder of a signal."""
+        return f"{self._root}/{signal.value}"
+
+    def append(self, signal: Signal, new: Iterable[tuple[int, Day]]) -> None:
+        """Add series to days, given by their midnight (Unix seconds); days without series are skipped.
+
+        A day that has a file gets a further part, which costs less than writing the file anew; at MOST_PARTS all are
+        merged.
+        """
+        listing = self.listing(signal)
+        for start, day in new:
+            if not day.keys:
+                continue
+            parts = listing.get(start)
+            name = days.day_name(start) if parts is None else days.part_name(start, self._next_number(parts))
+            self._folder.replace(f"{self.folder(signal)}/{name}", days.encode(signal, start, day), None)
+            if parts is not None and len(parts) + 1 >= MOST_PARTS:
+                self._compact(signal, start, (*parts, name))
+
+    def compact(self, signal: Signal, most_parts_of_newest: int) -> None:
+        """Bring all parts into their days' files; those of the newest day once there are more of them."""
+        listing = self.listing(signal)
+        for start, parts in listing.items():
+            if len(parts) > (most_parts_of_newest if start == max(listing) else 0):
+                self._compact(signal, start, parts)
+
+    def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
+        name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
+        guard = self._folder.guard(name)
+        day = self.read(signal, start_seconds, parts)
+        if day is not None:
+            self._folder.replace(name, days.encode(signal, start_seconds, day), guard)
+        for part in parts:
+            self._folder.remove(f"{self.folder(signal)}/{part}")
+
+    def _next_number(self, parts: tuple[str, ...]) -> int:
+        """One more than the newest part's number; in a bucket also one that was never used, by the microsecond."""
+        newest = days.file_of(parts[-1]) if parts else None
+        number = newest[1] + 1 if newest else 1
+        return max(number, time.time_ns() // 1000) if self._folder.shared else number
+
+    def remove(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
+        """Remove a day, its oldest file first."""
+        for name in (days.day_name(start_seconds), *parts):
+            self._folder.remove(f"{self.folder(signal)}/{name}")
+
+    def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
+        """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
+        day_parts = self._each(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
+        return days.merged(day_parts) if day_parts else None
+
+    def keys(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> tuple[Key, ...]:
+        """Keys of a day's series, sorted; the values are not read."""
+        key_sets = self._each(signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds))
+        return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
+
+    def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
+        """As `read`, for a range of keys: little more than that is read of each file."""
+        day_parts = [
+            day
+            for name in _newest_first(start_seconds, parts)
+            if (day := self._file_between(signal, start_seconds, name, between)) is not None
+        ]
+        return days.merged(day_parts[::-1]) if day_parts else None
+
+    def _each(
+        self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
+    ) -> list[ValueT]:
+        """What the day's files hold, oldest first."""
+        values: list[ValueT] = []
+        for name in _newest_first(start_seconds, parts):
+            read = partial(self._files.read, f"{self.folder(signal)}/{name}", decode)
+            value = _unless_corrupt(signal, name, read)
+            if value is not None:
+                values.append(value)
+        return values[::-1]
+
+    def _file_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
+        """Series of one file whose keys lie in the range; None when the file is missing or corrupt.
+
+        A file that vanishes while it is read is in the day's file, which is read next; one that is replaced is opened
+        again (StoreConflict when that happens OPENINGS times).
+        """
+        for attempt in range(1, OPENINGS + 1):
+            try:
+                return self._opened_between(signal, start_seconds, name, between)
+            except StoreConflict:
+                if attempt == OPENINGS:
+                    raise
+        return None
+
+    def _opened_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
+        """The file is opened, not read whole.
+
+        A read that fails inside the Parquet library looks like a corrupt file, so `judged` also gets the failure of the
+        handle and does not set such a file aside.
+        """
+        path = f"{self.folder(signal)}/{name}"
+        handle = self._folder.open(path)
+        if handle is None:
+            return None
+
+        def decode() -> Day:
+            return days.decode_between(parquet.opened(handle), signal, start_seconds, between, self._shared_keys)
+
+        with handle:
+            try:
+                return _unless_corrupt(signal, name, lambda: self._files.judged(path, decode, lambda: handle.failure))
+            except StoreError:
+                if isinstance(handle.failure, FileNotFoundError):
+                    return None
+                raise
+
+
+def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]:
+    return (*reversed(parts), days.day_name(start_seconds))
+
+
+def _unless_corrupt(signal: Signal, name: str, read: Callable[[], ValueT | None]) -> ValueT | None:
+    """What is read; None, and a line in the log, when the file had to be set aside."""
+    try:
+        return read()
+    except StoreCorrupt as error:
+        _log.warning("store_day_lost", signal=signal.value, day=name, error=error.message)
+        return None

@@ -1,0 +1,275 @@
+"""One UTC day of one signal as Parquet: encode, decode, merge. Pure: bytes and arrays in, bytes and arrays out.
+
+One row per series, sorted by reference: the reference's parts as dictionary columns, then all values of the day as one
+fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one flat buffer and nothing is done per cell.
+Checksums of keys and values stand in the metadata: a damaged footer could otherwise make other plausible numbers. Rows
+lie in groups of GROUP_SERIES whose first keys and checksums stand there too, so that part of the series is read alone
+(`decode_between`); a file without them is read whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.store import parquet
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, SignalSpec
+
+Key = tuple[str, ...]
+"""A reference as plain text parts: (namespace, pod, container) or (node,)."""
+
+Between = tuple[Key | None, Key | None]
+"""Keys from the first (inclusive) to the second (exclusive); None: no bound."""
+
+GroupMark = tuple[Key | None, str, int]
+"""First key, checksum of the keys and number of rows of a row group; no first key: the whole of an older file."""
+KeyStretch = tuple[GroupMark, int, int]
+"""Of a group, from one row (inclusive) to another (exclusive)."""
+
+GROUP_SERIES: Final = 1000
+MOST_SHARED: Final = 256
+"""Row groups whose keys are kept for files that are read next."""
+_FILE: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)(?:\.part-(?P<part>\d{6,}))?\.parquet")
+_POD_PARTS: Final = ("namespace", "pod", "container")
+_NODE_PARTS: Final = ("node",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Day:
+    """Series of one day: keys sorted and distinct, values (len(keys), slots per day) float32."""
+
+    keys: tuple[Key, ...]
+    values: FloatMatrix
+
+
+def parts_of(spec: SignalSpec) -> tuple[str, ...]:
+    """Names of a key's parts, which are also the file's columns."""
+    return _NODE_PARTS if spec.per_node else _POD_PARTS
+
+
+def key_of(ref: PodContainerRef | NodeRef) -> Key:
+    """Plain parts of a reference."""
+    return (ref.name,) if isinstance(ref, NodeRef) else (ref.namespace, ref.pod, ref.container)
+
+
+def ref_of(key: Key) -> PodContainerRef | NodeRef:
+    """Reference of plain parts."""
+    return NodeRef(*key) if len(key) == 1 else PodContainerRef(*key)
+
+
+def day_name(start_seconds: int) -> str:
+    """File name of the day that starts at a UTC midnight."""
+    return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.parquet"
+
+
+def part_name(start_seconds: int, number: int) -> str:
+    """File name of the day's part with that number, from 1: what was appended later has a higher one."""
+    return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.part-{number:06d}.parquet"
+
+
+def file_of(name: str) -> tuple[int, int] | None:
+    """(midnight, part's number; 0 for the day's own file) of a file's name, None for another name."""
+    file = _FILE.fullmatch(name)
+    if file is None:
+        return None
+    try:
+        midnight = datetime.strptime(file["day"], "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(midnight.timestamp()), int(file["part"] or 0)
+
+
+def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
+    """The day's file."""
+    spec = signal.spec
+    columns = zip(*day.keys, strict=True) if day.keys else ((),) * len(parts_of(spec))
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    flat = pa.array(np.ascontiguousarray(day.values).reshape(-1))
+    arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // spec.step_seconds))
+    names = parts_of(spec)
+    sums = {"keys": _sum_of_keys(day.keys), "values": _sum_of_values(day.values), "groups": _groups(day)}
+    table, stamp = pa.table(arrays, names=[*names, "values"]), _stamp(signal, start_seconds) | sums
+    return parquet.encode(table, stamp, names, GROUP_SERIES)
+
+
+def _groups(day: Day) -> str:
+    """First key and checksums of each row group, as JSON."""
+    starts = range(0, len(day.keys), GROUP_SERIES)
+    parts = [(day.keys[i : i + GROUP_SERIES], day.values[i : i + GROUP_SERIES]) for i in starts]
+    return json.dumps([[keys[0], _sum_of_keys(keys), _sum_of_values(values)] for keys, values in parts])
+
+
+def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
+    """Inverse of `encode`; raises one of `parquet.UNREADABLE` when the file is not this signal's day."""
+    table, stamp = parquet.decode(content)
+    keys = _keys(table, stamp, signal, start_seconds)
+    return Day(keys, _values(table, signal, stamp["values"]))
+
+
+class SharedKeys:
+    """Keys of row groups, read once for all signals of the same series: their files hold the same keys.
+
+    A group is known by its first key, the checksum of its keys and its number of rows. Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was read yet."""
+        self._of_groups: dict[GroupMark, tuple[Key, ...]] = {}
+        self._joined: dict[tuple[KeyStretch, ...], tuple[Key, ...]] = {}
+
+    def of_group(self, mark: GroupMark) -> tuple[Key, ...] | None:
+        """Keys of a group; None where none like it was read."""
+        return self._of_groups.get(mark)
+
+    def add(self, mark: GroupMark, keys: tuple[Key, ...]) -> None:
+        """Keep the keys of a group, which are checked."""
+        self._of_groups[mark] = keys
+
+    def make_room(self) -> None:
+        """Before a file is read: forget all where more than MOST_SHARED groups are kept."""
+        if len(self._of_groups) > MOST_SHARED:
+            self._of_groups.clear()
+            self._joined.clear()
+
+    def joined(self, parts: Sequence[tuple[KeyStretch, tuple[Key, ...]]]) -> tuple[Key, ...]:
+        """The keys of stretches, one after another: one tuple for all who ask for the same."""
+        stretches = tuple(stretch for stretch, _ in parts)
+        keys = self._joined.get(stretches)
+        if keys is None:
+            joined = tuple(chain.from_iterable(part for _, part in parts))
+            keys = self._joined.setdefault(stretches, joined)
+        return keys
+
+
+def decode_between(
+    file: parquet.File, signal: Signal, start_seconds: int, between: Between, shared: SharedKeys | None = None
+) -> Day:
+    """Series of a range of keys: only the row groups that hold them are read and checked.
+
+    shared: keys that were read before, from files of the same series; those of a file are not read again.
+    """
+    stamp = parquet.stamp_of(file)
+    _expect(stamp, signal, start_seconds)
+    (low, high), shared = between, SharedKeys() if shared is None else shared
+    shared.make_room()
+    parts: list[tuple[KeyStretch, tuple[Key, ...]]] = []
+    blocks: list[FloatMatrix] = []
+    for number, first, (keys_sum, values_sum) in _groups_between(file, stamp, between):
+        mark = first, keys_sum, file.metadata.num_rows if number is None else file.metadata.row_group(number).num_rows
+        keys = shared.of_group(mark)
+        table = parquet.group(file, number, None if keys is None else ("values",))
+        if keys is None:
+            keys = _checked_keys(table, signal, keys_sum)
+            shared.add(mark, keys)
+        values = _values(table, signal, values_sum)
+        # keys are sorted, so what is inside is one stretch
+        begin = 0 if low is None else bisect_left(keys, low)
+        end = len(keys) if high is None else bisect_left(keys, high)
+        if begin < end:
+            parts.append(((mark, begin, end), keys[begin:end]))
+            blocks.append(values[begin:end])
+    if not blocks:
+        return Day((), np.empty((0, DAY_SECONDS // signal.spec.step_seconds), dtype=np.float32))
+    return Day(shared.joined(parts), blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
+
+
+def _groups_between(
+    file: parquet.File, stamp: dict[str, str], between: Between
+) -> list[tuple[int | None, Key | None, tuple[str, str]]]:
+    """Row groups that may hold keys of the range, with first key and checksums; None is the whole of an older file."""
+    if "groups" not in stamp:
+        return [(None, None, (stamp["keys"], stamp["values"]))]
+    groups: list[Any] = json.loads(stamp["groups"])
+    if len(groups) != file.num_row_groups:
+        raise ValueError(f"{file.num_row_groups} row groups, not {len(groups)}")
+    low, high = between
+    firsts = [tuple(first) for first, *_ in groups]
+    after: list[Key | None] = [*firsts[1:], None]
+    return [
+        (number, first, (group[1], group[2]))
+        for number, (group, first, following) in enumerate(zip(groups, firsts, after, strict=True))
+        if (high is None or first < high) and (low is None or following is None or following > low)
+    ]
+
+
+def _values(table: pa.Table, signal: Signal, checksum: str) -> FloatMatrix:
+    slots = DAY_SECONDS // signal.spec.step_seconds
+    column = table["values"].combine_chunks()
+    if column.type != pa.list_(pa.float32(), slots) or column.null_count or column.flatten().null_count:
+        raise ValueError(f"values are {column.type}, not {slots} floats a row")
+    values: FloatMatrix = column.flatten().to_numpy(zero_copy_only=True).reshape(len(table), slots)
+    if checksum != _sum_of_values(values):
+        raise ValueError("the values' checksum does not match")
+    return values
+
+
+def decode_keys(content: bytes, signal: Signal, start_seconds: int) -> tuple[Key, ...]:
+    """The day's keys alone; the values are neither read nor checked."""
+    return _keys(*parquet.decode(content, parts_of(signal.spec)), signal, start_seconds)
+
+
+def _keys(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds: int) -> tuple[Key, ...]:
+    """Keys of a file that is what it should be."""
+    _expect(stamp, signal, start_seconds)
+    return _checked_keys(table, signal, stamp["keys"])
+
+
+def _expect(stamp: dict[str, str], signal: Signal, start_seconds: int) -> None:
+    expected = _stamp(signal, start_seconds)
+    if {name: stamp.get(name) for name in expected} != expected:
+        raise ValueError(f"the file says it is {stamp}")
+
+
+def _checked_keys(table: pa.Table, signal: Signal, checksum: str) -> tuple[Key, ...]:
+    keys = tuple(zip(*(table[name].to_pylist() for name in parts_of(signal.spec)), strict=True))
+    if checksum != _sum_of_keys(keys):
+        raise ValueError("the keys' checksum does not match")
+    return keys
+
+
+def _sum_of_keys(keys: Sequence[Key]) -> str:
+    return f"{zlib.crc32(chr(0).join(chain.from_iterable(keys)).encode()):08x}"
+
+
+def _sum_of_values(values: FloatMatrix) -> str:
+    return f"{zlib.crc32(np.ascontiguousarray(values).data):08x}"
+
+
+def merged(days: Sequence[Day]) -> Day:
+    """Union of at least one day's series, oldest first: a new value wins, a new gap leaves the old value.
+
+    Associative and idempotent, so a history appended in pieces equals the same history appended at once, and a piece
+    that is merged again after the whole changes nothing.
+    """
+    if len(days) == 1:
+        return days[0]
+    same = all(day.keys == days[0].keys for day in days)
+    keys = days[0].keys if same else tuple(sorted(set().union(*(day.keys for day in days))))
+    values = np.full((len(keys), days[0].values.shape[1]), np.nan, dtype=np.float32)
+    row = {key: i for i, key in enumerate(keys)}
+    for day in days:
+        target = rows(row, day.keys)
+        values[target] = np.where(np.isnan(day.values), values[target], day.values)
+    return Day(keys, values)
+
+
+def rows(index: dict[Key, int], keys: Sequence[Key]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Row numbers of keys."""
+    return np.fromiter((index[key] for key in keys), dtype=np.intp, count=len(keys))
+
+
+def _stamp(signal: Signal, start_seconds: int) -> dict[str, str]:
+    """What the file says about itself."""
+    spec = signal.spec
+    return {"signal": signal.value, "start": str(start_seconds), "step": str(spec.step_seconds), "unit": spec.unit}

@@ -1,0 +1,390 @@
+"""EDGE: complete files behind an fsspec URL: read, replace atomically, list, set aside.
+
+The lowest layer of the store. On `file://` a replacement is temp file, fsync, rename, fsync of the directory, so that a
+crash leaves either the old or the new file; object stores get one PUT, which is atomic by their own contract. Writers
+of one cluster take turns by a lock file on `file://` and by a lease on `s3://` (bucket_lease.py), where each write is
+also conditional on what it replaces; elsewhere a cluster must have one writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
+from cotenant.base.process.private_files import make_private_folder, open_private
+from cotenant.base.store.bucket_lease import leased
+from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
+
+LOCK_TIMEOUT_SECONDS = 60.0
+LOCK_POLL_SECONDS = 0.05
+
+
+_PASSWORD = re.compile(r"://(?!\d+/)[^/@]*:(?!\d+/)[^@]*@")
+"""In an address: what stands between a colon and an @ before them, also with a slash in it."""
+
+
+def _resolved(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
+    """The file system of an address and the path in it; UsageError without any secret of the address."""
+    if _PASSWORD.search(url):
+        raise UsageError(
+            f"the store's address {_shown(url)} holds a password or token, which logs and process lists would show",
+            fix="Write the address without it; credentials come from the environment (docs/storage.md).",
+        )
+    try:
+        resolved: tuple[Any, str] = (
+            open_bucket(url, patience=patience) if is_bucket(url) else fsspec.core.url_to_fs(url)
+        )
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a file system says of an address: some even ask their server for it
+        why = str(error) if isinstance(error, ImportError | ValueError) and _shown(url) == url else type(error).__name__
+        raise UsageError(
+            f"store URL {_shown(url)!r}: {why}",
+            fix="Use file:///path or s3://bucket/folder, or install the named package.",
+        ) from error
+    return resolved
+
+
+def _shown(url: str) -> str:
+    """An address without what may be secret in it: the person, the password, the query."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}://..." if separator and scheme != "file" and ("@" in rest or "?" in rest) else url
+
+
+class Folder:
+    """A folder behind an fsspec URL; names below it are relative, with "/" between the parts."""
+
+    def __init__(self, url: str, patience: BucketPatience | None = None) -> None:
+        """Resolve the URL without touching it; UsageError for a protocol that this installation cannot speak.
+
+        patience: with a bucket's server; None is that of data.
+        """
+        self._fs: Any
+        self._root: str
+        self._fs, self._root = _resolved(url, patience)
+        self.url = url
+        self._local = isinstance(self._fs, LocalFileSystem)
+        self.shared = isinstance(self._fs, BucketFiles)
+        """Whether it is a bucket, whose writers may be on several machines."""
+        self._private: set[str] = set()
+
+    def with_patience(self, patience: BucketPatience) -> Folder:
+        """The same folder, for requests of another patience."""
+        return Folder(self.url, patience)
+
+    def path(self, name: str) -> str:
+        """Full path of a name, for messages and for the file system."""
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file; None when there is none. StoreError when it exists and cannot be read."""
+        try:
+            content: bytes = self._fs.cat_file(self.path(name))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+        return content
+
+    def open(self, name: str) -> Opened | None:
+        """A file to read parts of; None when there is none. StoreError when it cannot be opened."""
+        try:
+            return Opened(self._fs.open(self.path(name), "rb"))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+
+    def unreadable(self, name: str, error: BaseException) -> StoreError:
+        """The error to raise when the place, not the content, failed."""
+        return self._failed("read", name, error)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file as a whole; after a crash either the old or the new content is there."""
+        try:
+            if self._local:
+                self._ensure_private_folder(name)
+                _replace(Path(self.path(name)), content)
+            else:
+                self._fs.pipe_file(self.path(name), content)
+        except Exception as error:
+            raise self._failed("write", name, error) from error
+
+    def read_marked(self, name: str) -> tuple[bytes, str] | None:
+        """Content of a file and its mark, which changes with the content; None when there is none."""
+        if not self.shared:
+            content = self.read(name)
+            return None if content is None else (content, _mark(content))
+        try:
+            stored: tuple[bytes, str] = self._fs.read(self.path(name))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+        return stored
+
+    def mark(self, name: str) -> str | None:
+        """Mark of a file; None when there is none."""
+        if not self.shared:
+            stored = self.read_marked(name)
+            return stored[1] if stored else None
+        try:
+            return str(self._fs.mark(self.path(name)))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("read", name, error) from error
+
+    def marks(self, folder: str) -> dict[str, str]:
+        """Marks of the files directly below a folder, by name; in a bucket without reading them."""
+        if not self.shared:
+            files = {name: self.mark(f"{folder}/{name}".lstrip("/")) for name in self.names(folder)}
+            return {name: mark for name, mark in files.items() if mark is not None}
+        try:
+            marks: dict[str, str] = self._fs.marks(self.path(folder).rstrip("/"))
+        except Exception as error:
+            raise self._failed("list", folder, error) from error
+        return {path.rsplit("/", 1)[-1]: mark for path, mark in sorted(marks.items()) if mark}
+
+    def swap(self, name: str, content: bytes, mark: str | None) -> str:
+        """Replace the file that has this mark (None: there is none), and return the new mark; StoreConflict otherwise.
+
+        In a bucket the server decides (`BucketFiles.put_if`), in a folder a lock beside the file.
+        """
+        if self.shared:
+            try:
+                return str(self._fs.put_if(self.path(name), content, mark))
+            except StoreError:
+                raise
+            except Exception as error:
+                raise self._failed("write", name, error) from error
+        with self.exclusive(f"{name.rpartition('/')[0] or '.'}/.swap"):
+            if self.mark(name) != mark:
+                raise StoreConflict(
+                    f"{self.path(name)} was changed by another writer meanwhile", fix="Try again in a moment."
+                )
+            self.write(name, content)
+        return _mark(content)
+
+    def guard(self, name: str) -> str | None:
+        """What `replace` takes to see whether somebody else wrote meanwhile: ask before the content is read.
+
+        None outside a bucket, where the lock is enough.
+        """
+        return self.mark(name) if self.shared else None
+
+    def replace(self, name: str, content: bytes, guard: str | None) -> None:
+        """Replace a file as it was when `guard` was asked (None: a new one); for who holds the lock.
+
+        StoreConflict when a bucket's lease was lost, and somebody else has written.
+        """
+        if self.shared:
+            self.swap(name, content, guard)
+        else:
+            self.write(name, content)
+
+    @contextlib.contextmanager
+    def replacing(self, name: str) -> Iterator[IO[bytes]]:
+        """A file to write piece by piece, which replaces the old one when the block ends without an error."""
+        with tempfile.NamedTemporaryFile() as draft:  # on disk: the whole may be larger than memory should hold
+            yield draft.file
+            draft.flush()
+            try:
+                if self._local:
+                    draft.seek(0)
+                    self._ensure_private_folder(name)
+                    _replace(Path(self.path(name)), draft.file)
+                else:
+                    self._fs.put_file(draft.name, self.path(name))
+            except Exception as error:
+                raise self._failed("write", name, error) from error
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names directly below a folder, sorted; empty when there is no such folder."""
+        try:
+            self._fs.invalidate_cache()
+            paths = self._fs.ls(self.path(folder).rstrip("/"), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except Exception as error:
+            raise self._failed("list", folder, error) from error
+        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
+
+    def set_aside(self, name: str) -> str:
+        """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
+
+        Another reader who was faster has done it.
+        """
+        folder, _, base = name.rpartition("/")
+        taken = set(self.names(folder))
+        n = next(n for n in range(1, len(taken) + 2) if f"{base}.corrupt-{n}" not in taken)
+        aside = f"{name}.corrupt-{n}"
+        try:
+            self._fs.mv(self.path(name), self.path(aside))
+        except FileNotFoundError:
+            return aside
+        except Exception as error:
+            raise self._failed("set aside", name, error) from error
+        return aside
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with what is below it; nothing when there is none."""
+        try:
+            self._fs.invalidate_cache()
+            self._fs.rm(self.path(name), recursive=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise self._failed("remove", name, error) from error
+
+    @contextlib.contextmanager
+    def exclusive(self, name: str, what: str = "", patience_seconds: float | None = None) -> Iterator[None]:
+        """Hold the lock of that name (file:// and s3://); StoreError when another process keeps it for so long.
+
+        what: what it is held for, for people. patience_seconds: None is a minute.
+        """
+        patience = LOCK_TIMEOUT_SECONDS if patience_seconds is None else patience_seconds
+        if self.shared:
+            with leased(self, name, what, patience):
+                yield
+            return
+        if not self._local:
+            yield
+            return
+        path = Path(self.path(name))
+        try:
+            self._ensure_private_folder(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = open(path, "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
+        except OSError as error:
+            raise self._failed("lock", name, error) from error
+        with handle:
+            _lock(handle, path, patience)
+            yield
+
+    def _ensure_private_folder(self, name: str) -> None:
+        """See to it, once, that the first folder of a name is there and is nobody else's to read."""
+        first, slash, _ = name.partition("/")
+        if slash and first not in self._private:
+            make_private_folder(Path(self.path(first)))
+            self._private.add(first)
+
+    def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
+        """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
+        if isinstance(error, StoreError):
+            return error
+        if self.shared and (answered := self._fs.failed(verb, self.path(name), error)) is not None:
+            return answered
+        if isinstance(error, PermissionError):  # a file's mode
+            return StoreForbidden(
+                f"may not {verb} {self.path(name)}: {error}",
+                fix=f"Grant this process the right to {verb} below {self.url}.",
+            )
+        return StoreError(
+            f"cannot {verb} {self.path(name)}: {plain(error)}", fix="Check the store's URL, its rights and free space."
+        )
+
+
+class Opened(io.RawIOBase):
+    """An open file that remembers when reading failed: a lost connection is not a corrupt file."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self._inner = inner
+        self.failure: BaseException | None = None
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; the end is asked of the file system."""
+        place: int = self._noting(self._inner.seek, offset, whence)
+        return self.tell() if place is None else place
+
+    def tell(self) -> int:
+        """Where reading goes on."""
+        return int(self._noting(self._inner.tell))
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from here."""
+        content: bytes = self._noting(self._inner.read, size)
+        return content
+
+    def close(self) -> None:
+        """Close the file below too."""
+        self._inner.close()
+        super().close()
+
+    def _noting(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return act(*arguments)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+def _replace(path: Path, content: bytes | IO[bytes]) -> None:
+    """Temp file beside the target, fsync, rename, fsync of the directory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb", opener=open_private) as handle:
+            if isinstance(content, bytes):
+                handle.write(content)
+            else:
+                shutil.copyfileobj(content, handle, 1 << 20)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
+    """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"another process has held {path} for {patience_seconds:.0f} s",
+                    fix="Wait for the other scan to end.",
+                ) from None
+            time.sleep(LOCK_POLL_SECONDS)
+        else:
+            return

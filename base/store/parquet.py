@@ -1,0 +1,149 @@
+"""Parquet files with our stamp: the part that days.py and tables.py share.
+
+Every file carries `cotenant.schema` (a number that grows when the layout changes) and what it is in its metadata. Page
+checksums are written and verified, so that a flipped bit is found and not believed. No pandas, no pyarrow.dataset: a
+scan's memory is budgeted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cotenant.base.light_imports import without_pandas
+from cotenant.base.store.version import SCHEMA_VERSION, check
+
+_VERSION_KEY: Final = b"cotenant.schema"
+
+File: TypeAlias = Any  # pq.ParquetFile, which has no types
+"""A Parquet file of which parts are read (`opened`, `stamp_of`, `group`)."""
+
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError)
+"""What pyarrow raises on bytes in memory that are not Parquet; no real I/O happens, so OSError is one of them too."""
+
+
+def arrow_alone() -> None:
+    """Let Arrow work without pandas, which it imports, where installed, at its first array.
+
+    Whoever asks Arrow for a DataFrame gets it all the same: it tries again.
+    """
+    with without_pandas():
+        pa.array([0])
+
+
+def encode(
+    table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] = (), group_rows: int | None = None
+) -> bytes:
+    """Parquet file as bytes: zstd, byte-stream-split floats, page checksums; `stamp` goes into the metadata.
+
+    `group_rows` are the rows that a reader of a few must decode together.
+    """
+    sink = pa.BufferOutputStream()
+    write([(table, group_rows)], stamp, dictionary, sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def write(
+    parts: Iterable[tuple[pa.Table, int | None]], stamp: Mapping[str, str], dictionary: Iterable[str], sink: Any
+) -> None:
+    """The same into a file, from at least one table with the rows of its groups; all have the same columns."""
+    metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
+    metadata.update({f"cotenant.{k}": v for k, v in stamp.items()})
+    columns, writer = list(dictionary), None
+    try:
+        for table, group_rows in parts:
+            if writer is None:
+                writer = pq.ParquetWriter(
+                    sink,
+                    table.schema.with_metadata(metadata),
+                    compression="zstd",
+                    compression_level=3,
+                    use_dictionary=columns,
+                    use_byte_stream_split=_float_paths(table.schema),
+                    write_statistics=False,
+                    write_page_checksum=True,
+                )
+            writer.write_table(table.replace_schema_metadata(metadata), row_group_size=group_rows)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def decode(
+    content: bytes, columns: Sequence[str] | None = None, where: Mapping[str, str] | None = None
+) -> tuple[pa.Table, dict[str, str]]:
+    """Table (all columns, or those named that the file has; all rows, or those of these texts) and stamp.
+
+    NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours.
+    """
+    file = opened(pa.BufferReader(content))
+    stamp = stamp_of(file)
+    present_columns = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+    table = _rows(file, present_columns, where) if where else _whole(file, present_columns)
+    table.validate()
+    return table, stamp
+
+
+def opened(handle: Any) -> File:
+    """A file that can seek, opened to read parts of it; pages' checksums are verified."""
+    return pq.ParquetFile(handle, page_checksum_verification=True)
+
+
+def stamp_of(file: File) -> dict[str, str]:
+    """What `encode` was given as the file's stamp, with its version; NewerVersionError for a later version."""
+    metadata = file.schema_arrow.metadata or {}
+    check(int(metadata[_VERSION_KEY]))
+    return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
+
+
+def group(file: File, number: int | None, columns: Sequence[str] | None = None) -> pa.Table:
+    """One row group, or all of them for None; of all columns, or of those named."""
+    names = None if columns is None else list(columns)
+    table = _whole(file, names) if number is None else file.read_row_group(number, columns=names, use_threads=False)
+    table.validate()
+    return table
+
+
+def _whole(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
+    """All rows, group by group: read at once, pyarrow keeps every group's scratch till the end."""
+    if file.num_row_groups < 2:
+        return file.read(columns=columns, use_threads=False)
+    groups = (file.read_row_group(i, columns=columns, use_threads=False) for i in range(file.num_row_groups))
+    return pa.concat_tables(groups)
+
+
+def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[str, str]) -> pa.Table:
+    """Rows that hold these texts: their columns decide which row groups are decoded whole."""
+    tables = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
+    for group in range(file.num_row_groups):
+        mask = _holding(file, group, where)
+        if mask is not None:
+            tables.append(file.read_row_group(group, columns=columns, use_threads=False).filter(mask))
+    return pa.concat_tables([table.replace_schema_metadata() for table in tables])
+
+
+def _holding(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
+    """Which rows of a group hold all these texts; None for none, found out with as few columns as that takes."""
+    mask: pa.Array | None = None
+    for name, text in where.items():
+        cells = file.read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()
+        equal = pc.equal(cells, pa.scalar(text, cells.type))
+        mask = equal if mask is None else pc.and_(mask, equal)
+        if not pc.any(mask).as_py():
+            return None
+    return mask
+
+
+def _float_paths(schema: pa.Schema) -> list[str]:
+    """Parquet leaf paths of float columns and lists of floats, which compress better byte by byte."""
+    leaves = []
+    for field in schema:
+        nested = pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)
+        if pa.types.is_floating(field.type.value_type if nested else field.type):
+            leaves.append(f"{field.name}.list.element" if nested else field.name)
+    return leaves

@@ -1,0 +1,408 @@
+"""EDGE: result tables that DuckDB is asked about: rows under a condition, in an order, by pages; counts, sums.
+
+The only place that speaks to DuckDB. A stored table stays Parquet on disk, of which a question reads the columns it
+names; a table in memory is asked by the same words. What people type is a parameter, never a part of the SQL. Why
+DuckDB: docs/decisions/0025.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cotenant.base.errors import StoreBusy, StoreError
+from cotenant.base.store import tables
+from cotenant.base.store.scratch import scratch
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Index = npt.NDArray[np.int64]
+PLACE: Final = "_place"
+"""Column of a row's number in its table: the order of rows that compare equal."""
+MEMORY: Final = "160MB"
+"""For all questions together; what needs more goes to disk for its time."""
+SPILLED: Final = "1GB"
+"""Most that lies on disk for a question: without a bound the engine takes what is free there."""
+THREADS: Final = 4
+QUESTION_SECONDS: Final = 60.0
+"""Most that a question takes; then it is interrupted, so that one filter does not keep the engine from everybody."""
+LISTED: Final = 2_000
+"""Rows that are named one by one; more are joined."""
+BATCH_ROWS: Final = 8_192
+REMEMBERED: Final = 64
+"""Rows of sums that a relation remembers."""
+FEW: Final = 100
+"""Parameters of a condition whose sums are remembered: a selection of a thousand names comes but once."""
+ALL_ROWS: Final = slice(None)
+_NUMBERS = itertools.count()
+_ONE_AT_A_TIME: Final = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class RowCondition:
+    """A condition in SQL with a "?" for each parameter."""
+
+    sql: str = "true"
+    parameters: tuple[Any, ...] = ()
+
+    def __and__(self, other: RowCondition) -> RowCondition:
+        return RowCondition(f"({self.sql}) AND ({other.sql})", self.parameters + other.parameters)
+
+    def __or__(self, other: RowCondition) -> RowCondition:
+        return RowCondition(f"({self.sql}) OR ({other.sql})", self.parameters + other.parameters)
+
+    def __invert__(self) -> RowCondition:
+        return RowCondition(f"NOT ({self.sql})", self.parameters)
+
+
+EVERY_ROW: Final = RowCondition()
+
+
+@dataclass(frozen=True, eq=False)
+class _LocalFile:
+    """A file of a table's own, which goes with the last relation of it."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relation:
+    """Rows of one schema. Immutable, safe for many threads. A missing number is NULL to conditions and sums."""
+
+    schema: Schema
+    _sql: str = field(repr=False)
+    _parameters: tuple[Any, ...] = field(repr=False)
+    _size: int
+    _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
+    """Tables in memory that the SQL names."""
+    _file: _LocalFile | None = field(default=None, repr=False)
+    _known: dict[Any, tuple[Any, ...]] = field(default_factory=dict, repr=False)
+    """Question -> the sums that answered it: rows never change, and pages ask the same over and over."""
+
+    @classmethod
+    def of(cls, table: Table) -> Relation:
+        """A table in memory."""
+        name, size = f"t{next(_NUMBERS)}", len(table)
+        return cls(table.schema, _select(table.schema, None, name, PLACE), (), size, {name: _placed(table, size)})
+
+    @classmethod
+    def stored(cls, content: bytes, schema: Schema) -> Relation:
+        """A table's file, checked as `tables.check` does, in a copy on disk that stays what it is.
+
+        StoreError when the disk has no room for it.
+        """
+        names, size = tables.check(content, schema)
+        copy = _copied(content)
+        sql = _select(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
+        return cls(schema, sql, (str(copy.path),), size, {}, copy)
+
+    def __len__(self) -> int:
+        return self._size
+
+    # ---- questions
+
+    def count(self, where: RowCondition = EVERY_ROW) -> int:
+        """How many rows."""
+        if where is EVERY_ROW:
+            return self._size
+        return int(self.sums(["count(*)"], where)[0])
+
+    def sums(self, expressions: Sequence[str], where: RowCondition = EVERY_ROW) -> tuple[Any, ...]:
+        """Aggregates over rows, each an SQL expression of ours; None of no value."""
+        question = (*expressions, where)
+        sums = self._known.get(question)
+        if sums is None:
+            with self._answer(", ".join(expressions), where) as answer:
+                (row,) = answer.fetchall()
+            sums = tuple(row)
+            if len(where.parameters) <= FEW:
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
+                self._known[question] = sums
+        return sums
+
+    def groups(
+        self, sets: Sequence[tuple[str, ...]], where: RowCondition = EVERY_ROW
+    ) -> list[Counter[tuple[str, ...]]]:
+        """Rows by the texts of columns: one count for each set of columns, all in one reading."""
+        if not sets:
+            return []
+        names = list(dict.fromkeys(name for one in sets for name in one))
+        listed = ", ".join(map(quoted, names))
+        by = ", ".join(f"({', '.join(map(quoted, one))})" for one in sets)
+        with self._answer(f"grouping({listed}), count(*), {listed}", where, f"GROUP BY GROUPING SETS ({by})") as answer:
+            rows = answer.fetchall()
+        # DuckDB's GROUPING has a bit for each column, the first the highest, that is set where it is not grouped by.
+        marks = [sum(1 << len(names) - 1 - place for place, n in enumerate(names) if n not in one) for one in sets]
+        places = [[2 + names.index(name) for name in one] for one in sets]
+        counters: list[Counter[tuple[str, ...]]] = [Counter() for _ in sets]
+        for counter, mark, columns in zip(counters, marks, places, strict=True):
+            counter.update({tuple(row[at] for at in columns): row[1] for row in rows if row[0] == mark})
+        return counters
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        """Distinct texts of a column, sorted; none where there is no such column."""
+        if all(c.name != column for c in self.schema.columns):
+            return ()
+        return tuple(sorted(text for (text,) in self.groups([(column,)])[0]))
+
+    def numbers(self, where: RowCondition = EVERY_ROW, order: Sequence[str] = (), window: slice = ALL_ROWS) -> Index:
+        """Numbers of the rows of a window of an order; rows that compare equal keep the table's order."""
+        with self._answer(PLACE, where, _ordered(order, window)) as answer:
+            places: Index = np.asarray(answer.fetchnumpy()[PLACE], dtype=np.int64)
+        return places
+
+    def take(self, numbers: Index, columns: Sequence[str] = ()) -> Table:
+        """The rows of these numbers, in this order; all columns where none is named."""
+        if len(numbers) <= LISTED:
+            of_these = ", ".join(map(str, sorted(set(numbers.tolist())))) or "NULL"
+            source = self
+        else:
+            name = f"n{next(_NUMBERS)}"
+            source = self._with(self.schema, self._sql, (), {name: _arrow([PLACE], [pa.array(np.unique(numbers))])})
+            of_these = f"SELECT {PLACE} FROM {name}"
+        table, places = source._read(columns, RowCondition(f"{PLACE} IN ({of_these})"))
+        return table.take(np.searchsorted(places, numbers))
+
+    def read(self, *columns: str, where: RowCondition = EVERY_ROW) -> Table:
+        """Whole rows, or these columns of them, in the table's order."""
+        return self._read(columns, where)[0]
+
+    def batches(
+        self, where: RowCondition, order: Sequence[str] = (), window: slice = ALL_ROWS, columns: Sequence[str] = ()
+    ) -> Iterator[Table]:
+        """The rows of a window in its order, some thousand at a time."""
+        schema = narrowed(self.schema, columns)
+        listed = ", ".join(quoted(c.name) for c in schema.columns)
+        with self._answer(listed, where, _ordered(order, window), limited=False) as answer:
+            for batch in answer.to_arrow_reader(BATCH_ROWS):
+                yield tables.of_arrow(pa.Table.from_batches([batch]), schema)
+
+    def located(self, columns: Sequence[str], keys: Sequence[Sequence[str]]) -> tuple[Index, Index]:
+        """(place among the keys, row number) of each row whose columns hold the texts of one of these keys."""
+        name = f"k{next(_NUMBERS)}"
+        texts = [pa.array([key[at] for key in keys], pa.string()) for at in range(len(columns))]
+        bound = _arrow(
+            [*(f"k{at}" for at in range(len(columns))), "_key"], [*texts, pa.array(range(len(keys)), pa.int64())]
+        )
+        equal = " AND ".join(f"r.{quoted(column)} = {name}.k{at}" for at, column in enumerate(columns))
+        sql = f"SELECT r.{PLACE}, {name}._key FROM ({self._sql}) r JOIN {name} ON {equal}"
+        with self._with(self.schema, sql, (), {name: bound})._answer(
+            f"_key, {PLACE}", end=_ordered(["_key"])
+        ) as answer:
+            columns_read = answer.fetchnumpy()
+        return np.asarray(columns_read["_key"], np.int64), np.asarray(columns_read[PLACE], np.int64)
+
+    # ---- other relations of it
+
+    def restricted(self, where: RowCondition) -> Relation:
+        """Only these rows, under their numbers."""
+        sql, parameters = f"SELECT * FROM ({self._sql}) WHERE {where.sql}", where.parameters
+        return self._with(self.schema, sql, parameters, {}, self.count(where))
+
+    def with_cells(self, schema: Schema, numbers: Index, cells: Mapping[str, Sequence[str | float | None]]) -> Relation:
+        """These cells in rows of these numbers; None leaves what is there, NaN is a missing number.
+
+        schema: with the columns that are new, which are empty in all other rows.
+        """
+        old, name = {c.name for c in self.schema.columns}, f"c{next(_NUMBERS)}"
+        arrays = [pa.array(cells[c.name], _type(c)) for c in schema.columns if c.name in cells]
+        bound = _arrow([*(c.name for c in schema.columns if c.name in cells), PLACE], [*arrays, pa.array(numbers)])
+        listed = [_overlaid(c, c.name in cells, c.name in old) for c in schema.columns]
+        joined = f"({self._sql}) r LEFT JOIN {name} c ON c.{PLACE} = r.{PLACE}"
+        return self._with(schema, f"SELECT {', '.join(listed)}, r.{PLACE} FROM {joined}", (), {name: bound})
+
+    def _with(
+        self,
+        schema: Schema,
+        sql: str,
+        parameters: tuple[Any, ...],
+        bound: Mapping[str, pa.Table],
+        size: int | None = None,
+    ) -> Relation:
+        size = self._size if size is None else size
+        return Relation(schema, sql, self._parameters + parameters, size, {**self._bound, **bound}, self._file)
+
+    # ---- the engine
+
+    def _read(self, columns: Sequence[str], where: RowCondition) -> tuple[Table, Index]:
+        """Rows in the table's order with their numbers."""
+        schema = narrowed(self.schema, columns)
+        listed = ", ".join([*(quoted(c.name) for c in schema.columns), PLACE])
+        with self._answer(listed, where, _ordered()) as answer:
+            rows = answer.to_arrow_table()
+        return tables.of_arrow(rows, schema), np.asarray(rows[PLACE].to_numpy(), np.int64)
+
+    @contextmanager
+    def _answer(
+        self, listed: str, where: RowCondition = EVERY_ROW, end: str = "", *, limited: bool = True
+    ) -> Iterator[Any]:
+        """The engine's answer; StoreError when the table cannot be read any more, or it takes `QUESTION_SECONDS`.
+
+        StoreBusy when it needs more memory than there is for all questions.
+
+        limited: not for rows that go out as fast as somebody takes them.
+        """
+        import duckdb
+
+        sql = f"SELECT {listed} FROM ({self._sql}) WHERE {where.sql} {end}"
+        with _cursor() as cursor, _interrupted_after(cursor, QUESTION_SECONDS if limited else None):
+            try:
+                for name, table in self._bound.items():
+                    cursor.register(name, table)
+                yield cursor.sql(sql, params=[*self._parameters, *where.parameters])
+            except duckdb.InterruptException as error:
+                raise StoreError(
+                    f"a question to table {self.schema.name} was ended after {QUESTION_SECONDS:g} seconds",
+                    fix="Narrow it by a namespace or a shorter time, or ask for fewer patterns at once.",
+                ) from error
+            except duckdb.OutOfMemoryException as error:
+                raise StoreBusy(
+                    f"a question to table {self.schema.name} needs more than the {MEMORY} of memory and {SPILLED} of "
+                    "disk that all questions share",
+                    fix="Sort by fewer columns, name columns, or narrow it by a namespace; then try again.",
+                ) from error
+            except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's reader passes on those of late rows
+                raise StoreError(
+                    f"table {self.schema.name} cannot be read: {error}", fix="Try again; scan again when that fails."
+                ) from error
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def narrowed(schema: Schema, columns: Sequence[str]) -> Schema:
+    """Only these columns, in this order; all of them where none is named."""
+    return Schema(schema.name, tuple(schema.column(n) for n in columns), schema.key) if columns else schema
+
+
+def _ordered(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
+    """ORDER BY and LIMIT; the table's order decides among equals."""
+    first = window.start or 0
+    most = "" if window.stop is None else f" LIMIT {max(0, window.stop - first):d}"
+    return f"ORDER BY {', '.join([*order, PLACE])}{most} OFFSET {first:d}"
+
+
+def _select(schema: Schema, names: Sequence[str] | None, source: str, place: str) -> str:
+    """Columns as conditions want them: a missing number is NULL; empty where the source (these names) has none."""
+    listed = [
+        _read_cell(c, quoted(c.name))
+        if names is None or c.name in names
+        else f"{_EMPTY[_sort_of(c)]} AS {quoted(c.name)}"
+        for c in schema.columns
+    ]
+    return f"SELECT {', '.join([*listed, place])} FROM {source}"
+
+
+_EMPTY: Final[Mapping[Kind, str]] = {Kind.TEXT: "''", Kind.LIST: "[]::DOUBLE[]", Kind.NUMBER: "NULL::DOUBLE"}
+
+
+def _sort_of(column: Column) -> Kind:
+    return Kind.NUMBER if column.kind.numeric else column.kind
+
+
+def _read_cell(column: Column, cell: str) -> str:
+    return (
+        f"nullif({cell}, 'NaN'::DOUBLE) AS {quoted(column.name)}"
+        if column.kind.numeric
+        else f"{cell} AS {quoted(column.name)}"
+    )
+
+
+def _overlaid(column: Column, laid: bool, old: bool) -> str:
+    name = quoted(column.name)
+    below = f"r.{name}" if old else _EMPTY[_sort_of(column)]
+    if not laid:
+        return f"{below} AS {name}"
+    cell = f"nullif(c.{name}, 'NaN'::DOUBLE)" if column.kind.numeric else f"c.{name}"
+    return f"CASE WHEN c.{name} IS NULL THEN {below} ELSE {cell} END AS {name}"
+
+
+def _type(column: Column) -> pa.DataType:
+    return pa.float64() if column.kind.numeric else pa.string()
+
+
+def _placed(table: Table, size: int) -> pa.Table:
+    return tables.to_arrow(table).append_column(PLACE, pa.array(np.arange(size)))
+
+
+def _arrow(names: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays(list(arrays), names=list(names))
+
+
+def _copied(content: bytes) -> _LocalFile:
+    """The copy of a file; not an OSError, by which the store would take the file itself for a damaged one."""
+    try:
+        copy = _LocalFile(scratch() / f"{next(_NUMBERS)}.parquet")
+        weakref.finalize(copy, copy.path.unlink, missing_ok=True)
+        copy.path.write_bytes(content)
+    except OSError as error:
+        raise StoreError(
+            f"{len(content):,} bytes of a result table cannot be copied to the temporary folder: {error}",
+            fix="Make room there, or set TMPDIR to a folder with more of it.",
+        ) from error
+    return copy
+
+
+def _cursor() -> DuckDBPyConnection:
+    """A connection of its own for one question, in whatever thread."""
+    with _ONE_AT_A_TIME:
+        return _engine().cursor()
+
+
+@contextmanager
+def _interrupted_after(cursor: DuckDBPyConnection, seconds: float | None) -> Iterator[None]:
+    """End the cursor's question once these seconds are over; None: never."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, cursor.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@cache
+def _engine() -> DuckDBPyConnection:
+    """One for the process: it reads and writes below `scratch` only, and loads nothing from elsewhere."""
+    import duckdb
+
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY,
+        "threads": min(THREADS, os.cpu_count() or 1),
+        "temp_directory": str(scratch() / "spill"),
+        "max_temp_directory_size": SPILLED,
+        "python_enable_replacements": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "allow_persistent_secrets": False,
+    }
+    engine = duckdb.connect(":memory:", config=config)
+    engine.execute("SET GLOBAL parquet_metadata_cache = true")
+    engine.execute("SET GLOBAL allowed_directories = [$folder]", {"folder": f"{scratch()}/"})
+    engine.execute("SET GLOBAL enable_external_access = false")
+    engine.execute("SET lock_configuration = true")
+    atexit.register(_engine.cache_clear)  # left to the interpreter's end, it complains of what is still there
+    return engine

@@ -1,0 +1,180 @@
+"""Result tables as Parquet: TEXT -> string, LIST -> list of floats, every other kind -> float64, missing = NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cotenant.base.store import parquet
+from cotenant.base.table import Column, Kind, Schema, Table
+
+GROUP_ROWS: Final = 4096
+GROUP_NUMBERS: Final = 2**20
+"""At most so many rows, and about so many numbers of lists, are decoded together: what a reader of one row pays."""
+
+Part: TypeAlias = Table | bytes
+"""Rows of a table, or its file."""
+
+
+def encode(table: Table) -> bytes:
+    """The table's file."""
+    return parquet.encode(to_arrow(table), {"table": table.schema.name}, _texts_of(table.schema), _group_rows(table))
+
+
+def write(schema: Schema, parts: Iterable[Part], sink: Any) -> None:
+    """The file of all rows of at least one table, one table after another."""
+    parquet.write((_groups_of(part, schema) for part in parts), {"table": schema.name}, _texts_of(schema), sink)
+
+
+def rows_of(part: Part, schema: Schema) -> Table:
+    """The part as a table."""
+    return part if isinstance(part, Table) else decode(part, schema)
+
+
+def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
+    """A part's columns as they are stored, and how many rows a row group of the file has.
+
+    The columns of a part that is a file already are passed on as they are: its cells never become Python objects.
+    """
+    if isinstance(part, Table):
+        return to_arrow(part), _group_rows(part)
+    file = parquet.opened(pa.BufferReader(part))
+    group_rows = max(1, file.metadata.row_group(0).num_rows) if file.num_row_groups else GROUP_ROWS
+    stored, stamp = parquet.decode(part)
+    _require_name(stamp, schema)
+    return stored, group_rows
+
+
+def to_arrow(table: Table) -> pa.Table:
+    """The table's columns as they are stored."""
+    arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in table.schema.columns])
+
+
+def of_arrow(stored: pa.Table, schema: Schema) -> Table:
+    """The table of an engine's answer, whose missing numbers are null."""
+    cells = {c.name: stored[c.name].fill_null(np.nan) if c.kind.numeric else stored[c.name] for c in schema.columns}
+    return Table(schema, {c.name: _cells(c, cells[c.name]) for c in schema.columns})
+
+
+def _texts_of(schema: Schema) -> list[str]:
+    return [column.name for column in schema.columns if column.kind is Kind.TEXT]
+
+
+def _group_rows(table: Table) -> int:
+    """Fewer rows a group where lists are long; judged by the first row."""
+    lists = [table.columns[c.name] for c in table.schema.columns if c.kind is Kind.LIST]
+    numbers = sum(len(cells[0]) for cells in lists) if len(table) else 0
+    return min(GROUP_ROWS, max(1, GROUP_NUMBERS // max(numbers, 1)))
+
+
+def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
+    """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is not decoded.
+
+    `where` keeps the rows whose text columns hold these texts.
+    """
+    names = [c.name for c in schema.columns]
+    columns: dict[str, npt.NDArray[Any]] = {}
+    # A whole table comes column by column, so that no second copy of all of it exists.
+    batches = [names] if where else [[name] for name in names]
+    rows = 0
+    for batch in batches:
+        stored, stamp = parquet.decode(content, batch, where)
+        _require_name(stamp, schema)
+        columns |= {n: _from_arrow(schema.column(n), stored[n]) for n in stored.column_names}
+        rows = len(stored)
+        del stored
+    pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch
+    return Table(schema, {c.name: columns[c.name] if c.name in columns else _empty(c, rows) for c in schema.columns})
+
+
+def check(content: bytes, schema: Schema) -> tuple[tuple[str, ...], int]:
+    """(columns of the schema that the file has, rows) of a file of which every page was read and is whole."""
+    file = parquet.opened(pa.BufferReader(content))
+    _require_name(parquet.stamp_of(file), schema)
+    names = tuple(c.name for c in schema.columns if c.name in file.schema_arrow.names)
+    for number in range(file.num_row_groups):
+        stored = file.read_row_group(number, columns=list(names), use_threads=False)
+        for name in names:
+            _checked(schema.column(name), stored[name])
+    pa.default_memory_pool().release_unused()
+    return names, file.metadata.num_rows
+
+
+def _require_name(stamp: Mapping[str, str], schema: Schema) -> None:
+    if stamp.get("table") != schema.name:
+        raise ValueError(f"the file says it is table {stamp.get('table')!r}")
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    if column.kind is Kind.TEXT:
+        return pa.string()
+    return pa.list_(pa.float64()) if column.kind is Kind.LIST else pa.float64()
+
+
+def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
+    if column.kind is Kind.TEXT:
+        return pa.array([str(cell) for cell in cells], _arrow_type(column))
+    if column.kind is Kind.LIST:
+        return _to_lists(cells)
+    return pa.array(np.asarray(cells, dtype=np.float64))
+
+
+def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
+    """One list a row, without an object for each value."""
+    ends = np.cumsum([0, *(len(cell) for cell in cells)])
+    values = np.concatenate([np.zeros(0), *(np.asarray(cell, dtype=np.float64) for cell in cells)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
+
+
+def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    return _cells(column, _checked(column, stored))
+
+
+def _cells(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        numbers: npt.NDArray[Any] = stored.to_numpy().copy()
+        return numbers
+    if column.kind is Kind.TEXT:
+        return _texts(stored)
+    return _objects([cell for chunk in stored.chunks for cell in _lists(chunk)])
+
+
+def _checked(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedArray:
+    if stored.type != _arrow_type(column) or stored.null_count:
+        raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
+    return stored
+
+
+def _texts(stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """One object per distinct text, shared by all its cells."""
+    encoded = stored.dictionary_encode().unify_dictionaries()
+    if not len(encoded):
+        return _objects([])
+    distinct: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+    return distinct[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
+
+
+def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
+    """One array a row, all of them views of the chunk's buffer: no object per value."""
+    values = stored.flatten().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(stored.value_lengths().to_numpy())
+    return np.split(values, ends[:-1]) if len(ends) else []
+
+
+def _empty(column: Column, size: int) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        return np.full(size, np.nan)
+    return _objects(["" if column.kind is Kind.TEXT else ()] * size)
+
+
+def _objects(cells: list[Any]) -> npt.NDArray[Any]:
+    """Object array of one cell per row, also when the cells are sequences."""
+    array = np.empty(len(cells), dtype=object)
+    for i, cell in enumerate(cells):
+        array[i] = cell
+    return array

@@ -1,0 +1,195 @@
+"""Result tables: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
+
+A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline
+makes the tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON
+and its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+
+
+class Kind(StrEnum):
+    """How a column is typed, aligned and formatted."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    MILLICORES = "millicores"
+    BYTES = "bytes"
+    AMOUNT = "amount"
+    """In the unit of the resource that the row's column `resource` names: millicores of cpu, else bytes or a count."""
+    RATIO = "ratio"
+    TIME = "time"
+    """Unix seconds."""
+    LIST = "list"
+    """A short float list, for sparklines."""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether cells are numbers (missing = NaN)."""
+        return self not in (Kind.TEXT, Kind.LIST)
+
+
+def kind_of(resource: str) -> Kind:
+    """How an amount of a resource is written: cpu in millicores, memory, storage and huge pages in bytes, else a count.
+
+    Batch and mid CPU are extended resources that count millicores.
+    """
+    if resource == "cpu" or resource.endswith(("/batch-cpu", "/mid-cpu")):
+        return Kind.MILLICORES
+    in_bytes = resource.endswith(("memory", "storage")) or resource.startswith("hugepages-")
+    return Kind.BYTES if in_bytes else Kind.INTEGER
+
+
+NODE_GROUP_INPUT: Final = "node group "
+"""What the name of a figure begins with that is an amount on one group of nodes; the group's name follows."""
+_INPUT_ENDINGS: Final = (
+    (("fraction", "coverage", "share", "growth_per_week"), Kind.RATIO),
+    (("_millicores",), Kind.MILLICORES),
+    (("_bytes", "_bytes_per_day"), Kind.BYTES),
+    (("_percent", "_seconds", "days", "hours", "pods", "pods_seen", "kills"), Kind.NUMBER),
+    (("samples", "replicas", "runs", "day_risk_margin"), Kind.NUMBER),
+)
+
+
+def kind_of_input(name: str, resource: str) -> Kind:
+    """How a figure behind a value is written: by the end of its name, else as an amount of the resource.
+
+    That of a node group is an amount, whatever its name, which people chose, ends with.
+    """
+    endings = () if name.startswith(NODE_GROUP_INPUT) else _INPUT_ENDINGS
+    return next((kind for some, kind in endings if name.endswith(some)), kind_of(resource))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
+
+    A terminal too narrow for all leaves out the `essential` ones last.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    doc: str
+    wide: bool = False
+    essential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A table's columns; `key` columns identify a row."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    def column(self, name: str) -> Column:
+        """Column by name; KeyError names the table."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"table {self.name} has no column {name}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows of one schema as columns: float64 (missing = NaN) for numeric kinds, else object arrays."""
+
+    schema: Schema
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @classmethod
+    def from_rows(cls, schema: Schema, rows: Sequence[Mapping[str, Any]]) -> Table:
+        """Build from row mappings; a missing or None numeric cell is NaN, a missing text is ""."""
+        return cls(schema, {c.name: _column(c, rows) for c in schema.columns})
+
+    @classmethod
+    def joined(cls, schema: Schema, parts: Sequence[Table]) -> Table:
+        """Rows of tables of one schema, one table after another."""
+        if not parts:
+            return cls.from_rows(schema, [])
+        return cls(schema, {c.name: np.concatenate([part.columns[c.name] for part in parts]) for c in schema.columns})
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Plain Python rows in column order: numbers as int where the kind is whole, missing as None."""
+        names = [c.name for c in self.schema.columns]
+        cells = [_plain(self.schema.column(n), self.columns[n]) for n in names]
+        return (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
+
+    def take(self, index: npt.NDArray[Any]) -> Table:
+        """The rows at the indices or where the mask is true."""
+        return Table(self.schema, {n: v[index] for n, v in self.columns.items()})
+
+
+CLUSTER = Column("cluster", "Cluster", Kind.TEXT, "Name of the cluster.", essential=True)
+"""First column of a table that holds rows of several clusters."""
+
+
+def of_clusters(schema: Schema, parts: Mapping[str, Table]) -> Table:
+    """Rows of one schema by cluster as one table, cluster after cluster, with its name in front and in the key."""
+    joined = Table.joined(schema, list(parts.values()))
+    names = np.repeat(np.array([*parts], dtype=object), [len(part) for part in parts.values()])
+    return Table(with_cluster(schema), {CLUSTER.name: names, **joined.columns})
+
+
+def with_cluster(schema: Schema) -> Schema:
+    """The schema of the same rows of several clusters."""
+    return Schema(schema.name, (CLUSTER, *schema.columns), (CLUSTER.name, *schema.key))
+
+
+WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.AMOUNT, Kind.TIME)
+_BEYOND_INTEGERS: Final = 2.0**63
+"""No quantity of Kubernetes is as large, and no integer of a DataFrame or of JSON's readers can be."""
+
+
+def whole_numbers(cells: Any) -> npt.NDArray[np.float64]:
+    """Cells of a whole kind without their fractions; missing (NaN) where a cell is no number that an integer can be.
+
+    Such a cell comes of a garbage sample. Its row stays, with the reason that it has, and all others are served.
+    """
+    numbers = np.asarray(cells, dtype=np.float64)
+    usable = np.abs(numbers) < _BEYOND_INTEGERS
+    return np.where(usable, np.trunc(np.where(usable, numbers, 0.0)), np.nan)
+
+
+def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        return np.array([np.nan if r.get(column.name) is None else r[column.name] for r in rows], dtype=np.float64)
+    missing: Any = "" if column.kind is Kind.TEXT else ()
+    cells = np.empty(len(rows), dtype=object)
+    for place, row in enumerate(rows):  # an array as a cell must stay one
+        cell = row.get(column.name)
+        cells[place] = missing if cell is None else cell
+    return cells
+
+
+def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
+    if column.kind is Kind.TEXT:
+        return [str(c) for c in cells]
+    if column.kind is Kind.LIST:
+        return [[None if np.isnan(v) else float(v) for v in c] for c in cells]
+    if column.kind in WHOLE:
+        return [None if np.isnan(c) else int(c) for c in whole_numbers(cells)]
+    return [float(c) if np.isfinite(c) else None for c in cells]
+
+
+def human_amount(resource: str, amount: int) -> str:
+    """An amount for the eye: 2500 of cpu -> "2500m", 2^31 of memory -> "2.0 GiB", 3 GPUs -> "3"."""
+    kind = kind_of(resource)
+    if kind is Kind.MILLICORES:
+        return format_millicores(amount)
+    return human_bytes(amount) if kind is Kind.BYTES else f"{amount:,}"

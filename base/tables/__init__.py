@@ -1,0 +1,1 @@
+"""The grammar by which pages, the REST API and commands filter, sort and group tables."""

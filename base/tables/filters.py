@@ -1,0 +1,345 @@
+r"""The one filter grammar of pages, grids, API and CLI: a query string, and its parsed form. Pure.
+
+    ns=pay,shop&kind!=Job&workload=api-*&severity in (critical,warning)&reason=floor&q=check&sort=-cpu_delta_total
+
+Values of a key are alternatives, given by commas, by repeating the key or as `key in (a,b)`; `!=` and `notin` exclude;
+`*` stands for any characters and `\` makes the next character plain. Different keys must all hold. `q` searches names;
+`sort` names a column, `-` is descending; `since` and `until` narrow what has a time, and `range=7d` to the week up to
+its newest row. An empty cell (no QoS label, say) is written `none`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import unquote_plus, urlencode
+
+import numpy as np
+
+from cotenant.base.errors import UsageError
+from cotenant.base.severity import Severity, Waste
+from cotenant.base.table import Kind, Schema
+from cotenant.base.tables import time_span
+
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "row": (),
+    "ns": ("namespace",),
+    "kind": ("kind",),
+    "workload": ("workload", "name"),
+    "container": ("container",),
+    "node": ("node",),
+    "pod": ("pod",),
+    "qos": ("qos",),
+    "priority": ("priority",),
+    "pattern": ("pattern",),
+    "severity": ("severity",),
+    "waste": ("waste",),
+    "ready": ("ready",),
+    "reason": ("cpu_reason", "memory_reason", "reason"),
+    "strategy": ("strategy",),
+    "profile": ("profile",),
+    "restart": ("restart",),
+    "finding": ("finding",),
+    "band": ("band",),
+    "resource": ("resource",),
+    "scope": ("scope",),
+    "model": ("model",),
+    "postponed": ("postponed",),
+    "lane": ("lane",),
+    "mode": ("mode",),
+    "knob": ("knob",),
+    "state": ("state",),
+    "verdict": ("verdict",),
+    "method": ("method",),
+    "by": ("actor", "last_actor", "by"),
+    "batch": ("batch",),
+    "change": ("change", "subject"),
+    "overridden": ("overridden",),
+    "event": ("event",),
+    "cluster": ("cluster",),
+    "quota": ("quota",),
+    "gang": ("gang",),
+    "tree": ("tree",),
+    "load": ("load",),
+    "decision": ("decision",),
+    "phase": ("phase",),
+}
+"""Filter key -> columns of which any may match; a table knows those keys of which it has a column.
+
+`row` names single rows by their key columns, escaped and joined by slashes: `row=pay/Deployment/checkout/app`.
+"""
+
+ALIASES: Final[Mapping[str, str]] = {"namespace": "ns"}
+"""Other spellings of keys: the column's own name."""
+
+RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns", "show", "from"})
+"""Keys of the same query string that are no filters."""
+
+EMPTY: Final = "none"
+ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "severity": tuple(s.value for s in Severity),
+    "waste": tuple(w.value for w in Waste),
+}
+"""Columns whose values have an order other than the alphabet's."""
+
+SET: Final = re.compile(r"\s*(?P<key>[^\s=!(]+)\s+(?P<word>in|notin)\s*\((?P<values>.*)\)\s*", re.DOTALL)
+"""A label selector's set: `key in (a,b)`."""
+SPECIAL: Final = re.compile(r"[\\,*]")
+
+ALWAYS: Final = (-np.inf, np.inf)
+
+MOST_WORDS: Final = 32
+MOST_STARS: Final = 256
+MOST_VALUES: Final = 4_000
+MOST_SORTS: Final = 16
+MOST_PARTS: Final = 8_000
+"""What one query may hold: each is compared with every row, and a page's answer must not take minutes."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FilterCondition:
+    """Rows where any column of `key` matches one of `values` (patterns); the others when `negated`."""
+
+    key: str
+    values: tuple[str, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to show: conditions that must all hold, a search text, and columns to sort by."""
+
+    conditions: tuple[FilterCondition, ...] = ()
+    text: str = ""
+    sort: tuple[tuple[str, bool], ...] = ()
+    """(column, descending), the first decides."""
+    span: tuple[float, float] = ALWAYS
+    """[since, until) of the column `time`, Unix seconds."""
+    back_seconds: float = np.inf
+    """How far back from the table's newest row."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.conditions or self.text or self.span != ALWAYS or np.isfinite(self.back_seconds))
+
+    def values(self, key: str, *, negated: bool = False) -> tuple[str, ...]:
+        """Values asked for (or excluded) under a key."""
+        return next((c.values for c in self.conditions if (c.key, c.negated) == (key, negated)), ())
+
+
+def keys_of(schema: Schema) -> tuple[str, ...]:
+    """Filter keys that a table understands."""
+    names = {c.name for c in schema.columns}
+    spans = (*time_span.KEYS, time_span.RANGE) if time_span.COLUMN in names else ()
+    return (*(key for key, columns in KEYS.items() if not columns or names.intersection(columns)), *spans)
+
+
+def names(search: str, key: str) -> bool:
+    """Whether a query string says anything about a key."""
+    return any(name == key for name, _, _ in _parts(search))
+
+
+def columns(search: str, schema: Schema) -> tuple[str, ...]:
+    """The columns that a query string asks for (`columns=a,b`), each once, in its order; empty = not said."""
+    lists = (value.split(",") for key, value, _ in _parts(search) if key == "columns")
+    names = dict.fromkeys(name for one in lists for name in one if name)
+    for name in names:
+        _require(name, [c.name for c in schema.columns], f"{schema.name}: no column")
+    return tuple(names)
+
+
+def literal(text: str) -> str:
+    """The pattern that matches exactly this text."""
+    return SPECIAL.sub(lambda special: "\\" + special[0], text)
+
+
+def exact(pattern: str) -> str | None:
+    """The only text that a pattern matches; None for one with a star."""
+    first, *others = plain_parts(pattern)
+    return None if others else first
+
+
+def patterns(text: str) -> tuple[str, ...]:
+    """A comma list as patterns in their one spelling: only what needs a backslash has one."""
+    pieces = [""]
+    for part in _tokens(text):
+        if part == ",":
+            pieces.append("")
+        else:
+            pieces[-1] += "*" if part == "*" else literal(part[-1])
+    return tuple(pieces)
+
+
+def _tokens(pattern: str) -> list[str]:
+    """Single characters, and pairs of a backslash and what it makes plain."""
+    return re.findall(r"\\.|.", pattern, re.DOTALL)
+
+
+def plain_parts(pattern: str) -> list[str]:
+    """The texts between a pattern's stars; one text when it has none."""
+    parts = [""]
+    for part in _tokens(pattern):
+        if part == "*":
+            parts.append("")
+        else:
+            parts[-1] += part[-1]
+    return parts
+
+
+def word_test(values: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a word is one of these patterns."""
+    parts = [plain_parts(pattern) for pattern in values]
+    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
+    return lambda word: word in exact or any(_fits(word, p) for p in globs)
+
+
+def _fits(word: str, parts: Sequence[str]) -> bool:
+    """Whether a word is these texts in order with anything between them; linear in the word, whatever the pattern."""
+    first, *middle, last = parts
+    end = len(word) - len(last)
+    if not (word.startswith(first) and word.endswith(last) and len(first) <= end):
+        return False
+    at = len(first)
+    for part in middle:
+        position = word.find(part, at, end)
+        if position < 0:
+            return False
+        at = position + len(part)
+    return True
+
+
+def written(search: str) -> list[str]:
+    """The parts of a query string as they are written."""
+    return [part for part in search.lstrip("?").split("&") if part]
+
+
+def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
+    """(key, value, negated) of each part of a query string; a set gives its comma list."""
+    return map(read, written(search))
+
+
+def read(part: str) -> tuple[str, str, bool]:
+    """(key, value, negated) of one part as it is written."""
+    before, equals, after = part.partition("=")
+    key, value = unquote_plus(before), unquote_plus(after.removeprefix("="))
+    as_set = SET.fullmatch(key) if not value else None
+    if as_set:
+        listed = ",".join(piece.strip() for piece in as_set["values"].split(","))
+        return ALIASES.get(as_set["key"], as_set["key"]), listed, as_set["word"] == "notin"
+    name = key.removesuffix("!").strip() if equals else key
+    return ALIASES.get(name, name), value, key.endswith("!")
+
+
+def parse(search: str, schema: Schema) -> Query:
+    """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one.
+
+    A column that is sorted by twice is sorted by as it was named first: the second time decides nothing.
+    """
+    keys = keys_of(schema)
+    values: dict[tuple[str, bool], set[str]] = {}
+    sort: dict[str, bool] = {}
+    query = Query()
+    _require_few(f"{schema.name}: the address has {{}} parts", search.count("&"), MOST_PARTS)
+    for key, value, negated in _parts(search):
+        if key in RESERVED and not negated:
+            continue
+        if key == "q" and not negated:
+            query = replace(query, text=value.strip())
+        elif key == "sort" and not negated:
+            column, descending = _sort(value, schema)
+            sort.setdefault(column, descending)
+        else:
+            _require(key, keys, f"{schema.name}: unknown filter")
+            moment = "!" * negated + value  # times are not excluded: "!7d" is refused as no range
+            if key in time_span.KEYS:
+                query = replace(query, span=_narrowed(query.span, key, moment))
+                continue
+            if key == time_span.RANGE:
+                query = replace(query, back_seconds=min(query.back_seconds, _back(moment, schema)))
+                continue
+            alternatives = patterns(value)
+            for word in map(exact, alternatives if key in ORDERS else ()):
+                _require(word or EMPTY, (*ORDERS[key], EMPTY), f"{schema.name}: unknown {key}")
+            values.setdefault((key, negated), set()).update(alternatives)
+    conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
+    return _bounded(replace(query, conditions=tuple(sorted(conditions)), sort=tuple(sort.items())), schema)
+
+
+def _bounded(query: Query, schema: Schema) -> Query:
+    """The query itself; UsageError for one that is too large to answer, or has half a character."""
+    values = [value for condition in query.conditions for value in condition.values]
+    _require_few(f"{schema.name}: sorted by {{}} columns", len(query.sort), MOST_SORTS)
+    sizes = {
+        "words in q": (len(query.text.replace("/", " ").split()), MOST_WORDS),
+        "stars": (sum(len(plain_parts(value)) - 1 for value in values), MOST_STARS),
+        "values": (len(values), MOST_VALUES),
+    }
+    for what, (size, most) in sizes.items():
+        _require_few(f"{schema.name}: the filter has {{}} {what}", size, most)
+    for text in (query.text, *values):
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise UsageError(f"{schema.name}: {text!r} is no text that UTF-8 can hold.", fix="Write whole characters.")
+    return query
+
+
+def _require_few(complaint: str, size: int, most: int) -> None:
+    """Raise a UsageError in these words, into which the size is filled, for a list of more than `most`."""
+    if size > most:
+        what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
+        raise UsageError(what, fix="Leave out those that decide nothing, or ask in several parts.")
+
+
+def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
+    at = time_span.seconds(value)
+    return (max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
+
+
+def _back(value: str, schema: Schema) -> float:
+    back_seconds = time_span.range_seconds(value)
+    if not back_seconds:
+        raise UsageError(f"{schema.name}: no row lies ahead, so range={value} shows none.", fix="Write range=24h.")
+    return back_seconds
+
+
+def _sort(value: str, schema: Schema) -> tuple[str, bool]:
+    column = value.removeprefix("-")
+    _require(column, [c.name for c in schema.columns if c.kind is not Kind.LIST], f"{schema.name}: cannot sort by")
+    return column, value.startswith("-")
+
+
+def _require(word: str, allowed: Iterable[str], complaint: str) -> None:
+    options = list(allowed)
+    if word in options:
+        return
+    near = difflib.get_close_matches(word, options, n=1)
+    fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(options)}."
+    raise UsageError(f"{complaint} {word!r}.", fix=fix)
+
+
+def encode(query: Query) -> str:
+    """Canonical query string of a query; `parse` reads it back."""
+    pairs = [(c.key + ("!" if c.negated else ""), v) for c in query.conditions for v in c.values]
+    pairs += [("q", query.text)] if query.text else []
+    pairs += [(key, time_span.words(at)) for key, at in zip(time_span.KEYS, query.span, strict=True) if np.isfinite(at)]
+    pairs += [(time_span.RANGE, time_span.range_text(query.back_seconds))] if np.isfinite(query.back_seconds) else []
+    pairs += [("sort", ("-" if descending else "") + column) for column, descending in query.sort]
+    return urlencode(pairs, safe="!")
+
+
+def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
+    """The query with one pattern of a facet switched; a pattern is never both asked for and excluded."""
+    selected = value in query.values(key, negated=negated)
+    chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
+    if not selected:
+        chosen.setdefault((key, negated), set()).add(value)
+    conditions = (FilterCondition(k, tuple(sorted(v)), n) for (k, n), v in chosen.items() if v)
+    return replace(query, conditions=tuple(sorted(conditions)))
+
+
+def cleared(query: Query) -> Query:
+    """The same order, nothing left out."""
+    return Query(sort=query.sort)

@@ -1,0 +1,258 @@
+"""EDGE: what a query of the filter grammar means on a relation: rows, counts and facets, asked of the store's engine.
+
+`condition` and `order` compile the grammar (filters.py) to the engine's language; what people typed goes as parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from cotenant.base.store.relation import EVERY_ROW, Index, Relation, RowCondition, quoted
+from cotenant.base.table import Kind, Schema, Table
+from cotenant.base.tables import time_span
+from cotenant.base.tables.filters import (
+    ALWAYS,
+    EMPTY,
+    KEYS,
+    ORDERS,
+    FilterCondition,
+    Query,
+    literal,
+    parse,
+    plain_parts,
+)
+
+__all__ = [
+    "Index",
+    "Relation",
+    "RowCondition",
+    "columns_of",
+    "condition",
+    "count",
+    "facet",
+    "facets",
+    "json_rows",
+    "matching",
+    "order",
+    "page",
+    "quoted",
+    "row_of",
+    "select",
+    "span_of",
+]
+
+NO_ROW = RowCondition("false")
+ALL_ROWS = slice(None)
+
+
+def condition(relation: Relation, query: Query) -> RowCondition:
+    """Rows that a query shows."""
+    return _all([_span(relation, query), *_narrowing(relation.schema, query.conditions, query.text)])
+
+
+def order(schema: Schema, query: Query) -> tuple[str, ...]:
+    """The order of a query, in SQL; missing numbers come last in both directions."""
+    return tuple(
+        f"{key} {'DESC' if descending else 'ASC'} NULLS LAST"
+        for column, descending in query.sort
+        for key in _sort_keys(schema, column)
+    )
+
+
+def select(relation: Relation, query: Query, window: slice = ALL_ROWS) -> Index:
+    """Numbers of the rows that the query shows, in its order; rows that compare equal keep the table's order."""
+    return relation.numbers(condition(relation, query), order(relation.schema, query), window)
+
+
+def page(relation: Relation, query: Query, window: slice = ALL_ROWS, columns: Sequence[str] = ()) -> Table:
+    """The rows of a window of that order; all columns where none is named."""
+    return relation.take(select(relation, query, window), columns)
+
+
+def columns_of(relation: Relation, query: Query, *columns: str) -> Mapping[str, Any]:
+    """Whole columns under a query, in the table's order."""
+    return relation.read(*columns, where=condition(relation, query)).columns
+
+
+def count(relation: Relation, query: Query) -> int:
+    """How many rows the query shows."""
+    return relation.count(condition(relation, query)) if query.filtered else len(relation)
+
+
+def matching(relation: Relation | Table, search: str, *more: str) -> Table:
+    """The rows that every query string shows, in the order of the first; a table that nothing narrows stays itself."""
+    if isinstance(relation, Table) and not any((search, *more)):
+        return relation
+    source = Relation.of(relation) if isinstance(relation, Table) else relation
+    query = parse(search, source.schema)
+    narrow = [condition(source, parse(part, source.schema)) for part in more]
+    return source.take(source.numbers(_all([condition(source, query), *narrow]), order(source.schema, query)))
+
+
+def row_of(relation: Relation, where: Mapping[str, str], columns: Sequence[str] = ()) -> dict[str, Any] | None:
+    """The first row that holds these texts; all columns where none is named."""
+    holds = _all([RowCondition(f"{quoted(column)} = ?", (text,)) for column, text in where.items()])
+    return next(relation.take(relation.numbers(holds, window=slice(0, 1)), columns).rows(), None)
+
+
+def json_rows(document: Mapping[str, Any], pages: Iterable[Table]) -> Iterator[bytes]:
+    """The document with its rows last, written page by page: an export may be larger than memory should hold."""
+    yield msgspec.json.encode(document).removesuffix(b"}") + b',"rows":['
+    comma = b""
+    for one in pages:
+        rows = msgspec.json.encode(list(one.rows()))[1:-1]
+        if rows:
+            yield comma + rows
+            comma = b","
+    yield b"]}"
+
+
+def span_of(relation: Relation, query: Query) -> tuple[float, float]:
+    """[since, until) that a query means on a table, Unix seconds: its range ends with the newest row."""
+    if query.back_seconds == ALWAYS[1]:
+        return query.span
+    (newest,) = relation.sums([f"max({quoted(time_span.COLUMN)})"])
+    return (query.span[0] if newest is None else max(query.span[0], newest - query.back_seconds)), query.span[1]
+
+
+def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
+    """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
+    return facets(relation, query, [key])[key]
+
+
+def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
+    """`facet` of several keys; those that narrow nothing themselves are counted in one reading."""
+    chosen = {one.key for one in query.conditions}
+    readings: dict[str, list[str]] = {}
+    for key in keys:
+        readings.setdefault(key if key in chosen else "", []).append(key)
+    counted: dict[str, list[tuple[str, int]]] = {}
+    for own, together in readings.items():
+        others = replace(query, conditions=tuple(c for c in query.conditions if c.key != own))
+        where = condition(relation, others)
+        columns = [(key, _columns(relation.schema, key)) for key in together]
+        groups = relation.groups([names for _, names in columns if names], where)
+        by_columns = dict(zip([names for _, names in columns if names], groups, strict=True))
+        for key, names in columns:
+            counts = _by_word(by_columns.get(names, Counter()))
+            for pattern in (*query.values(key), *query.values(key, negated=True)):
+                if pattern not in counts:
+                    counts[pattern] = relation.count(where & _holds(relation.schema, key, (pattern,)))
+            rank = {value: -place for place, value in enumerate(ORDERS.get(key, ()))}
+            counted[key] = sorted(counts.items(), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
+    return counted
+
+
+def _by_word(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
+    """Rows by pattern; a row with one value in two columns counts once."""
+    counts: Counter[str] = Counter()
+    for texts, number in groups.items():
+        for word in {text or EMPTY for text in texts}:
+            counts[literal(word)] += number
+    return dict(counts)
+
+
+def _narrowing(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
+    """A test for each condition, and one for each word of a search text: rows whose name contains it."""
+    tests = [(one, _holds(schema, one.key, one.values)) for one in conditions]
+    named = [_named(schema, word) for word in text.lower().replace("/", " ").split()]
+    return [*(~holds if one.negated else holds for one, holds in tests), *named]
+
+
+def _all(conditions: Sequence[RowCondition]) -> RowCondition:
+    """Rows that meet every condition; every row where none narrows."""
+    narrow = [one for one in conditions if one is not EVERY_ROW]
+    return _joined(narrow, "AND") if narrow else EVERY_ROW
+
+
+def _joined(conditions: Sequence[RowCondition], word: str) -> RowCondition:
+    """All or any of them, side by side: nested, a thousand would be too deep."""
+    sql = f" {word} ".join(f"({one.sql})" for one in conditions)
+    return RowCondition(sql, tuple(p for one in conditions for p in one.parameters))
+
+
+def _span(relation: Relation, query: Query) -> RowCondition:
+    span = span_of(relation, query)
+    if span == ALWAYS:
+        return EVERY_ROW
+    time = quoted(time_span.COLUMN)
+    return RowCondition(f"coalesce({time} >= ? AND {time} < ?, false)", span)
+
+
+def _columns(schema: Schema, key: str) -> tuple[str, ...]:
+    texts = {c.name for c in schema.columns if c.kind is Kind.TEXT}
+    return tuple(name for name in KEYS[key] if name in texts)
+
+
+def _word(column: str) -> str:
+    """A text as it is filtered and sorted by: an empty one has a name."""
+    return f"CASE WHEN {quoted(column)} = '' THEN '{EMPTY}' ELSE {quoted(column)} END"
+
+
+def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
+    """Rows where any column of a key matches one of these patterns."""
+    if key == "row":
+        return _is_row(schema, values)
+    parts = [plain_parts(pattern) for pattern in values]
+    texts = sorted({text for part in parts if len(part) == 1 for text in _spellings(part[0])})
+    globs = "|".join(".*".join(map(_escaped, part)) for part in parts if len(part) > 1)
+    alternatives = []
+    for column in _columns(schema, key):
+        if texts:
+            alternatives.append(RowCondition(f"{quoted(column)} IN ({', '.join('?' * len(texts))})", tuple(texts)))
+        if globs:
+            alternatives.append(RowCondition(f"regexp_full_match({_word(column)}, ?)", (f"(?s)(?:{globs})",)))
+    return _joined(alternatives, "OR") if alternatives else NO_ROW
+
+
+def _spellings(word: str) -> tuple[str, ...]:
+    """Cells that are written as this word."""
+    return ("", EMPTY) if word == EMPTY else (word,) if word else ()
+
+
+def _escaped(text: str) -> str:
+    """A text in a regular expression: every sign that is not a letter or a digit stands for itself."""
+    return re.sub(r"[^\w]", lambda sign: f"\\x{{{ord(sign[0]):x}}}", text)
+
+
+def _is_row(schema: Schema, values: Iterable[str]) -> RowCondition:
+    """Rows whose key columns are exactly one of these paths."""
+    rows = []
+    for value in values:
+        path = [unquote_plus(part) for part in "".join(plain_parts(value)).split("/")]
+        if len(path) == len(schema.key):
+            rows.append(_joined([_equals(schema, c, text) for c, text in zip(schema.key, path, strict=True)], "AND"))
+    return _joined(rows, "OR") if rows else NO_ROW
+
+
+def _equals(schema: Schema, column: str, text: str) -> RowCondition:
+    """Rows with exactly this cell in a key column, text or whole number."""
+    if not schema.column(column).kind.numeric:
+        texts = _spellings(text or EMPTY)
+        return RowCondition(f"{quoted(column)} IN ({', '.join('?' * len(texts))})", texts)
+    whole = re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text)
+    return RowCondition(f"coalesce(trunc({quoted(column)}) = ?, false)", (float(text),)) if whole else NO_ROW
+
+
+def _named(schema: Schema, word: str) -> RowCondition:
+    """Rows of which some part of the name contains a word; where a number names them, some text of the row."""
+    texts = [c.name for c in schema.columns if c.kind is Kind.TEXT]
+    names = [name for name in schema.key if name in texts] or texts
+    return _joined([RowCondition(f"contains(lower({_word(name)}), ?)", (word,)) for name in names], "OR")
+
+
+def _sort_keys(schema: Schema, column: str) -> list[str]:
+    """What a column is ordered by: a number by itself, a text by its rank, the word and the cell."""
+    cell = quoted(column)
+    if schema.column(column).kind.numeric:
+        return [cell]
+    ranks = "".join(f" WHEN '{word}' THEN {rank}" for rank, word in enumerate(ORDERS.get(column, ())))
+    rank = [f"CASE {_word(column)}{ranks} ELSE {len(ORDERS.get(column, ()))} END"] if ranks else []
+    return [*rank, _word(column), cell]

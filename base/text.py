@@ -1,0 +1,73 @@
+"""Text that cannot act on a terminal or a spreadsheet; ratios as text. Pure, without numpy: every message uses it.
+
+Names come from clusters and metric labels, so a text may hold anything: escape sequences that drive a terminal, marks
+that reverse the reading order, or a formula that a spreadsheet would run. None of them leaves as it came.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+LONGEST_VALUE: Final = 60
+
+
+def visible(text: str) -> str:
+    r"""The text with control, direction and other invisible characters written out as `\x1b`, `\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
+
+
+def visible_lines(text: str) -> str:
+    """The same of a text whose lines stay below each other, such as those for a settings file."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def csv_text(text: str) -> str:
+    """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
+    return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
+
+
+def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
+    """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %"."""
+    return f"{100 * ratio:{'+' if signed else ''}.{digits}f} %"
+
+
+def share(ratio: float) -> str:
+    """A finite share of something that should be whole, to a tenth of a percent and never rounded up: "99.9 %"."""
+    return percent(math.floor(1000 * ratio + 1e-9) / 1000, 1)
+
+
+def shown(value: object, longest: int = LONGEST_VALUE) -> str:
+    """A value in a message as a manifest has it: a text in quotes, anything else as JSON; cut at `longest` characters.
+
+    A member of a StrEnum is its text. Never a Python repr, because the reader wrote YAML or JSON.
+    """
+    if isinstance(value, str):
+        text = str(value)
+        return repr(text if len(text) <= longest else f"{text[: longest - 3]}...")
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a very deep nesting
+        text = f"a very large {type(value).__name__}"
+    return visible(text if len(text) <= longest else f"{text[: longest - 3]}...")
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def nearest(name: str, addresses: Iterable[str]) -> str:
+    """A question after the address whose last part is spelt almost like the name; "" where none is."""
+    import difflib
+
+    by_name = {address.rpartition("/")[2]: address for address in sorted(addresses)}
+    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
+    return f"Did you mean {by_name[near[0]]}?" if near else ""

@@ -1,0 +1,189 @@
+"""Forecast: what usage may be over the next 24 hours, and how wrong such forecasts were on this very series.
+
+Level and peak have different heads: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of
+the whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so; else they hold one peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import SeriesRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.usage.usage import TimeGrid
+
+LEVELS: Final[tuple[float, ...]] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""Quantile levels of every forecast, in this order on the last axis."""
+
+_VALUES_PER_HALF_HOUR: Final = 6
+
+RefT = TypeVar("RefT", bound=SeriesRef)
+
+
+class WindowKind(StrEnum):
+    """What a window of the day is."""
+
+    PEAK = "peak"
+    VALLEY = "valley"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of the horizon, [start, end) in Unix seconds; `height` is the expected mean inside, in the unit."""
+
+    kind: WindowKind
+    start_seconds: int
+    end_seconds: int
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredError:
+    """How forecasts of this kind did on this series' own past; NaN where it could not be measured.
+
+    relative_wql: weighted quantile loss relative to the seasonal naive of the day with empirical residual quantiles
+    (< 1 is
+    better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of back-tests behind
+    it.
+    """
+
+    relative_wql: float
+    coverage_95: float
+    origins: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a trained model is and how it did: one for each shard of series that trained one.
+
+    trained_seconds: the origin it was trained for (Unix time); rows, series: what it learned from, all inside
+    [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to the
+    mixture of the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
+    """
+
+    name: str
+    trained_seconds: int
+    first_seconds: int
+    last_seconds: int
+    rows: int
+    series: int
+    features: tuple[str, ...]
+    levels: tuple[float, ...]
+    seed: int
+    settings_digest: str
+    relative_loss: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinePath:
+    """Quantiles of single values of `step_seconds` inside the slots of a path, kept in the size of the path.
+
+    quantiles: (n, slots, levels), of a value anywhere in the slot; profile: (n, slots, k), the factor of each of the k
+    values of a slot, around 1.
+    """
+
+    step_seconds: int
+    quantiles: npt.NDArray[np.float32]
+    profile: npt.NDArray[np.float32]
+
+    def paths(self) -> npt.NDArray[np.float32]:
+        """Quantiles of every single value, (n, slots x k, levels)."""
+        every = self.quantiles[:, :, None, :] * self.profile[..., None]
+        return every.reshape(len(every), -1, every.shape[-1])
+
+    def level(self, q: float) -> npt.NDArray[np.float32]:
+        """Path of one quantile level of single values, (n, slots x k)."""
+        every = self.quantiles[:, :, None, LEVELS.index(q)] * self.profile
+        return every.reshape(len(every), -1)
+
+
+def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    """One quantile of every single value of a day, from a stored level of FinePath and its profile (empty: all 1)."""
+    path = np.array(half_hours, dtype=np.float64)
+    factors = np.array(profile, dtype=np.float64) if len(profile) else np.ones(len(path) * _VALUES_PER_HALF_HOUR)
+    return np.repeat(path, len(factors) // max(len(path), 1)) * factors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecasts(Generic[RefT]):
+    """Forecasts of n series.
+
+    quantiles: (n, grid.size, len(LEVELS)), of each half hour's mean (memory: of its highest value); fine: of single
+    values inside the half hours; peak: (n, len(LEVELS)), of the highest single value, at no level below the path's
+    nor the single values'; all non-decreasing in the level. Values are finite and >= 0 in
+    the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models that were trained for them.
+    timing: (n, grid.size), a curve without unit whose highest run of two hours is where the day's peak is most likely;
+    not for heights. losses: (n, members), the quantile loss of each model that was tested
+    relative to the first in the back-tests (newer days and a share of all series weigh in), NaN where none was made.
+    """
+
+    refs: tuple[RefT, ...]
+    resource: MeasuredResource
+    grid: TimeGrid
+    quantiles: npt.NDArray[np.float32]
+    peak: npt.NDArray[np.float32]
+    windows: tuple[tuple[Window, ...], ...]
+    model: tuple[str, ...]
+    error: tuple[MeasuredError, ...]
+    reason: tuple[Reason, ...]
+    cards: tuple[ModelCard, ...] = ()
+    timing: npt.NDArray[np.float32] | None = None
+    members: tuple[str, ...] = ()
+    losses: npt.NDArray[np.float32] | None = None
+    fine: FinePath | None = None
+
+    def peak_window(self, row: int) -> Window | None:
+        """The day's peak of a series; None where none is expected."""
+        return next((window for window in self.windows[row] if window.kind is WindowKind.PEAK), None)
+
+    def level(self, q: float) -> npt.NDArray[np.float32]:
+        """Path of one quantile level for every series, (n, grid.size)."""
+        return self.quantiles[:, :, LEVELS.index(q)]
+
+    def peak_level(self, q: float) -> npt.NDArray[np.float32]:
+        """24-hour peak at one quantile level, (n,)."""
+        return self.peak[:, LEVELS.index(q)]
+
+
+def joined(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
+    """Forecasts of the series of all parts, which are of one moment and resource and were made alike."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    fine = [part.fine for part in parts if part.fine is not None]
+    return Forecasts(
+        refs=tuple(ref for part in parts for ref in part.refs),
+        resource=first.resource,
+        grid=first.grid,
+        quantiles=np.concatenate([part.quantiles for part in parts]),
+        peak=np.concatenate([part.peak for part in parts]),
+        windows=tuple(windows for part in parts for windows in part.windows),
+        model=tuple(model for part in parts for model in part.model),
+        error=tuple(error for part in parts for error in part.error),
+        reason=tuple(reason for part in parts for reason in part.reason),
+        cards=tuple(card for part in parts for card in part.cards),
+        timing=_concatenated([part.timing for part in parts]),
+        members=first.members,
+        losses=_concatenated([part.losses for part in parts]),
+        fine=FinePath(
+            fine[0].step_seconds,
+            np.concatenate([one.quantiles for one in fine]),
+            np.concatenate([one.profile for one in fine]),
+        )
+        if len(fine) == len(parts)
+        else None,
+    )
+
+
+def _concatenated(arrays: Sequence[npt.NDArray[np.float32] | None]) -> npt.NDArray[np.float32] | None:
+    """None where one of them is not there."""
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if len(present) == len(arrays) else None

@@ -1,0 +1,310 @@
+"""Decaying histograms of usage, as the Vertical Pod Autoscaler's recommender keeps them, for many series at once.
+
+Part of every portrait; the recommender's percentiles come from here. A batch is one float64 matrix, series x buckets.
+Rules restated from VPA (`recommender/util/{histogram,histogram_options,decaying_histogram}.go`):
+
+- bucket 0 is [0, first); bucket b starts at first * (growth^b - 1) / (growth - 1); the last bucket has no end;
+- a sample at time t weighs w * 2^((t - reference) / half life); the reference is a multiple of the half life (counted
+  from year 1, as Go does) and moves forward when a sample is more than 100 half lives ahead of it;
+- a bucket below epsilon counts as empty; a percentile is the END of the bucket where the sum of weights reaches
+  fraction * total (the START of the last one);
+- a checkpoint ("v3") scales the heaviest bucket to 10,000 and rounds the others to integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.errors import StoreCorrupt
+from cotenant.base.resource import DeviceResource, MeasuredResource, Resource
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+CHECKPOINT_VERSION: Final = "v3"
+CPU_SAMPLE_WEIGHT: Final = 0.1
+"""Weight of one CPU sample; a memory peak weighs 1."""
+
+_CHECKPOINT_SCALE: Final = 10_000
+_MAX_DECAY_EXPONENT: Final = 100
+_MAX_SPAN_HALF_LIVES: Final = 500
+_YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+YEAR_ONE_SECONDS: Final = int((_YEAR_ONE - _EPOCH).total_seconds())
+"""Unix time of 0001-01-01: the reference time of a histogram that never saw a sample."""
+_CELLS_PER_BLOCK: Final = 1 << 18
+"""Samples that are binned in one go: small enough for the processor's cache."""
+
+
+def _go_power(base: float, exponent: int) -> float:
+    """base^exponent by repeated squaring, rounded where Go's math.Pow rounds: bucket borders agree to the bit."""
+    power = 1.0
+    while exponent:
+        power *= base if exponent & 1 else 1.0
+        base *= base
+        exponent >>= 1
+    return power
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Exponential bucket layout in the resource's unit; a bucket that weighs less than `epsilon` counts as empty."""
+
+    first: float
+    growth: float
+    maximum: float
+    epsilon: float = 0.001 * 0.1
+    starts: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.first <= 0 or self.growth <= 1 or self.maximum <= 0 or self.epsilon <= 0:
+            raise ValueError(f"not a bucket layout: first {self.first}, growth {self.growth}, maximum {self.maximum}")
+        ratio = self.growth - 1
+        count = math.ceil(math.log(self.maximum * ratio / self.first + 1) / math.log(self.growth)) + 1
+        starts = self.first * (np.array([_go_power(self.growth, b) for b in range(count)]) - 1) / ratio
+        object.__setattr__(self, "starts", starts)
+
+    @property
+    def count(self) -> int:
+        """Number of buckets."""
+        return len(self.starts)
+
+    def find(self, values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:
+        """Bucket of each finite value; below `first` (also negative) the first, above `maximum` the last."""
+        wide = np.maximum(values, 0.0, dtype=np.float64)
+        position = np.log(wide * (self.growth - 1) / self.first + 1) / math.log(self.growth)
+        position += 1e-12  # numpy's logarithm may fall a rounding error short of a border; the border belongs above
+        index: npt.NDArray[np.intp] = np.minimum(position, self.count - 1).astype(np.intp)
+        index[wide < self.first] = 0
+        return index
+
+
+CPU_BUCKETS: Final = Buckets(first=10.0, growth=1.05, maximum=1_000_000.0)
+"""Millicores: 0.01 core, growing 5 %, up to 1,000 cores."""
+MEMORY_BUCKETS: Final = Buckets(first=1e7, growth=1.05, maximum=1e12)
+"""Bytes: 10 MB, growing 5 %, up to 1 TB."""
+
+
+PERCENT_BUCKETS: Final = Buckets(first=1.0, growth=1.05, maximum=10_000.0)
+"""Percent of one device: 1 %, growing 5 %, up to 100 devices."""
+
+
+def buckets_of(resource: MeasuredResource) -> Buckets:
+    """VPA's bucket layout for a resource; for what VPA does not know, one of the same growth."""
+    if isinstance(resource, DeviceResource):
+        return PERCENT_BUCKETS
+    return CPU_BUCKETS if resource is Resource.CPU else MEMORY_BUCKETS
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One histogram as VPA stores it; weights are integers up to 10,000."""
+
+    reference_seconds: int
+    total_weight: float
+    bucket_weights: Mapping[int, int]
+
+    def document(self) -> dict[str, Any]:
+        """The form of a VerticalPodAutoscalerCheckpoint's `cpuHistogram` or `memoryHistogram`."""
+        moment = _EPOCH + timedelta(seconds=self.reference_seconds)
+        stamp = None if self.reference_seconds == YEAR_ONE_SECONDS else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        weights = {str(bucket): weight for bucket, weight in self.bucket_weights.items()}
+        return {"referenceTimestamp": stamp, "bucketWeights": weights, "totalWeight": self.total_weight}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Checkpoint:
+        """Read `document`; StoreCorrupt when it is not one."""
+        try:
+            stamp = document.get("referenceTimestamp")
+            moment = _YEAR_ONE if stamp is None else datetime.fromisoformat(stamp)
+            weights = {int(b): int(w) for b, w in (document.get("bucketWeights") or {}).items()}
+            return cls(int((moment - _EPOCH).total_seconds()), float(document.get("totalWeight", 0.0)), weights)
+        except (AttributeError, TypeError, ValueError) as bad:
+            raise StoreCorrupt(f"not a histogram checkpoint: {bad}") from bad
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HistogramBatch:
+    """n decaying histograms of one layout; values, never changed in place.
+
+    weights: (n, buckets.count); total: (n,); reference_seconds: (n,), Unix time, YEAR_ONE_SECONDS before any sample.
+    """
+
+    buckets: Buckets
+    half_life_seconds: int
+    weights: Floats
+    total: Floats
+    reference_seconds: Integers
+
+    @classmethod
+    def empty(cls, size: int, buckets: Buckets, half_life_seconds: int) -> HistogramBatch:
+        """`size` histograms without samples."""
+        reference = np.full(size, YEAR_ONE_SECONDS, dtype=np.int64)
+        return cls(buckets, half_life_seconds, np.zeros((size, buckets.count)), np.zeros(size), reference)
+
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def add(
+        self,
+        values: npt.NDArray[np.floating[Any]],
+        times: Integers,
+        rows: npt.NDArray[np.integer[Any]] | None = None,
+        weight: float = 1.0,
+    ) -> HistogramBatch:
+        """Add samples: values (m, T) in the unit, gaps NaN or infinite, taken at `times` (T,), Unix seconds, ascending.
+
+        `rows` (m,) says which histogram takes which row of values (several may share one; -1 is left out); None means
+        row i to histogram i. Every sample weighs `weight` before decay.
+        """
+        target = np.arange(len(values)) if rows is None else np.asarray(rows)
+        values, target = (values, target) if (target >= 0).all() else (values[target >= 0], target[target >= 0])
+        if not values.size or not len(self):
+            return self
+        if times[-1] - times[0] > _MAX_SPAN_HALF_LIVES * self.half_life_seconds and len(times) > 1:
+            half = len(times) // 2  # a longer span would leave the range of powers of two
+            early = self.add(values[:, :half], times[:half], target, weight)
+            return early.add(values[:, half:], times[half:], target, weight)
+        moved = self._moved(self._reference_after(values, times, target))
+        base = int(_round_to(times[-1:], self.half_life_seconds)[0])
+        decay = weight * np.exp2((times - base) / self.half_life_seconds)
+        added = _binned(values, decay, target, moved.weights.shape, self.buckets)
+        added *= _power(base - moved.reference_seconds, self.half_life_seconds)[:, None]
+        return replace(moved, weights=moved.weights + added, total=moved.total + added.sum(axis=1))
+
+    def merge(self, other: HistogramBatch) -> HistogramBatch:
+        """Histogram by histogram; the older reference moves to the younger one. Layouts and half lives must agree."""
+        if (self.buckets, self.half_life_seconds, len(self)) != (other.buckets, other.half_life_seconds, len(other)):
+            raise ValueError("histograms of different layout, half life or number cannot be merged")
+        reference = np.maximum(self.reference_seconds, other.reference_seconds)
+        ours, theirs = self._moved(reference), other._moved(reference)
+        return replace(ours, weights=ours.weights + theirs.weights, total=ours.total + theirs.total)
+
+    def select(self, rows: npt.NDArray[np.integer[Any]]) -> HistogramBatch:
+        """The histograms at these positions; -1 gives an empty one."""
+        return replace(
+            self,
+            weights=np.append(self.weights, np.zeros((1, self.buckets.count)), axis=0)[rows],
+            total=np.append(self.total, 0.0)[rows],
+            reference_seconds=np.append(self.reference_seconds, YEAR_ONE_SECONDS)[rows],
+        )
+
+    def percentile(self, fraction: float) -> Floats:
+        """Percentile of each histogram by VPA's rule, `fraction` 0..1, shape (n,); NaN (VPA: 0) where empty."""
+        return self.percentiles((fraction,))[:, 0]
+
+    def percentiles(self, fractions: Sequence[float]) -> Floats:
+        """Several percentiles at once, shape (n, len(fractions))."""
+        filled = self.weights >= self.buckets.epsilon
+        first = filled.argmax(axis=1)[:, None]
+        last = self.buckets.count - 1 - filled[:, ::-1].argmax(axis=1)[:, None]
+        position = np.arange(self.buckets.count)
+        partial = np.where(position >= first, self.weights, 0.0).cumsum(axis=1)
+        ends = np.append(self.buckets.starts[1:], self.buckets.starts[-1])
+        values = np.empty((len(self), len(fractions)))
+        for column, fraction in enumerate(fractions):
+            reached = (partial >= (fraction * self.total)[:, None]) | (position >= last)
+            values[:, column] = ends[(reached & (position >= first)).argmax(axis=1)]
+        values[~filled.any(axis=1)] = np.nan
+        return values
+
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """Every histogram in VPA's stored form; weights that round to 0 are left out."""
+        return tuple(self._checkpoint(row) for row in range(len(self)))
+
+    @classmethod
+    def from_checkpoints(
+        cls, checkpoints: Sequence[Checkpoint], buckets: Buckets, half_life_seconds: int
+    ) -> HistogramBatch:
+        """The histograms behind stored checkpoints; StoreCorrupt when one does not fit the layout."""
+        batch = cls.empty(len(checkpoints), buckets, half_life_seconds)
+        for row, checkpoint in enumerate(checkpoints):
+            _load(batch, row, checkpoint)
+        return batch
+
+    def _checkpoint(self, row: int) -> Checkpoint:
+        weights = np.where(self.weights[row] >= self.buckets.epsilon, self.weights[row], 0.0)
+        heaviest = weights.max()
+        scaled = np.floor(weights * (_CHECKPOINT_SCALE / heaviest if heaviest else 0.0) + 0.5).astype(np.int64)
+        bucket_weights = {int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)}
+        return Checkpoint(int(self.reference_seconds[row]), float(self.total[row]), bucket_weights)
+
+    def _moved(self, reference: Integers) -> HistogramBatch:
+        """The same histograms at later reference times: every weight times a power of two."""
+        if np.array_equal(reference, self.reference_seconds):
+            return self
+        factor = _power(self.reference_seconds - reference, self.half_life_seconds)
+        return replace(
+            self, weights=self.weights * factor[:, None], total=self.total * factor, reference_seconds=reference
+        )
+
+    def _reference_after(
+        self, values: npt.NDArray[np.floating[Any]], times: Integers, target: npt.NDArray[np.integer[Any]]
+    ) -> Integers:
+        """Reference times once all these samples are in: moved to the first sample beyond each limit, until none is."""
+        reference = self.reference_seconds.copy()
+        while True:
+            limit = (reference + _MAX_DECAY_EXPONENT * self.half_life_seconds)[target]
+            rows = np.flatnonzero(limit < times[-1])
+            beyond = np.isfinite(values[rows]) & (times > limit[rows, None])
+            rows, beyond = rows[beyond.any(axis=1)], beyond[beyond.any(axis=1)]
+            if not len(rows):
+                return reference
+            first = np.full(len(reference), np.iinfo(np.int64).max)
+            np.minimum.at(first, target[rows], times[beyond.argmax(axis=1)])
+            met = np.unique(target[rows])
+            reference[met] = _round_to(first[met], self.half_life_seconds)
+
+
+def _binned(
+    values: npt.NDArray[np.floating[Any]],
+    decay: Floats,
+    target: npt.NDArray[np.integer[Any]],
+    shape: tuple[int, ...],
+    buckets: Buckets,
+) -> Floats:
+    """Sum of decayed weights per (histogram, bucket), block of rows by block of rows."""
+    binned = np.zeros(shape)
+    step = max(1, _CELLS_PER_BLOCK // max(1, values.shape[1]))
+    for start in range(0, len(values), step):
+        block = values[start : start + step]
+        sampled = np.flatnonzero(np.isfinite(block))  # of pods that come and go most slots are gaps
+        row, slot = np.divmod(sampled, block.shape[1])
+        cells = buckets.find(block.reshape(-1)[sampled]) + buckets.count * row
+        counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
+        np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
+    return binned
+
+
+def _load(batch: HistogramBatch, row: int, checkpoint: Checkpoint) -> None:
+    """Fill one row of a fresh batch from a checkpoint."""
+    bad = [bucket for bucket in checkpoint.bucket_weights if not 0 <= bucket < batch.buckets.count]
+    if bad or checkpoint.total_weight < 0 or min(checkpoint.bucket_weights.values(), default=0) < 0:
+        raise StoreCorrupt(f"histogram checkpoint does not fit: buckets {bad}, total weight {checkpoint.total_weight}")
+    batch.reference_seconds[row] = checkpoint.reference_seconds
+    summed = sum(checkpoint.bucket_weights.values())
+    if summed:
+        index = list(checkpoint.bucket_weights)
+        weights = np.array(list(checkpoint.bucket_weights.values()), dtype=np.float64)
+        batch.weights[row, index] = weights * (checkpoint.total_weight / summed)
+        batch.total[row] = checkpoint.total_weight
+
+
+def _power(elapsed_seconds: Integers, half_life_seconds: int) -> Floats:
+    """2^(whole half lives in an elapsed time), kept finite (a reference never set scales only zeros)."""
+    exponent = np.floor(elapsed_seconds / half_life_seconds + 0.5)
+    return np.ldexp(1.0, np.clip(exponent, -2000, 1000).astype(np.int32))
+
+
+def _round_to(seconds: Integers, half_life_seconds: int) -> Integers:
+    """Nearest multiple of the half life counted from year 1, halves up (Go's Time.Round)."""
+    since = np.asarray(seconds, dtype=np.int64) - YEAR_ONE_SECONDS
+    rounded = (2 * since + half_life_seconds) // (2 * half_life_seconds) * half_life_seconds
+    return rounded + YEAR_ONE_SECONDS

@@ -1,0 +1,326 @@
+"""In which slots pods lived: what coverage is a share of. Pure.
+
+A workload that is scaled to zero at night, a CronJob between two runs and a queue's worker without a message miss no
+samples: nothing lived. Whether something did is told, in this order, by
+
+- a pod's own samples, and that a pod whose name nobody else gets lives from its first to its last one;
+- kube-state-metrics, which lists the containers that there are once an hour: one that is listed and has no samples
+  lived unseen, as where the kubelet of its node does not answer (pods of kinds that end stay listed afterwards: they
+  count as long as some node did not report);
+- where nothing lists containers at all, the pod's start and end as the inventory has them;
+- none of them, where the source was silent: when no node reported, or nothing was listed while some node did not
+  report, a missing sample is a gap, because nobody can say that nothing lived.
+
+`model.usage.samples` counts what was due and what is there.
+
+A source's silence is a fact about the whole cluster (`SourceSilence`). It is found once, before the pods are divided,
+so that no verdict depends on which pods are looked at together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import ContainerRole, Inventory, Pod, PodPhase
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
+
+Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+LISTINGS: Final = ((Signal.RESTARTS,), (Signal.CPU_REQUEST, Signal.MEMORY_REQUEST))
+"""Hourly signals that list containers: the best that a store has. Requests are those of pending pods too."""
+MEASURED: Final = (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)
+"""Signals whose samples show that a pod lived."""
+NAMED_ANEW: Final = frozenset(
+    {"Deployment", "ReplicaSet", "ReplicationController", "DeploymentConfig", "Rollout", "DaemonSet", "Job", "CronJob"}
+)
+"""Kinds whose pods get a name that no pod had before: between two of its samples such a pod lived."""
+LASTING: Final = frozenset(
+    {"Deployment", "ReplicaSet", "ReplicationController", "DeploymentConfig", "Rollout", "DaemonSet", "StatefulSet"}
+)
+"""Kinds whose pods run until they are deleted; pods of others are listed, ended, for as long as somebody keeps them."""
+_HOUR_SLOTS: Final = 12
+_CHUNK: Final = 4096
+"""Rows made dense at once, so that working memory stays small."""
+_EDGE_SLOTS: Final = 2
+"""A rate needs two scrapes: a life that is listed may begin so many slots before its first sample, and end as many
+after the last."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceSilence:
+    """When the sources told nothing, in the whole cluster.
+
+    grid: slots of usage; usage: (slots,), no node reported; partly: (slots,), some node did not that did before and
+    after. hours: slots of the listing; listing: (hours,), nothing was listed. listed_by: the signals that list
+    containers, none where no source does.
+    """
+
+    grid: TimeGrid
+    usage: Flags
+    partly: Flags
+    hours: TimeGrid
+    listing: Flags
+    listed_by: tuple[Signal, ...]
+
+    @cached_property
+    def hour_of_slot(self) -> Integers:
+        """(slots,): position of each slot's hour."""
+        return (self.grid.times() - self.hours.start_seconds) // HOUR_SECONDS
+
+    @classmethod
+    def of_no_node(cls, grid: TimeGrid, hours: TimeGrid) -> SourceSilence:
+        """Of a source without any node: nothing tells that a pod did not live between two of its samples."""
+        silent, unlisted = np.ones(grid.size, dtype=bool), np.ones(hours.size, dtype=bool)
+        return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
+
+    def unknown(self, *, told: bool) -> Flags:
+        """(slots,): a container without samples may have lived. told: whether the listing has it at other times."""
+        listing_silent = self.listing[self.hour_of_slot]
+        return (self.usage | self.partly) & listing_silent if told else self.usage | self.partly
+
+
+def source_silence(
+    nodes: Usage[NodeRef],
+    listings: Mapping[Signal, AnyUsage[PodContainerRef]],
+    hours: TimeGrid,
+    lost: Mapping[Signal, Flags] | None = None,
+) -> SourceSilence | None:
+    """The silence by a usage signal of all nodes, and by the listings of all pods on the grid of hours.
+
+    lost: (slots,) or (hours,) of some signals that were stored or asked for and cannot be had. None without any node.
+    """
+    if not nodes.refs:
+        return None
+    lost = lost or {}
+    present = ~np.isnan(nodes.values)
+    begun, later = (
+        np.logical_or.accumulate(present, axis=1),
+        np.logical_or.accumulate(present[:, ::-1], axis=1)[:, ::-1],
+    )
+    silent: Flags = np.asarray(~present.any(axis=0))
+    partly: Flags = np.asarray((begun & later & ~present).any(axis=0))
+    for signal in MEASURED:
+        silent |= lost.get(signal, np.zeros_like(silent))
+    listed_by = next((of for of in LISTINGS if any(s in listings and listings[s].refs for s in of)), ())
+    heard = np.zeros(hours.size, dtype=bool)
+    for signal in listed_by:
+        if signal in listings:
+            heard |= _any_by_slot(listings[signal])
+            heard &= ~lost.get(signal, np.zeros_like(heard))
+    return SourceSilence(nodes.grid, silent, partly, hours, ~heard, tuple(listed_by))
+
+
+def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
+    """(slots,): whether any series has a value."""
+    if not isinstance(usage, SparseUsage):
+        return np.asarray((~np.isnan(usage.values)).any(axis=0))
+    heard = np.zeros(usage.grid.size, dtype=bool)
+    lengths = np.diff(usage.bounds)
+    for begin in range(0, len(usage.refs), 4096):  # positions of all cells at once would take eight times their memory
+        rows = slice(begin, begin + 4096)
+        cells = usage.cells[usage.bounds[begin] : usage.bounds[min(begin + 4096, len(usage.refs))]]
+        starts = np.repeat(usage.first[rows] - (usage.bounds[:-1][rows] - usage.bounds[begin]), lengths[rows])
+        heard[(starts + np.arange(len(cells)))[~np.isnan(cells)]] = True
+        if heard.all():
+            break
+    return heard
+
+
+@dataclass(frozen=True, slots=True)
+class PodRule:
+    """What is known of the pods of one name. named_anew, lasting: as the kinds; ended: it will never run again.
+
+    waiting: it did not run yet. start_seconds, end_seconds: Unix seconds of the newest; 0 and None = not known.
+    """
+
+    named_anew: bool
+    lasting: bool
+    ended: bool
+    waiting: bool = False
+    running: bool = False
+    start_seconds: int = 0
+    end_seconds: int | None = None
+
+
+def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
+    """(namespace, pod) -> its rule; of several pods of one name that of the newest."""
+    newest: dict[tuple[str, str], Pod] = {}
+    for pod in inventory.pods:
+        key = (pod.namespace, pod.name)
+        if key not in newest or pod.start_seconds >= newest[key].start_seconds:
+            newest[key] = pod
+    return {
+        key: PodRule(
+            *(pod.workload.kind in NAMED_ANEW, pod.workload.kind in LASTING, pod.phase.ended),
+            waiting=pod.phase is PodPhase.PENDING,
+            running=pod.running,
+            start_seconds=pod.start_seconds,
+            end_seconds=pod.end_seconds,
+        )
+        for key, pod in newest.items()
+    }
+
+
+def starting_containers(inventory: Inventory) -> frozenset[tuple[tuple[str, str], str]]:
+    """(pod, container) of those that only start a pod: they are listed for all of its life."""
+    init = {
+        w.ref: names
+        for w in inventory.workloads
+        if (names := [c.name for c in w.containers if c.role is ContainerRole.INIT])
+    }
+    return frozenset(((p.namespace, p.name), name) for p in inventory.pods for name in init.get(p.workload, ()))
+
+
+_STRANGER: Final = PodRule(named_anew=False, lasting=False, ended=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Lives:
+    """How to tell the lives of some pods' containers: the source's silence, the listing, and what the pods are.
+
+    listed: (m, hours) by `row_of`, the containers of these pods in the listing.
+    """
+
+    silence: SourceSilence
+    rules: Mapping[tuple[str, str], PodRule]
+    starting: frozenset[tuple[tuple[str, str], str]]
+    row_of: Mapping[PodContainerRef, int]
+    listed: Flags
+
+    @classmethod
+    def of(
+        cls, silence: SourceSilence, inventory: Inventory, usage: Mapping[Signal, AnyUsage[PodContainerRef]]
+    ) -> Lives:
+        """Of the pods of an inventory; usage: their series, the listing's signals among them."""
+        listings = [usage[s] for s in silence.listed_by if s in usage]
+        row_of = {ref: row for row, ref in enumerate(dict.fromkeys(ref for of in listings for ref in of.refs))}
+        listed = np.zeros((len(row_of), silence.hours.size), dtype=bool)
+        for of in listings:
+            rows = np.fromiter((row_of[ref] for ref in of.refs), np.int64, len(of.refs))
+            for begin in range(0, len(rows), _CHUNK):
+                listed[rows[begin : begin + _CHUNK]] |= ~np.isnan(of.rows(slice(begin, begin + _CHUNK)))
+        return cls(silence, pod_rules(inventory), starting_containers(inventory), row_of, listed)
+
+    def unseen(self, ref: PodContainerRef, present: Flags) -> tuple[int, int, Flags] | None:
+        """Slots in which a container lived, or may have, and has no sample, (slots,), within [first, end) of its life.
+
+        present: (slots,), its samples, if it has any. None where nothing tells that it ever lived.
+        """
+        some = np.flatnonzero(present)
+        row = self.row_of.get(ref, -1)
+        key = (ref.namespace, ref.pod)
+        rule = self.rules.get(key, _STRANGER)
+        listed = self.listed[row] if row >= 0 else np.zeros(self.silence.hours.size, dtype=bool)
+        starts = (key, ref.container) in self.starting
+        if not len(some):
+            if starts or rule.ended or rule.waiting or not listed.any():
+                return None
+            alive = self._of_hours(listed)
+            if not rule.lasting:  # too short a life for a sample may be listed for days after it
+                alive &= self._blind if self._blind[alive][:_HOUR_SLOTS].any() else False
+            return _span(alive)
+        first, end = int(some[0]), int(some[-1]) + 1
+        alive = np.zeros(len(present), dtype=bool)
+        alive[first:end] = True
+        if end - first > len(some) and not rule.named_anew and self._is_told(listed, some):
+            self._leave_out_absences(alive, present, listed)
+        if not starts and listed.any():
+            outside = self._of_hours(self._outside(listed, first, end, ended=rule.ended))
+            if not rule.lasting:  # it ended where its samples do, unless nobody could see it from then on
+                outside[end:] &= bool(self._blind[end : end + _EDGE_SLOTS + 1].any())
+                outside &= self._blind
+            alive |= outside
+        elif not self.silence.listed_by:
+            begin, stop = self.of_inventory(ref, first, end)
+            alive[begin:stop] |= (np.arange(begin, stop) < first) | (np.arange(begin, stop) >= end)
+        bounds = np.flatnonzero(alive)
+        return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
+
+    def is_told_outside(self, ref: PodContainerRef, first: int, end: int) -> bool:
+        """Whether anything tells of a container's life before or after its samples in [first, end)."""
+        if not self.silence.listed_by:
+            return self.of_inventory(ref, first, end) != (first, end)
+        row, hour = self.row_of.get(ref, -1), self.silence.hour_of_slot
+        return row >= 0 and self._hours_listed[row] > int(self.listed[row, hour[first] : hour[end - 1] + 1].sum())
+
+    @cached_property
+    def _hours_listed(self) -> list[int]:
+        """Hours in which each row of `listed` was."""
+        counted: list[int] = self.listed.sum(axis=1).tolist()
+        return counted
+
+    def of_inventory(self, ref: PodContainerRef, first: int, end: int) -> tuple[int, int]:
+        """[first, end) of a container's samples, widened to its pod's life where a rate's edges do not explain it."""
+        rule, grid = self.rules.get((ref.namespace, ref.pod), _STRANGER), self.silence.grid
+        if not rule.start_seconds:
+            return first, end
+        begin = max(0, grid.index_of(rule.start_seconds))
+        stop = grid.size if rule.running else min(grid.size, grid.index_of(rule.end_seconds or 0))
+        return (
+            first if first - begin <= _EDGE_SLOTS else begin,
+            end if stop - end <= _EDGE_SLOTS else stop,
+        )
+
+    @cached_property
+    def _blind(self) -> Flags:
+        """(slots,): some node did not report."""
+        return np.asarray(self.silence.usage | self.silence.partly)
+
+    def _is_told(self, listed: Flags, some: Integers) -> bool:
+        """Whether the listing has the container in most hours in which it has samples and anything was listed."""
+        hours = np.unique(self.silence.hour_of_slot[some])
+        hours = hours[~self.silence.listing[hours]]
+        return bool(len(hours)) and float(listed[hours].mean()) > 0.5
+
+    def _leave_out_absences(self, alive: Flags, present: Flags, listed: Flags) -> None:
+        """Take out of a life the stretches in which no pod of the name was listed though others were."""
+        hour = self.silence.hour_of_slot
+        padded = np.concatenate([[True], present, [True]])
+        edges = np.flatnonzero(np.diff(padded.astype(np.int8)))
+        for begin, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            if not alive[begin:stop].all():
+                continue
+            within = np.arange(begin, stop)
+            inner = (hour[within] > hour[begin - 1]) & (hour[within] < hour[min(stop, len(hour) - 1)])
+            absent = inner & ~listed[hour[within]] & ~self.silence.listing[hour[within]]
+            if absent.any():
+                alive[within] = inner & listed[hour[within]] & self._is_off_edge(hour, begin, stop)[within]
+
+    def _is_off_edge(self, hour: Integers, begin: int, stop: int) -> Flags:
+        """(slots,): not in the hour beside the edge of [begin, stop) where the edge is the hour's own, nearly."""
+        kept = np.ones(len(hour), dtype=bool)
+        if stop < len(hour) and stop - int(np.searchsorted(hour, hour[stop])) <= _EDGE_SLOTS:
+            kept &= hour != hour[stop] - 1
+        if int(np.searchsorted(hour, hour[begin - 1], side="right")) - begin <= _EDGE_SLOTS:
+            kept &= hour != hour[begin - 1] + 1
+        return kept
+
+    def _outside(self, listed: Flags, first: int, end: int, *, ended: bool) -> Flags:
+        """(hours,): listed before the first or after the last sample, but for what the edge of a life explains."""
+        hour = self.silence.hour_of_slot
+        outside = listed.copy()
+        from_hour, to_hour = int(hour[first]), int(hour[end - 1])
+        early = first - int(np.searchsorted(hour, from_hour)) <= _EDGE_SLOTS
+        late = int(np.searchsorted(hour, to_hour, side="right")) - end <= _EDGE_SLOTS
+        outside[max(0, from_hour - early) : to_hour + late + 1] = False
+        if ended:
+            outside[to_hour:] = False
+        return outside
+
+    def _of_hours(self, hours: Flags) -> Flags:
+        """(slots,) of (hours,)."""
+        return np.asarray(hours[self.silence.hour_of_slot])
+
+
+def _span(alive: Flags) -> tuple[int, int, Flags] | None:
+    bounds = np.flatnonzero(alive)
+    return (int(bounds[0]), int(bounds[-1]) + 1, alive) if len(bounds) else None

@@ -1,0 +1,118 @@
+"""Portrait: the fixed-size memory of a series, as columns over many series.
+
+One portrait describes a container of a workload (all its pods pooled), a workload's total, or a node. It is updated
+incrementally and rebuilt by the same code (`profiler.portrait`); a batch keeps one numpy row per series so that 100,000
+portraits are a few matrices. Start-up samples (the first minutes of a pod's life) are kept apart, because a JVM's
+warm-up says nothing about its steady request. Sums and counts are stored, so that newer usage can be added; means and
+the like are derived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import SeriesRef
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.usage.histogram import HistogramBatch
+
+Floats = npt.NDArray[np.float64]
+RefT = TypeVar("RefT", bound=SeriesRef)
+
+SLOTS_PER_DAY: Final = 48
+"""Half hours of the UTC day."""
+
+
+class Pattern(StrEnum):
+    """How usage moves, by the portrait alone."""
+
+    IDLE = "idle"
+    FLAT = "flat"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    BURSTY = "bursty"
+    TREND = "trend"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, eq=False)
+class Portraits(Generic[RefT]):
+    """Portraits of n series of one resource; every array's first axis is n. Amounts in the resource's unit.
+
+    daily_*: (n, days kept), UTC days, the newest (which holds the last slot) last; daily_maxima NaN where no sample;
+    slot_sums, slot_counts: (n, 2, 48) by workday/weekend x half hour of the UTC day; slot_maxima: (n, 7, 48) by day of
+    week (0 = Monday), NaN where never seen. All of these leave start-up samples out. first_seconds, last_seconds: start
+    of the first and last slot with any sample, NaN for none; seen: number of slots with any sample.
+    """
+
+    refs: tuple[RefT, ...]
+    resource: MeasuredResource
+    step_seconds: int
+    end_seconds: int
+    histograms: HistogramBatch
+    startup_max: Floats
+    startup_samples: Floats
+    first_seconds: Floats
+    last_seconds: Floats
+    seen: Floats
+    square_sums: Floats
+    daily_maxima: Floats
+    daily_sums: Floats
+    daily_counts: Floats
+    slot_sums: Floats
+    slot_counts: Floats
+    slot_maxima: Floats
+    pattern: tuple[Pattern, ...]
+
+    @cached_property
+    def samples(self) -> Floats:
+        """Samples outside the start-up phase, (n,); those of every pod count."""
+        counts: Floats = self.slot_counts.sum(axis=(1, 2))
+        return counts
+
+    @cached_property
+    def mean(self) -> Floats:
+        """Mean of all samples, (n,); NaN for none."""
+        return ratio(self.slot_sums.sum(axis=(1, 2)), self.samples)
+
+    @cached_property
+    def maximum(self) -> Floats:
+        """Highest sample of the days kept, (n,); NaN for none."""
+        highest: Floats = np.fmax.reduce(self.daily_maxima, axis=1, initial=np.nan)
+        return highest
+
+    @cached_property
+    def daily_means(self) -> Floats:
+        """Mean of each day kept, (n, days); NaN where no sample."""
+        return ratio(self.daily_sums, self.daily_counts)
+
+    @cached_property
+    def slots(self) -> Floats:
+        """Mean by workday/weekend x half hour of the UTC day, (n, 2, 48); NaN where never seen."""
+        return ratio(self.slot_sums, self.slot_counts)
+
+    @cached_property
+    def span_days(self) -> Floats:
+        """Days between the first and the last sample of each series; 0 for none."""
+        return np.nan_to_num((self.last_seconds - self.first_seconds) / 86_400.0)
+
+    @cached_property
+    def coverage(self) -> Floats:
+        """Share of slots with a sample between the first and the last, (n,); 0 for none."""
+        slots = np.nan_to_num((self.last_seconds - self.first_seconds) / self.step_seconds + 1)
+        return np.nan_to_num(ratio(self.seen, slots))
+
+    def percentile(self, fraction: float) -> Floats:
+        """Decaying percentile of each series by the histogram's rule; NaN without samples."""
+        return self.histograms.percentile(fraction)
+
+
+def ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:
+    """Amount / count, NaN where the count is 0."""
+    quotient: Floats = np.divide(amount, count, out=np.full(amount.shape, np.nan), where=count > 0)
+    return quotient

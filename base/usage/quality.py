@@ -1,0 +1,99 @@
+"""Defects of the input and how they were treated: counted, never silent.
+
+The profiler fills one record per pull; the dashboard and `cotenant doctor` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from cotenant.base.usage.usage import Signal
+
+
+class Defect(StrEnum):
+    """A kind of dirt in incoming samples; the sentence says how it is handled."""
+
+    DUPLICATE_SERIES = "duplicate-series"
+    REPEATED_SAMPLE = "repeated-sample"
+    OUT_OF_ORDER = "out-of-order"
+    NOT_FINITE = "not-finite"
+    NEGATIVE = "negative"
+    FUTURE = "future"
+    UNKNOWN_OWNER = "unknown-owner"
+    QUERY_SPLIT = "query-split"
+    QUERY_FAILED = "query-failed"
+
+
+DEFECT_SENTENCES: dict[Defect, str] = {
+    Defect.DUPLICATE_SERIES: "Several series for one container (two scrapers or Prometheus replicas): the maximum was kept, not the sum.",
+    Defect.REPEATED_SAMPLE: "A time stamp came twice: the last value was kept.",
+    Defect.OUT_OF_ORDER: "Samples came out of order: they were sorted.",
+    Defect.NOT_FINITE: "NaN or infinite samples: dropped, the slot is a gap.",
+    Defect.NEGATIVE: "Negative samples: dropped, the slot is a gap.",
+    Defect.FUTURE: "Samples from the future: dropped.",
+    Defect.UNKNOWN_OWNER: "Pods without a known owner: shown as bare pods.",
+    Defect.QUERY_SPLIT: "Queries above a server limit: split and asked again.",
+    Defect.QUERY_FAILED: "Queries that failed after all retries: their share is a gap.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeSpan:
+    """How often some series were scraped from one moment to another, and how their CPU was read there.
+
+    start_seconds, end_seconds: Unix seconds. window_seconds: the longest stretch that one rate reaches over. series: the
+    most of them in any hour; each lived through that hour.
+    """
+
+    start_seconds: int
+    end_seconds: int
+    interval_seconds: int
+    window_seconds: int
+    series: int
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRecord:
+    """One pull's account: how much was asked, got and mended."""
+
+    time_seconds: int
+    source: str
+    scrape_interval_seconds: float
+    queries: int
+    samples: int
+    server_seconds: float = 0.0
+    client_seconds: float = 0.0
+    defects: Mapping[Defect, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unread_seconds: Mapping[Signal, int] = field(default_factory=dict)
+    """Time within the window that a signal's source failed to answer for, so far; what rests on it is withheld."""
+    scrapes: tuple[ScrapeSpan, ...] = ()
+    """Scrape intervals of the pulled time, oldest first; empty where the source does not tell."""
+
+    @property
+    def mixed(self) -> bool:
+        """Whether series were scraped at several intervals, at once or one after another."""
+        return len({span.interval_seconds for span in self.scrapes}) > 1
+
+    @property
+    def slowest_seconds(self) -> float:
+        """The longest scrape interval of any series of the pulled time, else the usual one."""
+        return max((float(span.interval_seconds) for span in self.scrapes), default=self.scrape_interval_seconds)
+
+
+def joined_scrapes(records: Iterable[QualityRecord]) -> tuple[ScrapeSpan, ...]:
+    """Scrape intervals of several pulls, oldest first; spans of one interval that touch or overlap are one."""
+    spans = sorted(
+        (s for record in records for s in record.scrapes), key=lambda s: (s.interval_seconds, s.start_seconds)
+    )
+    out: list[ScrapeSpan] = []
+    for span in spans:
+        last = out[-1] if out else None
+        if last and last.interval_seconds == span.interval_seconds and last.end_seconds >= span.start_seconds:
+            end, series = max(last.end_seconds, span.end_seconds), max(last.series, span.series)
+            out[-1] = replace(last, end_seconds=end, series=series)
+        else:
+            out.append(span)
+    return tuple(sorted(out, key=lambda s: (s.start_seconds, s.interval_seconds)))

@@ -1,0 +1,196 @@
+"""Which samples were due and which are there: of the slots in which pods lived (`model.usage.lives`). Pure.
+
+Two shares follow from one `ContainerLife`. Samples present: of all pods' samples that were due, those that are there;
+people are shown it, of a workload, a namespace, a day and the cluster. Time measured: of the time in which a pod of a
+container lived, that in which at least one was measured; a value of the container rests on it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.usage.lives import Lives
+from cotenant.base.usage.sparse_usage import AnyUsage
+
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+KeyT = TypeVar("KeyT", bound=Hashable)
+_CHUNK: Final = 512
+"""Rows looked at at once, so that working memory stays small."""
+_GRID: Final = 2.0**-20
+"""Samples due are multiples of it: their sum is the same in whatever order shards are added."""
+
+
+class SeriesEnds(NamedTuple):
+    """First slot with a sample, the one after the last, and how many have one, of some series, (m,) each."""
+
+    first: Integers
+    end: Integers
+    counts: Integers
+
+    @classmethod
+    def of(cls, usage: AnyUsage[Any]) -> SeriesEnds:
+        """All 0 for a series without a sample."""
+        size, made = usage.grid.size, [cls(*np.zeros((3, 0), dtype=np.int64))]
+        for begin in range(0, len(usage.refs), _CHUNK):
+            present = np.isfinite(usage.rows(slice(begin, begin + _CHUNK)))
+            if not size:
+                made.append(cls(*np.zeros((3, len(present)), dtype=np.int64)))
+                continue
+            some = present.any(axis=1)
+            end = np.where(some, size - present[:, ::-1].argmax(axis=1), 0)
+            made.append(cls(np.where(some, present.argmax(axis=1), 0), end, present.sum(axis=1)))
+        return cls(*(np.concatenate(column) for column in zip(*made, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContainerLife:
+    """In which slots pods of one container lived, from the first to the last sign of any of them.
+
+    first_slot: of the arrays in the grid. seen, unseen: (slots,) how many had a sample, and how many lived or may have
+    lived without one; unknown: (slots,) nothing told of any, but nothing could have. longest: slots of the longest
+    stretch in which one of them had no sample.
+    """
+
+    first_slot: int
+    seen: Integers
+    unseen: Integers
+    unknown: Flags
+    longest: int
+
+    @property
+    def due(self) -> Floats:
+        """(slots,): samples that were due; where nobody can say whether something lived, as many as on average."""
+        lived = self.seen + self.unseen
+        told = len(lived) - int(self.unknown.sum())
+        mean = round(float(lived.sum()) / max(told, 1) / _GRID) * _GRID
+        return np.where(self.unknown, mean, lived)
+
+    @property
+    def time_measured(self) -> float:
+        """Share of the time in which a pod lived, or may have, in which at least one had a sample, 0..1."""
+        found = self.seen > 0
+        lived = int((found | (self.unseen > 0)).sum())
+        return int(found.sum()) / lived * (1 - int(self.unknown.sum()) / len(found))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members(Generic[KeyT]):
+    """What of some series belongs to which container.
+
+    own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: it is listed at all.
+    incomplete: rows of series of whose life more may have been than was seen.
+    """
+
+    lives: Lives
+    usage: AnyUsage[PodContainerRef]
+    ends: SeriesEnds
+    own: Mapping[KeyT, list[int]]
+    unsampled: Mapping[KeyT, list[PodContainerRef]]
+    told: frozenset[KeyT]
+    incomplete: frozenset[int]
+
+    @classmethod
+    def of(
+        cls,
+        lives: Lives,
+        usage: AnyUsage[PodContainerRef],
+        keys: Sequence[KeyT | None],
+        key_of: Callable[[PodContainerRef], KeyT | None],
+    ) -> Members[KeyT]:
+        """keys: container of each series, None = of none that is asked about; key_of: that of a listed one."""
+        own: dict[KeyT, list[int]] = defaultdict(list)
+        unsampled: dict[KeyT, list[PodContainerRef]] = defaultdict(list)
+        told: set[KeyT] = set()
+        ends = SeriesEnds.of(usage)
+        columns = (ends.first.tolist(), ends.end.tolist(), ends.counts.tolist())
+        incomplete, sampled = [], set()
+        for row, (ref, key, first, end, count) in enumerate(zip(usage.refs, keys, *columns, strict=True)):
+            if not count:
+                continue
+            sampled.add(ref)
+            if key is None:
+                continue
+            own[key].append(row)
+            if ref in lives.row_of:
+                told.add(key)
+            if count < end - first or lives.is_told_outside(ref, first, end):
+                incomplete.append(row)
+        for ref in lives.row_of:
+            key = key_of(ref) if ref not in sampled else None
+            if key is not None and key in own:
+                unsampled[key].append(ref)
+        return cls(lives, usage, ends, own, unsampled, frozenset(told), frozenset(incomplete))
+
+    def life(self, key: KeyT) -> ContainerLife | None:
+        """Of one container; None where nothing is missing: its series have all samples and follow each other."""
+        rows, size = self.own[key], self.usage.grid.size
+        missing = [row for row in rows if row in self.incomplete]
+        spans = sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
+        if not missing and key not in self.unsampled and _touch(spans):
+            return None
+        seen, unseen = np.zeros((2, size), dtype=np.int64)
+        for row in rows:
+            if row not in self.incomplete:
+                seen[self.ends.first[row] : self.ends.end[row]] += 1
+        first, end, longest = spans[0][0], max(stop for _, stop in spans), 0
+        for ref, present in self._suspects(key, missing):
+            seen += present
+            part = self.lives.unseen(ref, present)
+            if part is not None:
+                first, end, unseen = min(first, part[0]), max(end, part[1]), unseen + part[2]
+                longest = max(longest, longest_stretch(part[2]))
+        seen, unseen = seen[first:end], unseen[first:end]
+        unknown = self.lives.silence.unknown(told=key in self.told)[first:end] & (seen + unseen == 0)
+        return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)))
+
+    def _suspects(self, key: KeyT, rows: list[int]) -> Iterable[tuple[PodContainerRef, Flags]]:
+        if rows:
+            present = np.isfinite(self.usage.rows(np.array(rows)))
+            yield from zip([self.usage.refs[row] for row in rows], present, strict=True)
+        nothing = np.zeros(self.usage.grid.size, dtype=bool)
+        yield from ((ref, nothing) for ref in self.unsampled.get(key, ()))
+
+
+def _touch(spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether stretches, sorted by their beginning, leave nothing out between them."""
+    until = spans[0][1]
+    for begin, end in spans[1:]:
+        if begin > until:
+            return False
+        until = max(until, end)
+    return True
+
+
+def longest_stretch(flags: Flags) -> int:
+    """Length of the longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def time_measured(
+    lives: Lives,
+    usage: AnyUsage[PodContainerRef],
+    rows: Integers,
+    container_of: Callable[[PodContainerRef], int],
+    size: int,
+) -> Floats:
+    """`ContainerLife.time_measured` of each container, (size,); 0 for one without a sample.
+
+    rows: container of each series, (m,), -1 = none; container_of: that of a listed one.
+    """
+    shares = np.zeros(size)
+    keys = [row if row >= 0 else None for row in rows.tolist()]
+    members: Members[int] = Members.of(lives, usage, keys, container_of)
+    for container in members.own:
+        life = members.life(container)
+        shares[container] = 1.0 if life is None else life.time_measured
+    return shares

@@ -1,0 +1,195 @@
+"""Usage of very many pods that lived a short time each: only the slots of each one's life are stored. Pure.
+
+A cluster that is rolled out every two days has eight pods for each that runs: as a matrix of pods and slots, seven
+eighths of its history are gaps. `SparseUsage` keeps from each row's first to its last sample, and gives out dense rows
+of as many series as a caller can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Generic, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.usage.usage import FloatMatrix, RefT, Statistic, TimeGrid, Usage
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseUsage(Generic[RefT]):
+    """Series of one signal; series i has the values `cells[bounds[i]:bounds[i + 1]]` from slot `first[i]` on.
+
+    Shapes: first (n,), bounds (n + 1,), cells (bounds[-1],) float32 in the resource's unit. NaN inside is a gap, and so
+    is every slot outside.
+    """
+
+    refs: tuple[RefT, ...]
+    grid: TimeGrid
+    first: Integers
+    bounds: Integers
+    cells: npt.NDArray[np.float32]
+    resource: MeasuredResource | None
+    statistic: Statistic
+
+    def __post_init__(self) -> None:
+        if len(self.first) != len(self.refs) or len(self.bounds) != len(self.refs) + 1:
+            raise ValueError(f"{len(self.first)} first slots, {len(self.bounds)} bounds for {len(self.refs)} series")
+
+    @cached_property
+    def row_of(self) -> dict[RefT, int]:
+        """Row of each series by its name."""
+        return {ref: row for row, ref in enumerate(self.refs)}
+
+    def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
+        """Dense values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
+        return self._dense(np.arange(len(self.refs))[index], 0)
+
+    def at(self, index: slice | npt.NDArray[Any], slots: npt.NDArray[np.integer[Any]]) -> FloatMatrix:
+        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of a row's samples."""
+        positions = np.arange(len(self.refs))[index]
+        if not len(self.cells):
+            return np.full((len(positions), len(slots)), np.nan, dtype=np.float32)
+        begin, end = self.bounds[positions, None], self.bounds[positions + 1, None]
+        place = begin - self.first[positions, None] + slots
+        inside = (place >= begin) & (place < end)
+        return np.where(inside, self.cells[np.where(inside, place, 0)], np.float32(np.nan))
+
+    def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
+        """These series alone, dense."""
+        positions = np.arange(len(self.refs))[index]
+        refs = tuple(self.refs[row] for row in positions.tolist())
+        return Usage(refs, self.grid, self._dense(positions, 0), self.resource, self.statistic)
+
+    def take(self, index: npt.NDArray[Any]) -> SparseUsage[RefT]:
+        """These series alone, as they are stored here."""
+        positions = np.arange(len(self.refs))[index]
+        lengths = np.diff(self.bounds)[positions]
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        cells = np.empty(int(bounds[-1]), dtype=self.cells.dtype)
+        # stretches of neighbouring series are copied whole: positions of all cells would take four times their memory
+        edges = [0, *(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
+        for begin, end in pairwise(edges):
+            if begin < end:
+                source = slice(self.bounds[positions[begin]], self.bounds[positions[end - 1] + 1])
+                cells[bounds[begin] : bounds[end]] = self.cells[source]
+        refs = tuple(self.refs[row] for row in positions.tolist())
+        return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=cells)
+
+    def filled(self, other: SparseUsage[RefT]) -> SparseUsage[RefT]:
+        """The series of both, the other's first: values of this one, and where it has none the other's. One grid."""
+        refs = (*other.refs, *(ref for ref in self.refs if ref not in other.row_of))
+        lines = [_filled(self._span(ref), other._span(ref)) for ref in refs]
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(line) for _, line in lines])])
+        cells = np.concatenate([line for _, line in lines]) if lines else self.cells
+        return replace(
+            self, refs=refs, first=np.array([first for first, _ in lines], np.int64), bounds=bounds, cells=cells
+        )
+
+    def _span(self, ref: RefT) -> Span:
+        """First slot and values of a series; no value where there is no such series."""
+        row = self.row_of.get(ref)
+        if row is None:
+            return self.grid.size, self.cells[:0]
+        return int(self.first[row]), self.cells[self.bounds[row] : self.bounds[row + 1]]
+
+    def sums(self) -> npt.NDArray[np.float64]:
+        """Sum of each series' samples, (n,); 0 for one without."""
+        sums, some = np.zeros(len(self.refs)), np.diff(self.bounds) > 0
+        if some.any():
+            present = np.where(np.isnan(self.cells), np.float32(0), self.cells)
+            sums[some] = np.add.reduceat(present, self.bounds[:-1][some], dtype=np.float64)
+        return sums
+
+    def highest(self) -> npt.NDArray[np.float64]:
+        """Highest sample of each series, (n,); NaN for one without."""
+        highest, some = np.full(len(self.refs), np.nan), np.diff(self.bounds) > 0
+        if some.any():
+            highest[some] = np.fmax.reduceat(self.cells, self.bounds[:-1][some])
+        return highest
+
+    def dense(self) -> Usage[RefT]:
+        """All series."""
+        return Usage(self.refs, self.grid, self.rows(slice(None)), self.resource, self.statistic)
+
+    def tail(self, slots: int) -> Usage[RefT]:
+        """The last `slots` slots of all series, dense."""
+        grid = self.grid.last(slots)
+        values = self._dense(np.arange(len(self.refs)), self.grid.size - grid.size)
+        return Usage(self.refs, grid, values, self.resource, self.statistic)
+
+    def _dense(self, positions: npt.NDArray[np.integer[Any]], from_slot: int) -> FloatMatrix:
+        """Values of these rows from a slot on, (m, grid.size - from_slot)."""
+        values = np.full((len(positions), self.grid.size - from_slot), np.nan, dtype=np.float32)
+        begins, ends = self.bounds[positions], self.bounds[positions + 1]
+        places = self.first[positions] - from_slot
+        # of series that begin before the slot, what comes after it
+        begins = begins + np.minimum(np.maximum(-places, 0), ends - begins)
+        lasts = places + ends - self.bounds[positions]
+        firsts = lasts - (ends - begins)
+        columns = (column.tolist() for column in (firsts, lasts, begins, ends))
+        for row, first, last, begin, end in zip(values, *columns, strict=True):
+            row[first:last] = self.cells[begin:end]
+        return values
+
+
+Span: TypeAlias = tuple[int, npt.NDArray[np.float32]]
+"""First slot and values of a series."""
+
+
+def _filled(own: Span, other: Span) -> Span:
+    """Both in one span; where both have a value, the first's."""
+    spans = [span for span in (other, own) if len(span[1])]
+    begin = min((first for first, _ in spans), default=0)
+    line = np.full(
+        max((first + len(values) for first, values in spans), default=begin) - begin, np.nan, dtype=np.float32
+    )
+    for first, values in spans:
+        np.copyto(line[first - begin : first - begin + len(values)], values, where=~np.isnan(values))
+    return begin, line
+
+
+AnyUsage: TypeAlias = Usage[RefT] | SparseUsage[RefT]
+"""What gives out dense rows of some of its series."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Values of some series in neighbouring slots: values (len(rows), slots) from slot `first` of the grid on."""
+
+    rows: npt.NDArray[np.integer[Any]]
+    first: int
+    values: FloatMatrix
+
+
+def of_stretches(
+    refs: Sequence[RefT],
+    grid: TimeGrid,
+    stretches: Iterable[Stretch],
+    resource: MeasuredResource | None,
+    statistic: Statistic,
+) -> SparseUsage[RefT]:
+    """Usage made of stretches that do not overlap; each is read twice. A row without any value has none stored."""
+    parts = [part for part in stretches if part.values.size]
+    begin, end = np.full(len(refs), grid.size, dtype=np.int64), np.zeros(len(refs), dtype=np.int64)
+    for part in parts:
+        present = ~np.isnan(part.values)
+        some, slots = present.any(axis=1), part.values.shape[1]
+        rows = part.rows[some]
+        begin[rows] = np.minimum(begin[rows], part.first + present[some].argmax(axis=1))
+        end[rows] = np.maximum(end[rows], part.first + slots - present[some][:, ::-1].argmax(axis=1))
+    begin = np.minimum(begin, end)
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(end - begin)])
+    cells = np.full(int(bounds[-1]), np.nan, dtype=np.float32)
+    for part in parts:
+        slot = part.first + np.arange(part.values.shape[1])
+        inside = (slot >= begin[part.rows, None]) & (slot < end[part.rows, None])
+        place = (bounds[part.rows] - begin[part.rows])[:, None] + slot
+        cells[place[inside]] = part.values[inside]
+    return SparseUsage(tuple(refs), grid, begin, bounds, cells, resource, statistic)

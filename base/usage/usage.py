@@ -1,0 +1,226 @@
+"""Usage: what the profiler produces. A matrix of series on a regular time grid, gaps explicit as NaN.
+
+The grid is UTC and aligned to its step: slot k covers [start + k*step, start + (k+1)*step) and holds the statistic
+over it. (Prometheus evaluates `rate(x[w])` at the END of a slot; the edge does that shift, nobody else has to know.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import SeriesRef
+from cotenant.base.resource import DeviceResource, MeasuredResource, Resource
+
+FloatMatrix = npt.NDArray[np.float32]
+
+FIVE_MINUTES_SECONDS = 300
+HALF_HOUR_SECONDS = 1800
+HOUR_SECONDS = 3600
+DAY_SECONDS = 86_400
+
+
+class Statistic(StrEnum):
+    """How one value stands for its slot."""
+
+    MEAN = "mean"
+    MAX = "max"
+    LAST = "last"
+    SUM = "sum"
+
+
+class Signal(StrEnum):
+    """A kind of series that history stores; the value is also its name in the store."""
+
+    CPU_USAGE_MEAN = "cpu_usage_mean"
+    CPU_USAGE_MAX = "cpu_usage_max"
+    CPU_THROTTLED_MEAN = "cpu_throttled_mean"
+    """Core time the container wanted and was refused by its quota, in millicores; demand = usage + throttled."""
+    CPU_PRESSURE_MEAN = "cpu_pressure_mean"
+    """Share of time some task waited for CPU (kubelet PSI), 0..1."""
+    MEMORY_WORKING_SET_MAX = "memory_working_set_max"
+    CPU_REQUEST = "cpu_request"
+    CPU_LIMIT = "cpu_limit"
+    MEMORY_REQUEST = "memory_request"
+    MEMORY_LIMIT = "memory_limit"
+    OOM_KILLS = "oom_kills"
+    RESTARTS = "restarts"
+    GPU_CORE_MEAN = "gpu_core_mean"
+    """Share of time in which the container's GPUs computed, over all of them."""
+    GPU_MEMORY_MAX = "gpu_memory_max"
+    """Memory of the container's GPUs that was taken, over all of them."""
+    GPU_CORE_REQUEST = "gpu_core_request"
+    GPU_MEMORY_REQUEST = "gpu_memory_request"
+    GPU_INSTANCE_REQUEST = "gpu_instance_request"
+    """MIG instances, 100 each; their usage is in percent of the instance."""
+    NODE_CPU_USAGE_MEAN = "node_cpu_usage_mean"
+    NODE_MEMORY_WORKING_SET_MAX = "node_memory_working_set_max"
+
+    @property
+    def spec(self) -> SignalSpec:
+        """Resource, statistic, step and unit of the signal."""
+        return SIGNALS[self]
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSpec:
+    """What one value of a signal means."""
+
+    resource: MeasuredResource | None
+    statistic: Statistic
+    step_seconds: int
+    unit: str
+    per_node: bool = False
+
+
+_CPU, _MEM = Resource.CPU, Resource.MEMORY
+_GPU, _GPU_MEM = DeviceResource.GPU_CORE, DeviceResource.GPU_MEMORY
+SIGNALS: dict[Signal, SignalSpec] = {
+    Signal.CPU_USAGE_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _CPU.unit),
+    Signal.CPU_USAGE_MAX: SignalSpec(_CPU, Statistic.MAX, FIVE_MINUTES_SECONDS, _CPU.unit),
+    Signal.CPU_THROTTLED_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _CPU.unit),
+    Signal.CPU_PRESSURE_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, "ratio"),
+    Signal.MEMORY_WORKING_SET_MAX: SignalSpec(_MEM, Statistic.MAX, FIVE_MINUTES_SECONDS, _MEM.unit),
+    Signal.CPU_REQUEST: SignalSpec(_CPU, Statistic.LAST, HOUR_SECONDS, _CPU.unit),
+    Signal.CPU_LIMIT: SignalSpec(_CPU, Statistic.LAST, HOUR_SECONDS, _CPU.unit),
+    Signal.MEMORY_REQUEST: SignalSpec(_MEM, Statistic.LAST, HOUR_SECONDS, _MEM.unit),
+    Signal.MEMORY_LIMIT: SignalSpec(_MEM, Statistic.LAST, HOUR_SECONDS, _MEM.unit),
+    Signal.OOM_KILLS: SignalSpec(None, Statistic.SUM, HOUR_SECONDS, "count"),
+    Signal.RESTARTS: SignalSpec(None, Statistic.SUM, HOUR_SECONDS, "count"),
+    Signal.GPU_CORE_MEAN: SignalSpec(_GPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _GPU.unit),
+    Signal.GPU_MEMORY_MAX: SignalSpec(_GPU_MEM, Statistic.MAX, FIVE_MINUTES_SECONDS, _GPU_MEM.unit),
+    Signal.GPU_CORE_REQUEST: SignalSpec(_GPU, Statistic.LAST, HOUR_SECONDS, _GPU.unit),
+    Signal.GPU_MEMORY_REQUEST: SignalSpec(_GPU_MEM, Statistic.LAST, HOUR_SECONDS, _GPU_MEM.unit),
+    Signal.GPU_INSTANCE_REQUEST: SignalSpec(_GPU, Statistic.LAST, HOUR_SECONDS, _GPU.unit),
+    Signal.NODE_CPU_USAGE_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _CPU.unit, per_node=True),
+    Signal.NODE_MEMORY_WORKING_SET_MAX: SignalSpec(_MEM, Statistic.MAX, FIVE_MINUTES_SECONDS, _MEM.unit, per_node=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeGrid:
+    """Regular UTC grid: `size` slots of `step_seconds` from `start_seconds` (Unix time, a multiple of the step)."""
+
+    start_seconds: int
+    step_seconds: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.step_seconds <= 0 or self.size < 0 or self.start_seconds % self.step_seconds:
+            raise ValueError(f"not a grid: {self.start_seconds} + {self.size} x {self.step_seconds} s")
+
+    @classmethod
+    def between(cls, start_seconds: int, end_seconds: int, step_seconds: int) -> TimeGrid:
+        """All whole slots inside [start, end)."""
+        first = -(-start_seconds // step_seconds) * step_seconds
+        return cls(first, step_seconds, max(0, (end_seconds - first) // step_seconds))
+
+    @property
+    def end_seconds(self) -> int:
+        """End of the last slot (exclusive)."""
+        return self.start_seconds + self.size * self.step_seconds
+
+    @property
+    def slots_per_day(self) -> int:
+        """Number of slots in 24 hours."""
+        return DAY_SECONDS // self.step_seconds
+
+    def times(self) -> npt.NDArray[np.int64]:
+        """Start of every slot, Unix seconds, shape (size,)."""
+        return self.start_seconds + self.step_seconds * np.arange(self.size, dtype=np.int64)
+
+    def index_of(self, seconds: int) -> int:
+        """Slot that holds a moment; may lie outside 0..size."""
+        return (seconds - self.start_seconds) // self.step_seconds
+
+    def last(self, slots: int) -> TimeGrid:
+        """The last `slots` slots (all of them when there are fewer)."""
+        count = min(slots, self.size)
+        return TimeGrid(self.end_seconds - count * self.step_seconds, self.step_seconds, count)
+
+    def following(self, slots: int) -> TimeGrid:
+        """The `slots` slots right after this grid: a forecast's horizon."""
+        return TimeGrid(self.end_seconds, self.step_seconds, slots)
+
+
+RefT = TypeVar("RefT", bound=SeriesRef)
+
+
+@dataclass(frozen=True, eq=False)
+class Usage(Generic[RefT]):
+    """Series of one signal: `values[i, k]` belongs to `refs[i]` in slot k; NaN is a gap.
+
+    Shapes: values (len(refs), grid.size), float32, C order, in the resource's unit.
+    """
+
+    refs: tuple[RefT, ...]
+    grid: TimeGrid
+    values: FloatMatrix
+    resource: MeasuredResource | None
+    statistic: Statistic
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (len(self.refs), self.grid.size):
+            raise ValueError(f"values {self.values.shape} for {len(self.refs)} series x {self.grid.size} slots")
+
+    @cached_property
+    def row_of(self) -> dict[RefT, int]:
+        """Row of each series by its name."""
+        return {ref: row for row, ref in enumerate(self.refs)}
+
+    def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
+        """Values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
+        return self.values[index]
+
+    def at(self, index: slice | npt.NDArray[Any], slots: npt.NDArray[np.integer[Any]]) -> FloatMatrix:
+        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of the grid."""
+        inside, known = (slots >= 0) & (slots < self.grid.size), self.values[index]
+        if not self.grid.size:
+            return np.full((len(known), len(slots)), np.nan, dtype=np.float32)
+        return np.where(inside, known[:, np.clip(slots, 0, self.grid.size - 1)], np.float32(np.nan))
+
+    def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
+        """These series alone."""
+        refs = tuple(self.refs[row] for row in np.arange(len(self.refs))[index].tolist())
+        return Usage(refs, self.grid, self.values[index], self.resource, self.statistic)
+
+    def dense(self) -> Usage[RefT]:
+        """The same: every value is stored (`SparseUsage` has others)."""
+        return self
+
+    def tail(self, slots: int) -> Usage[RefT]:
+        """The same series, the last `slots` slots only (a view)."""
+        grid = self.grid.last(slots)
+        return Usage(self.refs, grid, self.values[:, self.grid.size - grid.size :], self.resource, self.statistic)
+
+    def coarser(self, factor: int) -> Usage[RefT]:
+        """Every `factor` slots joined into one by the statistic (gaps ignored; all gaps stay a gap).
+
+        Leading slots that do not fill an aligned coarse slot are dropped.
+        """
+        step = self.grid.step_seconds * factor
+        skip = (-self.grid.start_seconds % step) // self.grid.step_seconds
+        size = max(0, (self.grid.size - skip) // factor)
+        block = self.values[:, skip : skip + size * factor].reshape(len(self.refs), size, factor)
+        grid = TimeGrid(self.grid.start_seconds + skip * self.grid.step_seconds, step, size)
+        return Usage(self.refs, grid, joined(block, self.statistic), self.resource, self.statistic)
+
+
+def joined(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:
+    """Reduce the last axis by the statistic, ignoring NaN; all-NaN stays NaN (without numpy's warning)."""
+    missing = np.isnan(block)
+    empty = missing.all(axis=-1)
+    if statistic is Statistic.MAX:
+        reduced = np.where(missing, -np.inf, block).max(axis=-1)
+    elif statistic is Statistic.LAST:
+        position = np.where(missing, -1, np.arange(block.shape[-1])).max(axis=-1)
+        reduced = np.take_along_axis(block, np.maximum(position, 0)[..., None], axis=-1)[..., 0]
+    else:
+        total = np.where(missing, 0.0, block).sum(axis=-1, dtype=np.float64)
+        reduced = total if statistic is Statistic.SUM else total / np.maximum((~missing).sum(axis=-1), 1)
+    return np.where(empty, np.nan, reduced).astype(np.float32)

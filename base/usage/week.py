@@ -1,0 +1,85 @@
+"""The week ahead of an aggregate, and what its past is made of: trend, habit of the day, habit of the week, the rest.
+
+Written for few series (the cluster, the largest workloads): to explain, and to see a week; decisions rest on the
+24 hours of `cotenant.base.usage.forecast`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import SeriesRef
+from cotenant.base.resource import MeasuredResource
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.usage.usage import TimeGrid
+
+Floats = npt.NDArray[np.float64]
+RefT = TypeVar("RefT", bound=SeriesRef)
+
+WEEK_HOURS: Final = 168
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeekDecomposition:
+    """A history taken apart: observed = trend + daily + weekly + rest, hour by hour on `grid`, in the unit.
+
+    weekly is all zero where the history is too short for it. daily_strength, weekly_strength: share of the movement
+    around the trend that the habit explains, 0..1 (Wang, Smith and Hyndman 2006).
+    """
+
+    grid: TimeGrid
+    observed: Floats
+    trend: Floats
+    daily: Floats
+    weekly: Floats
+    rest: Floats
+    daily_strength: float
+    weekly_strength: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weeks(Generic[RefT]):
+    """Quantiles (n, WEEK_HOURS, len(LEVELS)) of the hourly means to come, and how such a forecast did on the last week.
+
+    relative_loss: (n,), mean quantile loss on the last week, which it had not seen, over that of repeating the week
+    before (< 1 is better); covered: (n,), share of that week between its 0.1 and 0.9. NaN: no history to test on.
+    """
+
+    refs: tuple[RefT, ...]
+    resource: MeasuredResource
+    grid: TimeGrid
+    quantiles: npt.NDArray[np.float32]
+    relative_loss: Floats
+    covered: Floats
+
+
+WEEKS: Final = Schema(
+    "weeks",
+    (
+        Column("scope", "Scope", Kind.TEXT, "cluster or workload."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
+        Column("name", "Name", Kind.TEXT, "Name of the cluster or workload."),
+        Column("resource", "Resource", Kind.TEXT, "cpu (amounts in millicores) or memory (amounts in bytes)."),
+        Column("relative_loss", "rel. loss", Kind.NUMBER, "Loss on the last week / that of repeating the week before."),
+        Column("covered", "In the band", Kind.RATIO, "Share of the last week, unseen, within 0.1..0.9."),
+        Column("daily_strength", "Daily", Kind.RATIO, "Share of the movement that the habit of the day explains."),
+        Column("weekly_strength", "Weekly", Kind.RATIO, "Share of the movement that the habit of the week explains."),
+        Column("start", "Start", Kind.TIME, "Start of the first hour to come.", wide=True),
+        Column("q10", "p10", Kind.LIST, "0.1 quantile of 168 hours.", wide=True),
+        Column("q50", "p50", Kind.LIST, "Median of 168 hours.", wide=True),
+        Column("q90", "p90", Kind.LIST, "0.9 quantile of 168 hours.", wide=True),
+        Column("past_start", "Past from", Kind.TIME, "Start of the first hour that was taken apart.", wide=True),
+        Column("observed", "Observed", Kind.LIST, "Hourly means of the past.", wide=True),
+        Column("trend", "Trend", Kind.LIST, "What is left without habits, smoothed.", wide=True),
+        Column("daily", "Habit of the day", Kind.LIST, "What the hour of the day adds.", wide=True),
+        Column("weekly", "Habit of the week", Kind.LIST, "What the hour of the week adds beside.", wide=True),
+        Column("rest", "Rest", Kind.LIST, "What nothing of it explains.", wide=True),
+    ),
+    ("scope", "namespace", "kind", "name", "resource"),
+)
+"""One row per series that was taken apart."""

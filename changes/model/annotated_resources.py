@@ -1,0 +1,103 @@
+"""Resources that a workload's annotation asks for in place of its template's: how they are written and read. Pure.
+
+Accepting a change by annotation writes it; our pod webhook gives it to new pods, so that the template stays as it is
+and nothing restarts. Each container is named with the resources that its template had (`from`) and those that its pods
+are to have (`to`): when the template says something else by then, the annotation is older and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import QuantityError, UsageError
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import Resource
+
+RESOURCES_ANNOTATION: Final = "cotenant.dev/resources"
+RESOURCES_LABEL: Final = "cotenant.dev/resources"
+"""On the same object, so that the webhook need not know the others."""
+LABEL_VALUE: Final = "annotated"
+CHANGE_ANNOTATION: Final = "cotenant.dev/change"
+LATENCY_ANNOTATION: Final = "cotenant.dev/latency-query"
+"""The workload's own query for its p99 latency, in place of the setting `actions.latency_query`."""
+WEBHOOK_CONFIGURATION: Final = "cotenant-webhook"
+"""The MutatingWebhookConfiguration through which new pods get it."""
+KINDS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
+"""Kinds whose template cannot be changed without new pods; all of group apps/v1."""
+LONGEST: Final = 64 * 1024
+"""Characters; the API server takes 256 KiB of annotations together."""
+
+Json = Mapping[str, Any]
+Amounts = dict[str, dict[str, str | int | float]]
+
+
+class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
+    """A container's `resources`: the template's, and those that its pods get; each has requests and limits or less."""
+
+    before: Amounts
+    after: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedResources:
+    """What a workload's annotation says. change: by which change; wrong: why it cannot be read, "" when it can."""
+
+    uid: str = ""
+    swaps: Mapping[str, ResourceSwap] = field(default_factory=dict)
+    change: str = ""
+    wrong: str = ""
+
+
+def encoded(swaps: Mapping[str, ResourceSwap]) -> str:
+    """The annotation's text; UsageError when it is longer than an annotation should be."""
+    text = msgspec.json.encode(dict(sorted(swaps.items()))).decode()
+    if len(text) > LONGEST:
+        raise UsageError(f"{RESOURCES_ANNOTATION} would be {len(text)} characters long", fix="Change fewer containers.")
+    return text
+
+
+def decoded(text: str) -> dict[str, ResourceSwap]:
+    """Swaps by container name; UsageError says what is wrong with the text."""
+    if len(text) > LONGEST:
+        raise UsageError(f"{RESOURCES_ANNOTATION} is longer than {LONGEST} characters")
+    try:
+        return msgspec.json.decode(text, type=dict[str, ResourceSwap])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"{RESOURCES_ANNOTATION} cannot be read: {error}") from error
+
+
+def same(one: Json | None, other: Json | None) -> bool:
+    """Whether two `resources` say the same, however they are written; nothing and an empty map are the same."""
+    return _plain(one) == _plain(other)
+
+
+def above_limits(resources: Json) -> str:
+    """The first resource whose request is above its limit, which the API server would refuse; "" when there is none."""
+    plain = _plain(resources)
+    for name, amount in plain.get("requests", {}).items():
+        limit = plain.get("limits", {}).get(name)
+        if isinstance(amount, int) and isinstance(limit, int) and amount > limit:
+            return str(name)
+    return ""
+
+
+def _plain(resources: Json | None) -> dict[str, dict[str, Any]]:
+    sides: dict[str, dict[str, Any]] = {}
+    for side in ("requests", "limits"):
+        amounts = (resources or {}).get(side)
+        if isinstance(amounts, Mapping) and amounts:
+            sides[side] = {name: _amount(name, amount) for name, amount in amounts.items()}
+    return sides
+
+
+def _amount(name: str, amount: Any) -> int | str:
+    """Millicores, bytes, thousandths of anything else; what is no quantity stays as it is written."""
+    resource = Resource.MEMORY if name in ("memory", "ephemeral-storage") else Resource.CPU
+    try:
+        return parse_amount(resource, amount)
+    except QuantityError:
+        return str(amount)

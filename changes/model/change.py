@@ -1,0 +1,256 @@
+"""A change to a workload that a person accepted: its writes, its events in the ledger, its state machine. Pure.
+
+A change is never stored as it stands: its events are, in the order in which they happened, and `folded` says where it
+is. The event `accepted` is written before the cluster is touched and holds all that is needed to do it, to see whether
+it was done, and to take it back; a change without an outcome is visibly unknown until the cluster has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address
+from cotenant.recommender.model.savings import RequestTotals, Savings
+from cotenant.recommender.model.steps import NextStep
+
+AUTOPILOT_KEY_PREFIX: Final = "autopilot-"
+"""Beginning of the batch of every change that the autopilot has accepted."""
+
+
+class ChangeEvent(StrEnum):
+    """An event of a change, as the ledger writes it."""
+
+    ACCEPTED = "accepted"
+    WAITING = "waiting"
+    """It waits until those of its batch that went first have soaked."""
+    AWAITED = "awaited"
+    """It waits until a second person has confirmed it."""
+    CONFIRMED = "confirmed"
+    RESUMED = "resumed"
+    CANCELLED = "cancelled"
+    APPLIED = "applied"
+    REFUSED = "refused"
+    VERIFIED = "verified"
+    REGRESSED = "regressed"
+    UNJUDGED = "unjudged"
+    """It was due for judgement, and the data to judge it by was missing: neither good nor bad."""
+    ROLLBACK_ACCEPTED = "rollback-accepted"
+    ROLLED_BACK = "rolled-back"
+    ROLLBACK_REFUSED = "rollback-refused"
+    ROLLBACK_LOST = "rollback-lost"
+    """The process that accepted it ended before anything was sent."""
+
+
+class ChangeState(StrEnum):
+    """Where a change is."""
+
+    UNKNOWN = "unknown"
+    """Accepted, and nobody has written what became of it: read the cluster."""
+    WAITING = "waiting"
+    """Accepted, and kept back until the first of its batch have soaked; the cluster holds none of it."""
+    AWAITING = "awaiting"
+    """Accepted, and kept back until a second person confirms it; the cluster holds none of it."""
+    CANCELLED = "cancelled"
+    """It waited, and was never done."""
+    APPLIED = "applied"
+    FAILED = "failed"
+    """The cluster refused it; nothing was changed."""
+    VERIFIED = "verified"
+    REGRESSED = "regressed"
+    ROLLBACK_UNKNOWN = "rollback-unknown"
+    ROLLED_BACK = "rolled-back"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the ledger says what the cluster holds."""
+        return self not in (ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN)
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the cluster holds the change, as far as the ledger knows."""
+        return self in (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+
+
+_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]] = {
+    (None, ChangeEvent.ACCEPTED): ChangeState.UNKNOWN,
+    (ChangeState.UNKNOWN, ChangeEvent.APPLIED): ChangeState.APPLIED,
+    (ChangeState.UNKNOWN, ChangeEvent.REFUSED): ChangeState.FAILED,
+    (ChangeState.UNKNOWN, ChangeEvent.WAITING): ChangeState.WAITING,
+    (ChangeState.UNKNOWN, ChangeEvent.AWAITED): ChangeState.AWAITING,
+    (ChangeState.AWAITING, ChangeEvent.CONFIRMED): ChangeState.UNKNOWN,
+    (ChangeState.AWAITING, ChangeEvent.CANCELLED): ChangeState.CANCELLED,
+    (ChangeState.WAITING, ChangeEvent.RESUMED): ChangeState.UNKNOWN,
+    (ChangeState.WAITING, ChangeEvent.CANCELLED): ChangeState.CANCELLED,
+    (ChangeState.APPLIED, ChangeEvent.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.APPLIED, ChangeEvent.REGRESSED): ChangeState.REGRESSED,
+    (ChangeState.APPLIED, ChangeEvent.UNJUDGED): ChangeState.APPLIED,
+    (ChangeState.VERIFIED, ChangeEvent.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, ChangeEvent.UNJUDGED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, ChangeEvent.REGRESSED): ChangeState.REGRESSED,
+    **{(state, ChangeEvent.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN for state in _IN_FORCE},
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLED_BACK): ChangeState.ROLLED_BACK,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_REFUSED): ChangeState.APPLIED,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_LOST): ChangeState.APPLIED,
+}
+"""Everything that may happen, and where it leads; anything else is refused before it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One object of a change: the fields that move, as RFC 6902 operations with their tests.
+
+    where: pointer of each field that moves -> its value before (None = absent) and after; subresource: the one
+    that is written, such as `resize` of a pod.
+    """
+
+    address: Address
+    uid: str
+    operations: tuple[Mapping[str, Any], ...]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was accepted: of which workload, by whom, on which evidence.
+
+    id: also the annotation on the object by which a change is recognised; batch: changes accepted together;
+    recommendation: digest and end of the history that it rests on; guardrails: rule -> "pass", "warn: ...",
+    "overridden: ..."; wave: 0 goes first, 1 waits until wave 0 of the batch has soaked without harm; next_steps: what
+    is left of a cut of which this is the first step.
+    """
+
+    id: str
+    batch: str
+    namespace: str
+    kind: str
+    name: str
+    actor: str
+    groups: tuple[str, ...]
+    method: str
+    recommendation: str
+    writes: tuple[Write, ...]
+    guardrails: Mapping[str, str] = field(default_factory=dict)
+    saved_millicores: int = 0
+    """Net: what it frees less what it raises."""
+    saved_bytes: int = 0
+    raised_millicores: int = 0
+    """What requests that rise rise by; 0 also in rows from before that was kept, where the net alone is known."""
+    raised_bytes: int = 0
+    wave: int = 0
+    cluster: str = ""
+    next_steps: tuple[NextStep, ...] = ()
+
+    def promising(self, savings: Savings) -> Change:
+        """The same change that frees and raises so much."""
+        net, raises = savings.net, savings.raises
+        return replace(
+            self,
+            saved_millicores=net.millicores,
+            saved_bytes=net.bytes,
+            raised_millicores=raises.millicores,
+            raised_bytes=raises.bytes,
+        )
+
+    @property
+    def savings(self) -> Savings:
+        """What it frees and raises, as it was promised; without money, which no change keeps."""
+        raises = RequestTotals(
+            max(self.raised_millicores, -self.saved_millicores), max(self.raised_bytes, -self.saved_bytes)
+        )
+        frees = RequestTotals(self.saved_millicores + raises.millicores, self.saved_bytes + raises.bytes)
+        return Savings(frees, raises)
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """What it is about."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+    @property
+    def workload(self) -> str:
+        """As people write it."""
+        return str(self.ref)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """A change and where it is: since when, and the words of the last event.
+
+    begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on; held:
+    taking it back was refused once, so that no program tries that again by itself.
+    """
+
+    change: Change
+    state: ChangeState
+    accepted_seconds: float
+    since_seconds: float
+    actor: str
+    words: str = ""
+    begun_seconds: float = 0.0
+    held: bool = False
+
+    @property
+    def changed_seconds(self) -> float:
+        """When its workload was last written through it: sent, also to the rest of the pods, or taken back."""
+        is_back = self.state is ChangeState.ROLLED_BACK
+        return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
+
+    def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
+        """Where it is after the next event; UsageError when that cannot happen now."""
+        return replace(
+            self,
+            state=after(self.state, happened),
+            since_seconds=seconds,
+            actor=actor,
+            words=note,
+            begun_seconds=seconds if happened in (ChangeEvent.RESUMED, ChangeEvent.CONFIRMED) else self.begun_seconds,
+            held=self.held or happened is ChangeEvent.ROLLBACK_REFUSED,
+        )
+
+
+def last_changed(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, float]:
+    """When each workload was last changed through us, as far as that is in force or its outcome is not known."""
+    return {s.change.ref: s.accepted_seconds for s in standings if s.state.in_force or not s.state.settled}
+
+
+def cool_downs(standings: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
+    """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+    ends = {ref: seconds + wait_seconds for ref, seconds in last_changed(standings).items()}
+    return {ref: end for ref, end in ends.items() if end > now_seconds}
+
+
+def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:
+    """The next state; UsageError when this cannot happen now."""
+    next_state = TRANSITIONS.get((state, happened))
+    if next_state is None:
+        ended = state is not None and all(state is not before for before, _ in TRANSITIONS)
+        stands = f"the change is {state} already: it" if ended else f"a change that is {state or 'not accepted'}"
+        raise UsageError(
+            f"{stands} cannot become {happened}",
+            fix="Look at `cotenant recs changes`.",
+        )
+    return next_state
+
+
+def folded(events: Iterable[tuple[str, ChangeEvent, float, str, Change | None, str]]) -> dict[str, ChangeStatus]:
+    """Standing of each change by id, from (id, happened, time, actor, the change when accepted, words) in order."""
+    standings: dict[str, ChangeStatus] = {}
+    for id_, happened, seconds, actor, change, note in events:
+        last = standings.get(id_)
+        if last is not None:
+            standings[id_] = last.moved(happened, seconds, actor, note)
+        elif change is not None:
+            standings[id_] = ChangeStatus(change, after(None, happened), seconds, seconds, actor, note, seconds)
+    return standings
+
+
+def accepted_by_autopilot(standing: ChangeStatus) -> bool:
+    """Whether the autopilot has accepted a change, and not a person."""
+    return standing.change.batch.startswith(AUTOPILOT_KEY_PREFIX)

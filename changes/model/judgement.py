@@ -1,0 +1,79 @@
+"""What an accepted change was judged by: each rule with its numbers before and after, and the usage around it. Pure.
+
+The ledger keeps it with the verdict, so that years later everybody still sees why a change was found good or bad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cotenant.base.resource import Resource
+
+
+class RuleUnit(StrEnum):
+    """What a rule's numbers are in."""
+
+    COUNT = "count"
+    RATIO = "ratio"
+    """0 to 1."""
+    SECONDS = "seconds"
+
+
+class RuleVerdict(StrEnum):
+    """How one rule came out."""
+
+    HELD = "held"
+    WORSE = "worse"
+    NO_DATA = "no data"
+    """Neither: there is no data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """One rule. before: None where nothing was seen, or where it counts from the change on.
+
+    most: the highest `after` with which it holds; None where there is no such bound. words: the result as a sentence.
+    """
+
+    rule: str
+    verdict: RuleVerdict
+    unit: RuleUnit = RuleUnit.COUNT
+    before: float | None = None
+    after: float | None = None
+    most: float | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTrace:
+    """Usage and requests of a workload's pods, summed, in the resource's unit; None: no sample.
+
+    start_seconds: Unix time of the first value; the others follow every `step_seconds`.
+    """
+
+    resource: Resource
+    start_seconds: int
+    step_seconds: int
+    usage: tuple[float | None, ...]
+    request: tuple[float | None, ...] = ()
+
+    @property
+    def times(self) -> list[int]:
+        """Unix time of each value."""
+        return [self.start_seconds + self.step_seconds * k for k in range(len(self.usage))]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was looked at between two moments (Unix time), rule by rule."""
+
+    since_seconds: float
+    until_seconds: float
+    rules: tuple[RuleResult, ...] = ()
+    traces: tuple[UsageTrace, ...] = ()
+
+    @property
+    def harm(self) -> str:
+        """The first rule that did not hold, in words; "" when none is broken."""
+        return next((one.words for one in self.rules if one.verdict is RuleVerdict.WORSE), "")

@@ -1,0 +1,49 @@
+"""What a write makes of an object of the cluster, field by field, as the server's answer has it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.changes.model.service import FieldMove
+from cotenant.changes.model.tables import NOTHING
+
+_OF_SERVER: Final = frozenset(
+    {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "name", "namespace"}
+)
+"""Fields of metadata that the server keeps, or that the object's address says."""
+
+
+def object_lines(target: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> tuple[FieldMove, ...]:
+    """Every value that differs between an object and what a write makes of it, which the server defaulted.
+
+    target: the object as people write it; before: None = there is none yet. A pointer is the keys and places down to
+    the value with slashes between, such as spec/taints/0/key. Left out is what the target says, and what the server
+    keeps for itself.
+    """
+    old, new = dict(_values(before or {})), dict(_values(after))
+    places = dict.fromkeys((*new, *old))
+    return tuple(
+        FieldMove(target, "/".join(place), old.get(place, NOTHING), new.get(place, NOTHING))
+        for place in places
+        if old.get(place) != new.get(place)
+    )
+
+
+def _values(body: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each scalar of an object by its place, as text; an empty map or list sets nothing."""
+    if isinstance(body, Mapping):
+        for key, inner in body.items():
+            if not _of_server(place, key):
+                yield from _values(inner, (*place, str(key)))
+    elif isinstance(body, Sequence) and not isinstance(body, str):
+        for number, inner in enumerate(body):
+            yield from _values(inner, (*place, str(number)))
+    elif body is not None:
+        yield place, body if isinstance(body, str) else msgspec.json.encode(body).decode()
+
+
+def _of_server(place: tuple[str, ...], key: str) -> bool:
+    return (place == ("metadata",) and key in _OF_SERVER) or (not place and key in ("apiVersion", "kind"))

@@ -1,0 +1,258 @@
+"""What pages and the REST API may ask to be done with recommendations, and what they get to see. Pure vocabulary.
+
+The dashboard gets a `ChangeService` from its caller; without one it is read-only. Every call names the person: the
+service checks their rights, whatever the page showed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Person, Right
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.savings import Savings
+from cotenant.recommender.model.steps import NextStep
+
+
+class Method(StrEnum):
+    """How a change reaches the pods."""
+
+    TEMPLATE = "template"
+    """The workload's template is patched; its controller rolls it out."""
+    IN_PLACE = "in-place"
+    """Running pods are resized, nothing restarts, and new pods get the same through the webhook."""
+    ANNOTATE = "annotate"
+    """Only the workload is annotated; the webhook gives new pods the values."""
+    BUNDLE = "bundle"
+    """Files for a GitOps repository; the cluster is not touched."""
+
+    @property
+    def label(self) -> str:
+        """What pages call it."""
+        return _METHOD_LABELS[self]
+
+    @property
+    def full_name(self) -> str:
+        """The label and, for commands and REST, the value, in sentences that people read in either place."""
+        return f"{self.label} ({self.value})"
+
+
+_METHOD_LABELS: Final[Mapping[Method, str]] = {
+    Method.TEMPLATE: "Roll out",
+    Method.IN_PLACE: "Resize in place",
+    Method.ANNOTATE: "Annotate only",
+    Method.BUNDLE: "GitOps bundle",
+}
+
+
+class BundleForm(StrEnum):
+    """What a bundle is written as."""
+
+    KUSTOMIZE = "kustomize"
+    HELM = "helm"
+    SSA = "ssa"
+    KUBECTL = "kubectl"
+    """Command lines to copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """What a person chose: workloads and terms. key: made once by the page, so that a second click does nothing more.
+
+    canary: share of the workloads that is changed first, the rest after they soaked; 0: all at once. because: why
+    rules are overridden, in the person's words; kept with each change. gpu_shares: of the shares of GPUs that findings
+    propose, in place of CPU and memory.
+    """
+
+    workloads: tuple[WorkloadRef, ...]
+    method: Method = Method.TEMPLATE
+    overridden: tuple[str, ...] = ()
+    second_person: str = ""
+    canary: float = 0.0
+    because: str = ""
+    key: str = field(default_factory=lambda: secrets.token_hex(4))
+    gpu_shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMove:
+    """One field that would change: of which object, where, from what to what, as people read it; "" is nothing."""
+
+    target: str
+    pointer: str
+    now: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailResult:
+    """A guardrail as it came out: outcome is pass, warn or fail."""
+
+    name: str
+    outcome: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunResult:
+    """What the server said to a dry run. added: what its admission made of it beyond what was sent, as `FieldMove`."""
+
+    accepted: bool
+    words: str = ""
+    fix: str = ""
+    added: tuple[FieldMove, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReview:
+    """One workload in review. error: why there is nothing to change, in words; tried: None before the dry run.
+
+    restart: what applying it costs the pods by this method; impossible: methods that cannot be had -> why;
+    suggested: the method that we would take; recommendations: what is applied, over the values of now; next_steps: what
+    is left for later of a cut that is taken in steps; savings: of what is written now; lines: everything that is
+    written, object by object and field by field.
+    """
+
+    workload: WorkloadRef
+    moves: tuple[FieldMove, ...] = ()
+    rules: tuple[GuardrailResult, ...] = ()
+    restart: str = ""
+    impossible: Mapping[Method, str] = field(default_factory=dict)
+    savings: Savings = field(default_factory=Savings)
+    lines: tuple[FieldMove, ...] = ()
+    tried: DryRunResult | None = None
+    error: str = ""
+    suggested: Method = Method.TEMPLATE
+    recommendations: tuple[Recommendation, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
+
+    def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:
+        """Failed rules that are not overridden."""
+        return tuple(rule for rule in self.rules if rule.outcome == "fail" and rule.name not in overridden)
+
+
+@dataclass(frozen=True, slots=True)
+class PostponedRecommendation:
+    """A recommendation that somebody does not want to see: until when (None: for good), who, why, since when."""
+
+    workload: WorkloadRef
+    until_seconds: float | None
+    actor: str
+    reason: str
+    since_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHealth:
+    """Whether the chain holds: rows, the first bad row or 0, what is wrong, whether its head is kept in the cluster.
+
+    notes: what else is to be known, in words, such as rows that were passed over.
+    """
+
+    rows: int
+    bad_row: int = 0
+    words: str = ""
+    anchored: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A row of the ledger. subject: the id of a change where the event is one of `ChangeEvent`.
+
+    body: JSON, of `accepted` the whole change.
+    """
+
+    row: int
+    seconds: float
+    actor: str
+    event: str
+    subject: str
+    body: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One line of the matrix: what for, which verb on what, whether the cluster allows it; None: it was not asked."""
+
+    feature: str
+    verb: str
+    resource: str
+    namespace: str
+    allowed: bool | None
+
+
+class ChangeService(Protocol):
+    """Safe for many threads. Raises NotAllowed, and CotenantError when nothing could be asked at all."""
+
+    def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
+        """Each workload as it is now. Right.REVIEW in its namespace, else the row's `error` says so."""
+
+    def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
+        """The same with `tried`; nothing is kept."""
+
+    def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
+        """Write down, then do; UsageError names the rule that stops it. The same key again: the same standings."""
+
+    def changes(self, who: Person) -> list[ChangeStatus]:
+        """Everything that was accepted, the newest first."""
+
+    def story(self, who: Person, change: str) -> list[LedgerEntry]:
+        """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
+
+    def entries(self, who: Person) -> list[LedgerEntry]:
+        """Every row of the ledger that the person may read, the oldest first."""
+
+    def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
+        """By id; each on its own."""
+
+    def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
+        """As the second person: do what waits, with all that was accepted together with it."""
+
+    def decline(self, who: Person, change: str) -> list[ChangeStatus]:
+        """Never do what waits for a second person."""
+
+    def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
+        """Verify now; those that still soak are left out."""
+
+    def settle(self, who: Person) -> list[ChangeStatus]:
+        """Resolve changes with unknown outcome."""
+
+    def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
+        """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
+
+    def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+        """Hide for so many days, None for good; a reason is needed."""
+
+    def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
+        """Show them again."""
+
+    def cool_downs(self) -> Mapping[WorkloadRef, float]:
+        """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+
+    def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+        """What is hidden now."""
+
+    def ledger(self) -> LedgerHealth:
+        """The chain, verified from its first row."""
+
+    def trouble(self) -> str:
+        """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers. Never waits."""
+
+    def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
+        """What the cluster allows, by SelfSubjectAccessReview."""
+
+
+def required(right: Right, who: Person, request: ChangeRequest) -> None:
+    """NotAllowed for the first workload whose namespace is not theirs, and for an override without the right."""
+    for workload in request.workloads:
+        who.require(right, workload.namespace)
+        if request.overridden:
+            who.require(Right.OVERRIDE, workload.namespace)

@@ -1,0 +1,204 @@
+"""Changes and the ledger's rows as tables, one contract for `recs changes`, `audit`, the page and the API. Pure.
+
+What moved is read from the writes themselves, so that it says what was sent, whatever a recommendation says today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.kubernetes.json_pointer import last_key
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write
+from cotenant.changes.model.service import FieldMove, LedgerEntry
+
+CHANGES: Final = Schema(
+    "changes",
+    (
+        Column("change", "Change", Kind.TEXT, "Its id; also the annotation cotenant.dev/change on the object."),
+        Column("time", "Accepted", Kind.TIME, "When it was accepted."),
+        Column("actor", "By", Kind.TEXT, "Who accepted it, as the cluster or the login knows them."),
+        Column(
+            "cluster", "Cluster", Kind.TEXT, "In which cluster; empty in rows from before that was kept.", wide=True
+        ),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column(
+            "state",
+            "State",
+            Kind.TEXT,
+            "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back.",
+        ),
+        Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
+        Column("moved", "Before → after", Kind.TEXT, "Each field that moves, before and after."),
+        Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody overrode."),
+        Column("verdict", "Verified", Kind.TEXT, "verified, regressed, soaking; empty where nothing is verified."),
+        Column("since", "Since", Kind.TIME, "When it got where it is."),
+        Column("last_actor", "Last step by", Kind.TEXT, "Who did the last step.", wide=True),
+        Column("saved_cpu", "CPU freed", Kind.MILLICORES, "Requested less, over all pods, where it is less."),
+        Column("saved_memory", "Memory freed", Kind.BYTES, "The same of memory."),
+        Column("raised_cpu", "CPU raised", Kind.MILLICORES, "Requested more, over all pods, where it is more."),
+        Column("raised_memory", "Memory raised", Kind.BYTES, "The same of memory."),
+        Column("words", "Words", Kind.TEXT, "What the last step said."),
+        Column("batch", "Batch", Kind.TEXT, "Changes accepted together."),
+        Column("guardrails", "Guardrails", Kind.TEXT, "Rules that did not simply pass.", wide=True),
+    ),
+    ("change",),
+)
+ENTRIES: Final = Schema(
+    "entries",
+    (
+        Column("seq", "Row", Kind.INTEGER, "Number of the row."),
+        Column("time", "Time", Kind.TIME, "When it was written."),
+        Column("actor", "By", Kind.TEXT, "Who did it, as the cluster knows them."),
+        Column("event", "Event", Kind.TEXT, "What happened."),
+        Column("subject", "Change", Kind.TEXT, "Id of the change, or what else it is about."),
+        Column("body", "Body", Kind.TEXT, "Everything about it, as JSON.", wide=True),
+        Column("hash", "Hash", Kind.TEXT, "Hash of this row and of all before it.", wide=True),
+    ),
+    ("seq",),
+)
+VERDICTS: Final[Mapping[ChangeState, str]] = {
+    ChangeState.APPLIED: "soaking",
+    ChangeState.VERIFIED: "verified",
+    ChangeState.REGRESSED: "regressed",
+}
+NOTHING: Final = "not set"
+CHANGE_ID: Final = "this change's id"
+
+
+def changes_table(standings: Iterable[ChangeStatus]) -> Table:
+    """Changes as rows, the newest first."""
+    return Table.from_rows(CHANGES, [_row(s) for s in sorted(standings, key=lambda s: -s.accepted_seconds)])
+
+
+def entries_table(entries: Iterable[LedgerEntry]) -> Table:
+    """Entries of the ledger as rows of ENTRIES, in their order; times are Unix seconds."""
+    records = [
+        {
+            "seq": entry.row,
+            "time": entry.seconds,
+            "actor": entry.actor,
+            "event": entry.event,
+            "subject": entry.subject,
+            "body": entry.body,
+            "hash": entry.hash,
+        }
+        for entry in entries
+    ]
+    return Table.from_rows(ENTRIES, records)
+
+
+def moves(change: Change) -> list[FieldMove]:
+    """Each field that moves: of which object, which field, from what to what, as people read it."""
+    return [move for write in change.writes for move in _moves(write)]
+
+
+def write_lines(writes: Iterable[Write]) -> list[FieldMove]:
+    """Everything that writes set or remove, object by object and field by field, as people read it.
+
+    Made of the operations that are sent, so that what stands in a confirmation is what is written.
+    """
+    return [line for write in writes for line in (*_moves(write), *_marks(write))]
+
+
+def _marks(write: Write) -> Iterator[FieldMove]:
+    """What the patch writes beside the fields that move: the note of the change on the object."""
+    for operation in write.operations:
+        path, value = str(operation.get("path", "")), operation.get("value")
+        if operation.get("op") == "test" or path in write.before:
+            continue
+        leaves = value if isinstance(value, Mapping) else {last_key(path): value}
+        for key, text in leaves.items():
+            new = CHANGE_ID if key == CHANGE_ANNOTATION else _text(text)
+            yield FieldMove(str(write.address), str(key), NOTHING, new)
+
+
+def moved(change: Change) -> str:
+    """The same in one line: `app cpu request 1 → 800m; app memory request 1Gi → 900Mi`; of many pods the first."""
+    lines = list(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
+    return "; ".join(lines)
+
+
+def overridden(change: Change) -> list[str]:
+    """Rules that somebody overrode."""
+    return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
+
+
+def _row(standing: ChangeStatus) -> dict[str, Any]:
+    change = standing.change
+    raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
+    return {
+        "change": change.id,
+        "time": standing.accepted_seconds,
+        "actor": change.actor,
+        "cluster": change.cluster,
+        "namespace": change.namespace,
+        "kind": change.kind,
+        "workload": change.name,
+        "state": standing.state.value,
+        "method": change.method,
+        "moved": moved(change),
+        "overridden": ", ".join(overridden(change)),
+        "verdict": VERDICTS.get(standing.state, ""),
+        "since": standing.since_seconds,
+        "last_actor": standing.actor,
+        "saved_cpu": change.savings.frees.millicores,
+        "saved_memory": change.savings.frees.bytes,
+        "raised_cpu": change.savings.raises.millicores,
+        "raised_memory": change.savings.raises.bytes,
+        "words": standing.words,
+        "batch": change.batch,
+        "guardrails": "; ".join(raised),
+    }
+
+
+def _moves(write: Write) -> Iterator[FieldMove]:
+    target = str(write.address)
+    for pointer, old in write.before.items():
+        new, name = write.after.get(pointer), _name(write, pointer)
+        if not (_resources(old) or _resources(new)):
+            yield FieldMove(target, name, _text(old), _text(new))
+            continue
+        before, after = _leaves(old), _leaves(new)
+        for leaf in dict.fromkeys((*after, *before)):
+            if before.get(leaf) != after.get(leaf):
+                label = f"{name} {leaf[1]} {leaf[0].removesuffix('s')}"
+                yield FieldMove(target, label, before.get(leaf, NOTHING), after.get(leaf, NOTHING))
+
+
+def _name(write: Write, pointer: str) -> str:
+    """What a pointer lies in, from the patch's own test of its name, and where in it; else the pointer's end.
+
+    A container's resources are named by the container alone.
+    """
+    for operation in write.operations:
+        place, _, end = str(operation.get("path", "")).rpartition("/")
+        if operation.get("op") == "test" and end == "name" and pointer.startswith(f"{place}/"):
+            rest = pointer.removeprefix(f"{place}/")
+            return str(operation.get("value")) + ("" if rest == "resources" else f" {rest}")
+    return last_key(pointer)
+
+
+def _resources(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(value.get(part), Mapping) for part in ("requests", "limits"))
+
+
+def _leaves(value: Any) -> dict[tuple[str, str], str]:
+    """(requests or limits, resource) -> amount."""
+    resources = value if isinstance(value, Mapping) else {}
+    parts = ((part, resources.get(part)) for part in ("requests", "limits"))
+    return {
+        (part, str(k)): str(v) for part, amounts in parts if isinstance(amounts, Mapping) for k, v in amounts.items()
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

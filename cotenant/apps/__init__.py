@@ -1,1 +1,0 @@
-"""The top layer: what runs. Applications combine the packages below; nothing below imports them."""

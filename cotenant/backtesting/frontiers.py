@@ -1,0 +1,77 @@
+"""Savings against violations of node peaks: random nodes of a trace's series, our predictor against static ones. Pure.
+
+Nodes are drawn with a fixed seed among series that are known nearly throughout; decisions every six hours after two
+weeks. Curves sweep one knob (our risk; a factor of a static predictor); predictors without one are points, and those
+that look at every pod are asked at a sample of the decisions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.backtesting.reclaim import ReclaimTrial, Tally, calibrated, curve, highest_of, swept, tally
+from cotenant.base.errors import NoData
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.usage.backtest import Frontier, FrontierCurve
+from cotenant.forecasting.backtest.peaks import PEAK_BASELINES, MaxOfDays, NoOvercommit, node_total
+from cotenant.forecasting.backtest.run import Shard
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
+
+NODES: Final = 60
+RISKS: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
+FACTORS: Final = (0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35)
+ASKED: Final = 12
+KNOWN_SHARE: Final = 0.9
+
+
+def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0) -> Frontier:
+    """Curves of NODES nodes of `pods` series each; NoData when there are too few series or days, or no limits."""
+    members = _drawn(shard, pods, seed)
+    limits = shard.limits[members].astype(np.float64)
+    totals = np.stack([node_total(shard.values[own], shard.limits[own]) for own in members])
+    trial = ReclaimTrial(totals, limits.sum(axis=1), shard.grid.slots_per_day)
+    ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
+    statics = [
+        curve(f"B3 max of {days} d x factor", swept(trial, highest_of(trial, days), FACTORS)) for days in (7, 14)
+    ]
+    return Frontier(
+        f"What nodes could lend: {NODES} nodes of {pods} series, drawn with seed {seed}",
+        (curve("cotenant, by risk", ours, ours=True), *statics, *_points(shard, members, trial)),
+    )
+
+
+def _drawn(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
+    """Rows of each node's series, (NODES, pods)."""
+    complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
+    usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))
+    if len(usable) < pods:
+        raise NoData(
+            f"{len(usable)} series are known throughout and have a limit; a node of {pods} needs more",
+            fix="Give --limit or --limit-column, or a smaller --pods-per-node.",
+        )
+    if shard.grid.size < (RECORD_DAYS + 1) * shard.grid.slots_per_day:
+        raise NoData(f"a frontier needs {RECORD_DAYS + 1} days", fix="Leave out --pods-per-node.")
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.choice(usable, pods, replace=False) for _ in range(NODES)])
+
+
+def _points(shard: Shard, members: npt.NDArray[np.intp], trial: ReclaimTrial) -> list[FrontierCurve]:
+    """Predictors as they are, at ASKED decisions spread over all."""
+    ends = trial.decisions
+    sampled = np.unique(np.linspace(0, len(ends) - 1, min(ASKED, len(ends))).astype(np.intp))
+    size = trial.slots_per_day // BLOCKS_PER_DAY
+    curves = []
+    for predictor in PEAK_BASELINES:
+        if isinstance(predictor, MaxOfDays | NoOvercommit):
+            continue
+        peaks = np.full((len(members), len(ends)), np.nan)
+        for place in sampled.tolist():
+            cut = int(ends[place]) * size
+            past = shard.values[:, max(0, cut - RECORD_DAYS * trial.slots_per_day) : cut][members]
+            peaks[:, place] = predictor.peaks(past, shard.limits[members], trial.slots_per_day)
+        at: dict[float, Tally] = {1.0: tally(trial, peaks)}
+        curves.append(curve(predictor.name, at))
+    return curves

@@ -1,0 +1,200 @@
+"""What reclaim policies would have lent at past decisions, and how often that would have been too much. Pure.
+
+Every six hours, from what stood before it alone, each policy says what every node lends to batch, by the formulas that
+publish it (`cotenant.recommender.colocation.formulas`) and the calibrated peaks that the pipeline serves
+(`forecasting.node_peaks.node_peak`). A decision is violated when prod, mid and the system together need more than was
+not lent within the next 24 hours. Pods without a sample count with nothing here, exclusive CPUs with their use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from cotenant.backtesting.reclaim import ReclaimTrial, tally
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.identity import NodeRef
+from cotenant.base.progress import Progress
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
+from cotenant.recommender.colocation.columns import NodeColumns, whole
+from cotenant.recommender.colocation.formulas import Parameters, batch, proven
+
+Floats = npt.NDArray[np.floating[Any]]
+
+RISKS_PERCENT: Final = (0.1, 1.0, 5.0)
+HIGHEST: Final = "highest of 14 days"
+"""The static policy to compare with: capacity less the highest use of prod in 14 days, by the formula of `forecast`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodesPast:
+    """One resource of n nodes over the T slots of a grid, in the resource's unit; NaN = not known.
+
+    capacity, reserved: (n,), reserved: not offered to pods; prod: (n, T), of prod and pods without a class; high:
+    (n, T), of all pods whose use is never lent; system: (n, T), outside of pods; older: maxima of prod in the six-hour
+    blocks before the grid, (n, blocks), without columns where nothing is known before it. At the D decisions of
+    `trial`, (n, D): cold: requests of running prod pods without a past; demand: sum over the pods whose use is never
+    lent of the larger of use and request, None = requests are not known.
+    """
+
+    nodes: tuple[str, ...]
+    resource: Resource
+    grid: TimeGrid
+    capacity: Floats
+    reserved: Floats
+    prod: Floats
+    high: Floats
+    system: Floats
+    cold: Floats
+    older: Floats
+    demand: Floats | None = None
+
+    @property
+    def trial(self) -> ReclaimTrial:
+        """What nodes needed apart from batch, against their capacity."""
+        needed = np.clip(self.high + self.system, 0, self.capacity[:, None])
+        days = first_day(self.older)
+        return ReclaimTrial(needed, self.capacity, self.grid.slots_per_day, self.resource, days)
+
+
+def first_day(older: Floats) -> int:
+    """Days of the grid before the first decision: with the days before the grid those of a record, at least one."""
+    blocks_before = int(np.isfinite(older).any(axis=0).sum())
+    return max(1, RECORD_DAYS - blocks_before // BLOCKS_PER_DAY)
+
+
+def decision_slots(grid: TimeGrid, older: Floats) -> npt.NDArray[np.intp]:
+    """Number of slots of the grid before each decision, (D,)."""
+    size = grid.slots_per_day // BLOCKS_PER_DAY
+    last = grid.size // size - BLOCKS_PER_DAY
+    return np.arange(first_day(older) * BLOCKS_PER_DAY, last + 1, dtype=np.intp) * size
+
+
+def scores(
+    past: NodesPast,
+    reclaimable: ReclaimableSettings,
+    peaks: NodePeakSettings,
+    progress: Progress,
+    risks_percent: Sequence[float] = RISKS_PERCENT,
+) -> list[PolicyScore]:
+    """Of every policy on the same decisions; progress advances once a decision."""
+    trial, slots = past.trial, decision_slots(past.grid, past.older)
+    columns = present_columns(past, slots)
+    forecasts = forecasts_at(past, slots, peaks, risks_percent, progress)
+    tried: list[tuple[str, float | None, NodeColumns]] = [("usage", None, columns)]
+    if past.demand is not None:
+        tried.append(("maxUsageRequest", None, columns))
+    tried += [(FORECAST, risk, replace(columns, **forecasts[risk])) for risk in risks_percent]
+    evident = {"origins": np.full(columns.prod_peak.shape, 10**6), "violation": np.zeros(columns.prod_peak.shape)}
+    static = {**forecasts[risks_percent[0]], "prod_peak": _records(past, slots).ravel(), **evident}
+    tried.append((HIGHEST, None, replace(columns, **static)))
+    return [_score(trial, policy, risk, of, reclaimable) for policy, risk, of in tried]
+
+
+def _score(
+    trial: ReclaimTrial, policy: str, risk: float | None, columns: NodeColumns, settings: ReclaimableSettings
+) -> PolicyScore:
+    """Offered amounts by the formulas, judged by what nodes needed afterwards."""
+    chosen = FORECAST if policy == HIGHEST else policy
+    strategy = structs.replace(ColocationStrategy.of_settings(settings), cpu_policy=chosen, memory_policy=chosen)
+    parameters = Parameters.of([strategy] * len(columns.nodes), columns.resource)
+    offered = batch(columns, parameters, now_seconds=0.0)
+    shape = len(trial.limits), len(trial.decisions)
+    lent = np.where(offered.lent, offered.amounts.astype(np.float64), np.nan).reshape(shape)
+    result = tally(trial, trial.limits[:, None] - lent)
+    nodes = np.isfinite(lent).any(axis=1).sum()
+    return PolicyScore(
+        policy=policy,
+        risk_percent=risk,
+        resource=columns.resource,
+        amount=float(np.nanmean(lent)) * int(nodes) if nodes else float("nan"),
+        violation=result.violation if result.decisions.sum() else float("nan"),
+        short_unit_hours=float(result.evicted_hours.sum()),
+        proven=float(proven(columns, parameters).mean()) if policy == FORECAST else 0.0,
+    )
+
+
+def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
+    """Present usage at every decision, rows of nodes times decisions; a node without a sample is not measured."""
+    rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
+    capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
+    is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])
+    zeros, none = np.zeros(len(capacity), dtype=np.int64), np.full(len(capacity), np.nan)
+    terms: dict[str, Any] = {f.name: zeros for f in fields(NodeColumns)}
+    terms |= dict.fromkeys(("prod_peak", "system_peak", "violation"), none)
+    terms |= {"mid_peak": np.zeros(len(capacity)), "cpu_ratio": np.ones(len(capacity))}
+    terms |= {"capacity": whole(capacity), "reserved": whole(reserved), "system_used": whole(rows["system"])}
+    terms |= {"hp_used": whole(rows["high"]), "prod_used": whole(rows["prod"])}
+    terms |= {"hp_max": zeros if past.demand is None else whole(past.demand.ravel())}
+    terms |= {"nodes": tuple(np.repeat(past.nodes, len(slots)).tolist()), "resource": past.resource}
+    return NodeColumns(**terms | {"measured_seconds": np.where(is_known, 0.0, np.nan)})
+
+
+def forecasts_at(
+    past: NodesPast,
+    slots: npt.NDArray[np.intp],
+    settings: NodePeakSettings,
+    risks_percent: Sequence[float],
+    progress: Progress,
+) -> Mapping[float, dict[str, Any]]:
+    """By risk: the forecast's columns of `present_columns`, each decision from the slots before it alone."""
+    served, system, mid = [], [], []
+    for index, usage in enumerate(_histories(past, slots, settings)):
+        limits = NodeLimits(past.capacity - past.reserved, past.cold[:, index].astype(np.float64))
+        risks = [risk / 100 for risk in risks_percent]
+        served.append(node_peaks(usage, limits, risks, settings, older=past.older))
+        before, slots_per_day = slice(int(slots[index])), past.grid.slots_per_day
+        system.append(koordinator_peaks(past.system[:, before], slots_per_day, past.resource))
+        mid.append(mid_peaks(past.high[:, before], past.prod[:, before], slots_per_day))
+        progress.advance()
+    beside = {
+        name: np.stack(columns, axis=1).astype(np.float64).ravel()
+        for name, columns in (("system_peak", system), ("mid_peak", mid))
+    }
+    return {r: {**_columns_of_risk(served, i), **beside} for i, r in enumerate(risks_percent)}
+
+
+def _columns_of_risk(served: Sequence[NodePeaks[NodeRef]], risk: int) -> dict[str, Any]:
+    """Peak, measured violation (ratio) and days of record at one risk, each (nodes * decisions,), node after node.
+
+    served: the peaks of all nodes at each decision; risk: index into the risks that they were computed for.
+    """
+    return {
+        "prod_peak": np.stack([p.peaks[:, risk] for p in served], axis=1).astype(np.float64).ravel(),
+        "violation": np.stack([p.violation[:, risk] for p in served], axis=1).astype(np.float64).ravel(),
+        "origins": np.stack([p.days for p in served], axis=1).astype(np.int64).ravel(),
+    }
+
+
+def _records(past: NodesPast, slots: npt.NDArray[np.intp]) -> Floats:
+    """Highest use of prod in the 14 days before each decision, (n, D); NaN where nothing is known."""
+    size = past.grid.slots_per_day // BLOCKS_PER_DAY
+    newer = block_maxima(past.prod[:, : past.grid.size // size * size], past.grid.slots_per_day)
+    blocks = np.concatenate([past.older, newer], axis=1)
+    ends = slots // size + blocks.shape[1] - newer.shape[1]
+    records = [
+        np.fmax.reduce(blocks[:, max(0, end - RECORD_DAYS * BLOCKS_PER_DAY) : end], axis=1) for end in ends.tolist()
+    ]
+    return np.stack(records, axis=1).astype(np.float64)
+
+
+def _histories(past: NodesPast, slots: npt.NDArray[np.intp], settings: NodePeakSettings) -> Iterator[Usage[NodeRef]]:
+    """Prod's totals before each decision, as long as calibration reads."""
+    refs, grid = tuple(NodeRef(name) for name in past.nodes), past.grid
+    longest = (settings.calibration_days + RECORD_DAYS) * grid.slots_per_day
+    values = past.prod.astype(np.float32)
+    for slot in slots.tolist():
+        first = max(0, slot - longest)
+        part = TimeGrid(grid.start_seconds + first * grid.step_seconds, grid.step_seconds, slot - first)
+        yield Usage(refs, part, values[:, first:slot], past.resource, Statistic.MEAN)

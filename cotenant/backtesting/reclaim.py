@@ -1,0 +1,264 @@
+"""Scores of reclaim decisions: each predicted peak of a node against the usage of the following day. Pure.
+
+Definitions are those of "Take it to the limit" (EuroSys 2021): usage capped at limits, P the prediction at a decision,
+PO the highest usage of the next 24 hours, L the sum of limits:
+
+- *violation*: share of decisions with P < PO, mean over nodes; *p99 node*: 99th percentile of it over nodes;
+- *severity*: mean of max(0, PO - P) / PO;
+- *savings share*: sum(L - P) / sum(L - PO), 1 = an oracle;
+- *sample violation* (the physical one, CloudCons): share of samples above the prediction in force, when all that was
+  lent is used; *evicted*: what then has to go, integrated over time.
+
+A share means nothing without its violation: `at_violation` reads curves at equal violation, `compare` draws nodes again
+for the interval of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.usage.backtest import Frontier, FrontierCurve, FrontierPoint
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
+from cotenant.forecasting.node_peaks.peak_risk import Prepared, Tails, served
+from cotenant.forecasting.node_peaks.peak_tails import TAILS
+
+Floats = npt.NDArray[np.floating[Any]]
+
+RISKS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.15, 0.3)
+FACTORS: Final = tuple(float(f) for f in np.geomspace(0.7, 3.0, 60))
+ROUNDING: Final = 1e-6
+"""Part of a limit by which a peak may pass its prediction."""
+_RESAMPLED: Final = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReclaimTrial:
+    """n nodes of one class: totals (n, slots), NaN = gap, already capped; limits (n,); decisions every six hours.
+
+    record_days: of `totals` before the first decision; fewer where other records reach further back.
+    """
+
+    totals: Floats
+    limits: Floats
+    slots_per_day: int = 288
+    resource: Resource = Resource.CPU
+    record_days: int = RECORD_DAYS
+
+    @property
+    def blocks(self) -> Floats:
+        """Six-hour maxima from the first slot on, (n, blocks)."""
+        size = self.slots_per_day // BLOCKS_PER_DAY
+        return block_maxima(self.totals[:, : self.totals.shape[1] // size * size], self.slots_per_day)
+
+    @property
+    def decisions(self) -> npt.NDArray[np.intp]:
+        """Borders of blocks after the record's days that have a whole day after them."""
+        size = self.totals.shape[1] * BLOCKS_PER_DAY // self.slots_per_day
+        return np.arange(self.record_days * BLOCKS_PER_DAY, size - BLOCKS_PER_DAY + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """Sums of each node over its decisions, (n,), so that scores of any choice of nodes are cheap."""
+
+    decisions: Floats
+    violated: Floats
+    severity: Floats
+    saved: Floats
+    could: Floats
+    samples: Floats
+    above: Floats
+    evicted_hours: Floats
+
+    def take(self, rows: npt.NDArray[Any]) -> Tally:
+        """Some nodes, possibly again and again."""
+        return Tally(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    @property
+    def violation(self) -> float:
+        """Share of decisions that were passed."""
+        return float(self.violated.sum() / self.decisions.sum())
+
+    @property
+    def p99_node(self) -> float:
+        """The same of the node at the 99th percentile."""
+        return float(np.quantile(self.violated / np.maximum(self.decisions, 1), 0.99))
+
+    @property
+    def mean_severity(self) -> float:
+        """By how much, relative to the peak that came; decisions that held count with 0."""
+        return float(self.severity.sum() / self.decisions.sum())
+
+    @property
+    def savings_share(self) -> float:
+        """Of what an oracle would have lent."""
+        return float(self.saved.sum() / self.could.sum())
+
+    @property
+    def sample_violation(self) -> float:
+        """Share of samples above the prediction in force."""
+        return float(self.above.sum() / max(self.samples.sum(), 1.0))
+
+
+def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
+    """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count."""
+    came = highest_after(trial)
+    judged = np.isfinite(came) & np.isfinite(peaks)
+    limits = np.broadcast_to(trial.limits[:, None], peaks.shape)
+    predicted = np.minimum(peaks, limits)
+    passed = judged & (predicted < came - ROUNDING * limits)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        depth = np.where(passed, (came - predicted) / came, 0.0)
+    over, measured = overshoot(trial, predicted)
+    return Tally(
+        decisions=judged.sum(axis=1).astype(float),
+        violated=passed.sum(axis=1).astype(float),
+        severity=depth.sum(axis=1),
+        saved=np.where(judged, limits - predicted, 0).sum(axis=1),
+        could=np.where(judged, limits - came, 0).sum(axis=1),
+        samples=measured.sum(axis=1).astype(float),
+        above=(over > 0).sum(axis=1).astype(float),
+        evicted_hours=over.sum(axis=1) * 24 / trial.slots_per_day,
+    )
+
+
+def calibrated(
+    trial: ReclaimTrial,
+    risks: Sequence[float],
+    settings: NodePeakSettings,
+    history_days: int | None = None,
+    tails: Tails = TAILS,
+) -> dict[float, Floats]:
+    """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone.
+
+    tails: those that are shipped, or others that the trial's own trace had no part in.
+    """
+    blocks, ends = trial.blocks, trial.decisions
+    full_history = None if history_days else prepared(blocks, trial)
+    peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
+    for end in ends.tolist():
+        if full_history is None:
+            past = blocks[:, max(0, end - (history_days or 0) * BLOCKS_PER_DAY) : end]
+            of = prepared(past, trial)
+        else:
+            of = full_history.until(end, settings.calibration_days * BLOCKS_PER_DAY)
+        usable = of.usable(settings)
+        nothing = [("", np.ones(usable.shape))] * len(risks)
+        forecasts = served(of, usable, risks, settings, tails) if usable.any() else nothing
+        for risk, (_, peaks) in zip(risks, forecasts, strict=True):
+            peaks_by_risk[risk].append(peaks[:, -1] * trial.limits)
+    return {risk: np.stack(peaks, axis=1) for risk, peaks in peaks_by_risk.items()}
+
+
+def prepared(blocks: Floats, trial: ReclaimTrial) -> Prepared:
+    """Bases and spreads at all decisions of these blocks, which are some of the trial's."""
+    return Prepared.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource)
+
+
+def highest_of(trial: ReclaimTrial, days: int) -> Floats:
+    """The static predictor: highest total of the last days, (n, decisions)."""
+    blocks = np.where(np.isnan(trial.blocks), -np.inf, trial.blocks)
+    highest = [blocks[:, end - days * BLOCKS_PER_DAY : end].max(axis=1) for end in trial.decisions.tolist()]
+    peaks = np.stack(highest, axis=1)
+    return np.where(np.isfinite(peaks), peaks, trial.limits[:, None])
+
+
+def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
+    """For each node the constant that its own days pass so often, known only afterwards, (n, decisions)."""
+    came = highest_after(trial)
+    constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
+    peaks: Floats = np.repeat(constant[:, None], came.shape[1], axis=1)
+    return peaks
+
+
+def swept(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
+    """A predictor without a knob, times factors."""
+    return {factor: tally(trial, peaks * factor) for factor in factors}
+
+
+def joined(tallies: Sequence[Tally]) -> Tally:
+    """Nodes of several trials side by side."""
+    return Tally(*(np.concatenate([getattr(t, f.name) for t in tallies]) for f in fields(Tally)))
+
+
+def curve(name: str, settings: Mapping[float, Tally], ours: bool = False) -> FrontierCurve:
+    """A predictor's settings in order of their violation."""
+    points = (FrontierPoint(t.violation, t.savings_share, f"{name} {knob:g}") for knob, t in settings.items())
+    return FrontierCurve(name, tuple(sorted(points, key=lambda p: p.violation)), ours)
+
+
+def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Frontier:
+    """Our curve over risks beside the static predictors' over factors."""
+    ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
+    statics = {f"highest of {days} days x factor": swept(trial, highest_of(trial, days)) for days in (7, 14)}
+    curves = [curve("calibrated peak", ours, ours=True), *(curve(name, tallies) for name, tallies in statics.items())]
+    return Frontier(title, tuple(curves))
+
+
+def at_violation(settings: Mapping[float, Tally], violation: float) -> float:
+    """Savings share at this violation, linear between settings.
+
+    0 where no setting comes down to it (`is_reachable`): whoever must keep to it lends nothing. Above the highest
+    violation of any setting it is that setting's share, which keeps to it too.
+    """
+    if not is_reachable(settings, violation):
+        return 0.0
+    points = sorted((t.violation, t.savings_share) for t in settings.values())
+    return float(np.interp(violation, [v for v, _ in points], [s for _, s in points]))
+
+
+def is_reachable(settings: Mapping[float, Tally], violation: float) -> bool:
+    """Whether some setting of a predictor violates no more often than this."""
+    return min(t.violation for t in settings.values()) <= violation
+
+
+def compare(
+    ours: Mapping[float, Tally], other: Mapping[float, Tally], violation: float, seed: int = 0
+) -> tuple[float, float, float]:
+    """Difference of savings shares at equal violation, and its 95 % interval: paired bootstrap over nodes."""
+    n = len(next(iter(ours.values())).decisions)
+    rng = np.random.default_rng(seed)
+    drawn = [_difference(ours, other, violation, rng.integers(0, n, n)) for _ in range(_RESAMPLED)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return _difference(ours, other, violation, np.arange(n)), float(low), float(high)
+
+
+def _difference(
+    ours: Mapping[float, Tally], other: Mapping[float, Tally], violation: float, rows: npt.NDArray[np.intp]
+) -> float:
+    sampled_ours, sampled_other = ({knob: t.take(rows) for knob, t in side.items()} for side in (ours, other))
+    return at_violation(sampled_ours, violation) - at_violation(sampled_other, violation)
+
+
+def highest_after(trial: ReclaimTrial) -> Floats:
+    """Highest usage of the day after each decision, (n, decisions); NaN when half of it is missing."""
+    blocks, ends = trial.blocks, trial.decisions
+    days = np.stack([blocks[:, end : end + BLOCKS_PER_DAY] for end in ends.tolist()], axis=1)
+    measured = np.isfinite(days).sum(axis=2)
+    highest = np.where(np.isfinite(days), days, -np.inf).max(axis=2)
+    result: Floats = np.where(2 * measured >= BLOCKS_PER_DAY, highest, np.nan)
+    return result
+
+
+def overshoot(
+    trial: ReclaimTrial, predicted: Floats, announced: Floats | None = None
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Usage above the prediction in force (until the next decision), and where it is known, (n, slots).
+
+    announced: what joined the prediction since its decision, in the same slots: from the first decision to six hours
+    after the last one.
+    """
+    size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions
+    used = trial.totals[:, ends[0] * size : (ends[-1] + 1) * size]
+    measured = np.isfinite(used)
+    bound = np.repeat(np.where(np.isfinite(predicted), predicted, np.inf), size, axis=1)
+    bound = bound if announced is None else bound + announced
+    over: Floats = np.where(measured, np.maximum(np.where(measured, used, 0) - bound, 0), 0.0)
+    return over, measured

@@ -1,0 +1,133 @@
+"""EDGE: sources of a back-test's series: a trace file, or the store's history summed by workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from cotenant.base.cluster import Inventory
+from cotenant.base.errors import NoData
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store
+from cotenant.base.store.traces import SERIES_PER_SHARD, Trace
+from cotenant.base.usage.plausible import plausible_of_pods
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.forecasting.backtest.run import Shard
+from cotenant.profiler.pool import by_workload, total
+
+USAGE: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+MOST_DAYS: Final = 60
+"""The newest days of a store's history that are looked at."""
+
+
+class Series(Protocol):
+    """Series on one grid, a shard at a time."""
+
+    @property
+    def title(self) -> str:
+        """What they are, in words."""
+
+    @property
+    def grid(self) -> TimeGrid:
+        """The grid of all of them."""
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards come."""
+
+    def shards(self) -> Iterator[Shard]:
+        """The series with their limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSeries:
+    """One column of a trace; limits from another column (its median a series), or one for all, or unknown."""
+
+    trace: Trace
+    column: str
+    limit: float | None = None
+    limit_column: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The trace and its column."""
+        return f"{self.column} of {self.trace.url}"
+
+    @property
+    def grid(self) -> TimeGrid:
+        """The trace's."""
+        return self.trace.grid
+
+    @property
+    def shard_count(self) -> int:
+        """At most SERIES_PER_SHARD series each."""
+        return len(self.trace.shards())
+
+    def shards(self) -> Iterator[Shard]:
+        """See Series."""
+        for names in self.trace.shards():
+            values = self.trace.read(names, self.column)
+            yield Shard(names, self.trace.grid, values, self._limits(names))
+
+    def _limits(self, names: tuple[str, ...]) -> FloatMatrix:
+        if self.limit_column:
+            return self.trace.medians(names, self.limit_column)
+        return np.full(len(names), np.nan if self.limit is None else self.limit, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSeries:
+    """Totals of the store's workloads; the request of now as their limit."""
+
+    store: Store
+    resource: Resource
+    grid: TimeGrid
+
+    @classmethod
+    def of(cls, store: Store, resource: Resource) -> StoredSeries:
+        """The newest days that are stored; NoData when there are none."""
+        span = store.span(USAGE[resource])
+        if span is None:
+            raise NoData(
+                f"no {resource.value} usage of cluster {store.cluster} is stored at {store.url}",
+                fix="Run cotenant scan --prometheus URL first.",
+            )
+        start = max(span[0], span[1] - MOST_DAYS * DAY_SECONDS)
+        return cls(store, resource, TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS))
+
+    @property
+    def title(self) -> str:
+        """The resource and the cluster."""
+        return f"{self.resource.value} of the workloads of cluster {self.store.cluster}"
+
+    @property
+    def shard_count(self) -> int:
+        """Pods must be together to be summed: all at once."""
+        return 1
+
+    def shards(self) -> Iterator[Shard]:
+        """See Series."""
+        inventory = self.store.read_inventory()
+        if inventory is None:
+            raise NoData(f"no inventory of cluster {self.store.cluster} is stored at {self.store.url}")
+        usage = plausible_of_pods(self.store.read(USAGE[self.resource], self.grid), inventory.nodes)
+        workload_usage = total(usage, by_workload(usage.refs, inventory))
+        names = tuple(f"{ref.namespace}/{ref.kind}/{ref.name}" for ref in workload_usage.refs)
+        requests = _requests(inventory, self.resource)
+        limits = np.array([requests.get(ref, np.nan) for ref in workload_usage.refs], dtype=np.float32)
+        for first in range(0, len(names), SERIES_PER_SHARD):
+            part = slice(first, first + SERIES_PER_SHARD)
+            yield Shard(names[part], workload_usage.grid, workload_usage.values[part], limits[part])
+
+
+def _requests(inventory: Inventory, resource: Resource) -> dict[WorkloadRef, float]:
+    """Request of each workload's running pods together, where there is one."""
+    requests: dict[WorkloadRef, float] = {}
+    for pod in inventory.pods:
+        if pod.running and pod.requests.get(resource):
+            requests[pod.workload] = requests.get(pod.workload, 0.0) + pod.requests[resource]
+    return requests

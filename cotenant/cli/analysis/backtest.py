@@ -1,0 +1,329 @@
+"""EDGE: `cotenant backtest`: how good forecasts are on a trace or on the stored history, against named baselines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table, render
+from cotenant.base.commands.progress import bars
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    StoredCluster,
+    StoreOption,
+    computed_for_each,
+    exit_if_partial,
+    stored_clusters_of,
+)
+from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.usage.backtest import ORIGINS, Horizon
+
+if TYPE_CHECKING:
+    from cotenant.backtesting.sources import Series
+    from cotenant.base.progress import Progress
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.table import Table
+    from cotenant.base.usage.backtest import BacktestReport, Frontier
+    from cotenant.base.usage.policy_trial import PolicyTrial
+    from cotenant.cli.report.backtest_report import BacktestContents
+    from cotenant.forecasting.backtest.contenders import Contender
+    from cotenant.forecasting.backtest.plan import BacktestPlan
+    from cotenant.forecasting.backtest.run import BacktestScores
+
+app = new_app()
+
+
+class BacktestFormat(StrEnum):
+    """How the scores are written."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    HTML = "html"
+
+
+LimitOption = Annotated[
+    float | None, typer.Option("--limit", metavar="VALUE", help="Limit of every series, in the column's unit.")
+]
+LimitColumnOption = Annotated[
+    str | None, typer.Option("--limit-column", metavar="NAME", help="Column with each series' limit.")
+]
+OriginsOption = Annotated[
+    int, typer.Option("--origins", min=1, metavar="N", help="Origins, spread over all 6-hourly ones.")
+]
+KnownOption = Annotated[
+    float,
+    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Of 14 days a series must be known."),
+]
+BaselinesOption = Annotated[
+    str | None, typer.Option("--baselines", metavar="B1,B14,...", help="Whom to compare with; default: all fast.")
+]
+PodsOption = Annotated[
+    int | None,
+    typer.Option("--pods-per-node", min=2, metavar="N", help="Draw what nodes of N such series could lend (-o html)."),
+]
+ReclaimOption = Annotated[
+    bool,
+    typer.Option(
+        "--reclaim", help="Compare reclaim policies on the stored history: what each lends, and how often too much."
+    ),
+]
+OutputOption = Annotated[BacktestFormat, typer.Option("--output", "-o", help="How to write the scores.")]
+FileOption = Annotated[
+    Path | None, typer.Option("--output-file", metavar="FILE", help="Write there instead of stdout.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant backtest usage.parquet --column cpu_usage_pct --limit 100",
+        "cotenant backtest traces/ --column cpu_cores --limit-column cpu_request --origins 56 -o json",
+        "cotenant backtest --all-clusters -o csv  # of each cluster's stored history, with a column that names it",
+        "cotenant backtest --metric memory  # the stored history, workload by workload",
+        "cotenant backtest usage.parquet --baselines B1,B11,B14 -o html --output-file report.html",
+        "cotenant backtest --reclaim  # in cores and violations: what each reclaim policy would have done here",
+    )
+)
+def backtest(
+    ctx: typer.Context,
+    trace: Annotated[
+        str | None, typer.Argument(metavar="TRACE", help="Parquet file or folder (see docs/backtest.md).")
+    ] = None,
+    column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Column of the trace.")] = None,
+    limit: LimitOption = None,
+    limit_column: LimitColumnOption = None,
+    metric: Annotated[Resource, typer.Option("--metric", "-m", help="cpu or memory.")] = Resource.CPU,
+    origins: OriginsOption = ORIGINS,
+    horizon: Annotated[Horizon, typer.Option("--horizon", help="24 hours on half hours, or 7 days on hours.")] = (
+        Horizon.DAY
+    ),
+    known_share: KnownOption = 0.5,
+    baselines: BaselinesOption = None,
+    pods_per_node: PodsOption = None,
+    reclaim: ReclaimOption = False,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    output: OutputOption = BacktestFormat.TABLE,
+    output_file: FileOption = None,
+    no_headers: NoHeadersOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Forecast a history again and again from what came before, and score it against named baselines. Read-only.
+
+    Without TRACE the store's history is taken, and the report is kept beside its results for the dashboard.
+    """
+    from cotenant.backtesting.forecast_backtest import contenders, plan_of
+
+    _check(ctx)
+    form = _Form(output, output_file, not no_headers, quiet)
+    if reclaim:
+        _reclaim(stored_clusters_of(ctx, store, cluster, all_clusters), form, all_clusters=all_clusters)
+        return
+    who = contenders(baselines, metric, horizon)
+    run = _BacktestRun(metric, plan_of(horizon, metric, known_share), who, origins, pods_per_node, quiet)
+    if trace is not None:
+        settings = session_of(ctx).read().settings
+        contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings)
+        _write(contents, form)
+        if not quiet:
+            _say(contents, saved=False)
+        return
+    _backtest_stored(stored_clusters_of(ctx, store, cluster, all_clusters), run, form, all_clusters=all_clusters)
+
+
+def _backtest_stored(clusters: Sequence[StoredCluster], run: _BacktestRun, form: _Form, *, all_clusters: bool) -> None:
+    """Stored histories: the scores are written first, so that a store that takes no report costs no score."""
+    from cotenant.base.usage.backtest import BACKTEST
+
+    answers, failures = computed_for_each(clusters, run.of_stored, "back-tested", all_clusters=all_clusters)
+    if all_clusters:
+        _put(_together({name: contents.scores for name, (contents, _) in answers.items()}), str, form)
+    else:
+        _write(next(iter(answers.values()))[0], form)
+    for store in (one.store for one in clusters if one.store.cluster in answers):
+        contents, report = answers[store.cluster]
+        store.write_document(BACKTEST, report)
+        if not form.quiet:
+            _say(contents, saved=True, head=f"cluster {store.cluster}: " if all_clusters else "")
+    exit_if_partial(failures)
+
+
+def _check(ctx: typer.Context) -> None:
+    """UsageError for options that say nothing beside each other."""
+    options = ctx.params
+    if options["trace"] is not None and (options["store"] or options["cluster"] or options["all_clusters"]):
+        raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
+    if options["trace"] is None and (options["column"] or options["limit_column"] or options["limit"] is not None):
+        raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
+    if options["reclaim"] and (options["trace"] is not None or options["baselines"] or options["pods_per_node"]):
+        raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
+    if options["all_clusters"] and options["output"] is BacktestFormat.HTML:
+        raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How scores are written."""
+
+    output: BacktestFormat
+    file: Path | None
+    headers: bool
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _BacktestRun:
+    """What is back-tested, the same for every history."""
+
+    metric: Resource
+    plan: BacktestPlan
+    contenders: list[Contender]
+    origins: int
+    pods_per_node: int | None
+    quiet: bool
+
+    def of(self, series: Series, settings: Settings) -> tuple[BacktestContents, BacktestScores]:
+        """The report, and the scores that it rests on."""
+        from cotenant.backtesting.forecast_backtest import run_backtest
+
+        with bars(quiet=self.quiet) as progress:
+            ledger = run_backtest(series, self.plan, self.contenders, self.origins, progress)
+            drawn = _frontiers(series, self.pods_per_node, settings, progress) if self.pods_per_node else ()
+        return _contents(series, ledger, drawn), ledger
+
+    def of_stored(self, one: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
+        """The scores of a stored history, and the report of them for the dashboard."""
+        from cotenant.backtesting.sources import StoredSeries
+
+        contents, ledger = self.of(StoredSeries.of(one.store, self.metric), one.settings)
+        return contents, _report(contents, ledger)
+
+
+def _together(scores: Mapping[str, Table]) -> Table:
+    from cotenant.base.table import of_clusters
+
+    return of_clusters(next(iter(scores.values())).schema, scores)
+
+
+def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bool) -> None:
+    """Reclaim policies instead of forecasts; the scores stay in the store for the overview."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.cli.analysis.backtest_reclaim import keep, summary, table, trial
+    from cotenant.cli.report.backtest_report import policies_page
+
+    def tried(one: StoredCluster) -> PolicyTrial:
+        with bars(quiet=form.quiet) as progress:
+            return trial(one.store, one.settings, progress, SystemClock().now_seconds())
+
+    trials, failures = computed_for_each(clusters, tried, "back-tested", all_clusters=all_clusters)
+    name, first = next(iter(trials.items()))
+    lead = f"Reclaim policies on {first.nodes} nodes of cluster {name}, {first.tested_days:.1f} tested days."
+    scores = {name: table(one) for name, one in trials.items()}
+    shown = _together(scores) if all_clusters else scores[name]
+    _put(shown, lambda: policies_page(lead, first.computed_seconds, shown), form)
+    for store in (one.store for one in clusters if one.store.cluster in trials):
+        done = trials[store.cluster]
+        keep(store, done)
+        if not form.quiet:
+            message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
+    if not form.quiet:
+        message("the scores are kept with the results: the overview offers a switch that they speak for")
+    exit_if_partial(failures)
+
+
+def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> Series:
+    from cotenant.backtesting.sources import TraceSeries
+    from cotenant.base.store.traces import open_trace
+
+    opened = open_trace(trace)
+    column, limit, limit_column = columns
+    for name in (column, limit_column):
+        if name is not None and name not in opened.columns:
+            raise UsageError(f"{trace} has no column of numbers {name!r}", fix=f"It has: {', '.join(opened.columns)}.")
+    if column is None and len(opened.columns) != 1:
+        raise UsageError(
+            f"{trace} has {len(opened.columns)} columns of numbers", fix=f"--column: {', '.join(opened.columns)}."
+        )
+    return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
+
+
+def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress) -> tuple[Frontier, ...]:
+    """Savings against violations of nodes made of the first shard's series, `pods` each: ours and static predictors."""
+    from cotenant.backtesting.frontiers import frontier
+
+    progress.stage("Frontier", 1)
+    computed = frontier(next(series.shards()), pods, settings.node_peak)
+    progress.advance()
+    return (computed,)
+
+
+def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...]) -> BacktestContents:
+    from cotenant.backtesting.forecast_scores import curves, table
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.cli.report.backtest_report import BacktestContents
+    from cotenant.forecasting.backtest.engine import ENGINE
+
+    plan = ledger.plan
+    description = (
+        f"{len(ledger.names)} series, {len(ledger.origins)} origins; {plan.history_days} days of history, "
+        f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
+    )
+    now = int(SystemClock().now_seconds())
+    return BacktestContents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
+
+
+def _write(contents: BacktestContents, form: _Form) -> None:
+    from cotenant.cli.report.backtest_report import page
+
+    _put(contents.scores, lambda: page(contents), form)
+
+
+def _put(scores: Table, html: Callable[[], str], form: _Form) -> None:
+    """To stdout or a file; StoreError when that cannot be written."""
+    if form.output is BacktestFormat.HTML:
+        text = html()
+    elif form.file is None:
+        print_table(scores, Format(form.output.value), headers=form.headers)
+        return
+    else:
+        text = "".join(render(scores, Format(form.output.value), headers=form.headers))
+    if form.file is None:
+        sys.stdout.write(text)
+        return
+    try:
+        form.file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{form.file} cannot be written: {error.strerror}") from error
+
+
+def _report(contents: BacktestContents, ledger: BacktestScores) -> BacktestReport:
+    """The page for the dashboard."""
+    from cotenant.base.usage.backtest import BacktestReport
+    from cotenant.cli.report.backtest_report import page
+
+    summary = f"{len(ledger.names)} workloads, {len(ledger.origins)} origins"
+    return BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
+
+
+def _say(contents: BacktestContents, *, saved: bool, head: str = "") -> None:
+    """The outcome in a line or two."""
+    first = next(iter(contents.scores.rows()))
+    if first["contender"] == contents.ours and first["vs_b14"] is not None:
+        message(
+            f"{head}loss {first['rel_wql']:.3f} x B1's (seasonal naive day, empirical residuals); "
+            f"{first['vs_b14']:.3f} x B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
+        )
+    if saved:
+        message(f"{head}the report is kept with the results: the dashboard's Forecast page links to it")

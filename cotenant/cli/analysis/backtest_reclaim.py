@@ -1,0 +1,123 @@
+"""EDGE: `cotenant backtest --reclaim`: what each reclaim policy would have lent on the stored history."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.backtesting.policies import RISKS_PERCENT, decision_slots, scores
+from cotenant.base.errors import NoData
+from cotenant.base.progress import Progress
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import percent
+from cotenant.base.usage.policy_trial import FORECAST, POLICY_TRIAL, PolicyScore, PolicyTrial, acceptable, switch
+from cotenant.experiment.nodes_past import nodes_past
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
+from cotenant.pipeline import stored_history
+from cotenant.pipeline.nodes import node_history
+from cotenant.pipeline.nodes.reclaimable import pod_totals
+
+NEEDED_DAYS: Final = RECORD_DAYS + 1
+"""Days of history from which one decision can be judged: a record before it and the day after."""
+UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
+
+DECISIONS_PASSED: Final = "Decisions after which, within 24 hours, more was needed than was kept, if all lent was used."
+SCHEMA: Final = Schema(
+    "policy_scores",
+    (
+        Column("policy", "Policy", Kind.TEXT, "Reclaim policy; forecast with its risk."),
+        Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "Lent by all nodes, mean over the decisions."),
+        Column("batch_memory", "Batch memory", Kind.BYTES, "The same for memory."),
+        Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED),
+        Column("memory_violation", "Memory decisions passed", Kind.RATIO, "The same for memory."),
+        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU above what was left, by the next decision."),
+        Column("gib_hours_short", "GiB-hours short", Kind.NUMBER, "The same for memory.", wide=True),
+        Column("proven", "Proven", Kind.RATIO, "Decisions on CPU that the forecast made alone.", wide=True),
+        Column("tested_days", "Tested days", Kind.NUMBER, "Days of decisions, one every six hours."),
+        Column("verdict", "Verdict", Kind.TEXT, "Of CPU, beside the policy in force."),
+    ),
+    ("policy",),
+)
+
+
+def trial(store: Store, settings: Settings, progress: Progress, now_seconds: float) -> PolicyTrial:
+    """Every policy on the stored history; NoData says how many days are there and how many are needed."""
+    progress.stage("Read history", 1)
+    history = stored_history.load(store, settings)
+    totals = {r: pod_totals(history, r) for r in Resource}
+    maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
+    progress.advance()
+    pasts = {r: nodes_past(history, r, totals[r], maxima[r]) for r in Resource}
+    of_cpu = pasts[Resource.CPU]
+    tested = len(decision_slots(of_cpu.grid, of_cpu.older)) / BLOCKS_PER_DAY
+    days = of_cpu.older.shape[1] / BLOCKS_PER_DAY + of_cpu.grid.size / of_cpu.grid.slots_per_day
+    if not tested or not history.inventory.nodes:
+        raise NoData(
+            f"not enough history: {days:.1f} days of nodes are stored for cluster {store.cluster}, "
+            f"{NEEDED_DAYS} are needed ({RECORD_DAYS} before the first decision, one after it)",
+            fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
+        )
+    own = {r: 100 * settings.node_peak.risk(r) for r in Resource}
+    policy_scores: list[PolicyScore] = []
+    progress.stage("Decisions", sum(len(decision_slots(p.grid, p.older)) for p in pasts.values()))
+    risks = sorted({*RISKS_PERCENT, *own.values()})
+    for past in pasts.values():
+        policy_scores += scores(past, settings.recommender.reclaimable, settings.node_peak, progress, risks)
+    reclaimable = settings.recommender.reclaimable
+    in_force = {Resource.CPU: reclaimable.cpu_policy, Resource.MEMORY: reclaimable.memory_policy}
+    count = len(history.inventory.nodes)
+    return PolicyTrial(int(now_seconds), days, tested, count, dict(in_force), own, tuple(policy_scores))
+
+
+def table(tried: PolicyTrial) -> Table:
+    """A row a policy, both resources side by side."""
+    policies = dict.fromkeys((s.policy, s.risk_percent) for s in tried.scores)
+    return Table.from_rows(SCHEMA, [_row(tried, *policy) for policy in policies])
+
+
+def _row(tried: PolicyTrial, policy: str, risk: float | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"tested_days": tried.tested_days}
+    for resource in Resource:
+        score = tried.score(resource, policy, risk)
+        if score is not None:
+            short = "core_hours_short" if resource is Resource.CPU else "gib_hours_short"
+            row |= {"policy": score.name, f"batch_{resource}": score.amount, f"{resource}_violation": score.violation}
+            row[short] = score.short_unit_hours / UNITS[resource]
+    cpu = tried.score(Resource.CPU, policy, risk)
+    return row | ({"proven": cpu.proven, "verdict": _verdict(tried, cpu)} if cpu else {})
+
+
+def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
+    """Of one policy's CPU beside the one in force."""
+    in_force = tried.in_force[Resource.CPU]
+    own = tried.risk_percent[Resource.CPU]
+    now = tried.score(Resource.CPU, in_force, own if in_force == FORECAST else None)
+    if now is None or score is now:
+        return "in force" if score is now else ""
+    ratio = score.amount / now.amount if now.amount > 0 else float("nan")
+    text = f"{ratio:.2f} x the cores" if np.isfinite(ratio) else "nothing is lent now"
+    if not acceptable(score, now):
+        return f"{text}, decisions passed more often"
+    offered = switch(tried) is not None and score == tried.score(Resource.CPU, FORECAST, own)
+    return f"{text}: recommended" if offered else text
+
+
+def keep(store: Store, tried: PolicyTrial) -> None:
+    """For the dashboard, which offers the switch by it."""
+    store.write_document(POLICY_TRIAL, tried)
+
+
+def summary(tried: PolicyTrial) -> str:
+    """The outcome in a line."""
+    offer = switch(tried)
+    if offer is None:
+        return f"no switch of policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
+    return (
+        f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, "
+        f"{percent(offer.violation, 1)} of decisions passed in {offer.tested_days:.1f} tested days "
+        "(docs/colocation.md: which policy)"
+    )

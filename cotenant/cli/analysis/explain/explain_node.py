@@ -1,0 +1,71 @@
+"""`cotenant explain node NAME`: every term of a node's reclaimable capacity, as stored or from a live cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base.commands.cells import human
+from cotenant.base.commands.output import aligned
+from cotenant.base.resource import Resource
+from cotenant.base.table import Kind
+from cotenant.base.text import visible
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.recommender.colocation.explain import AmountExplained, NodeExplained
+
+KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
+
+
+def from_cluster(settings: Settings, node: str, now_seconds: float) -> NodeExplained:
+    """From the objects of the cluster that the settings name."""
+    from cotenant.base.kube import connect
+    from cotenant.base.kube.colocation import node_inputs
+    from cotenant.pipeline.nodes import node_explanations
+
+    client = connect(settings.kube)
+    try:
+        inputs = node_inputs(client, node, settings.manager.namespace)
+    finally:
+        client.close()
+    return node_explanations.of_cluster(inputs, now_seconds)
+
+
+def from_store(store: Store, node: str) -> NodeExplained:
+    """As the last scan saw it."""
+    from cotenant.pipeline.nodes import node_explanations
+
+    return node_explanations.of_node(store, node)
+
+
+def describe(explanation: NodeExplained) -> Iterator[str]:
+    """The explanation, line by line."""
+    yield visible(f"node {explanation.node}")
+    yield f"metric: {_age(explanation)}"
+    yield visible(f"strategy: {' < '.join(('defaults', *explanation.layers))}")
+    yield from (f"note: {visible(note)}" for note in explanation.notes)
+    for amount in explanation.amounts:
+        yield ""
+        yield from _amount(amount)
+    yield ""
+
+
+def _age(explanation: NodeExplained) -> str:
+    limit = f"nothing is lent when it is older than {explanation.degrade_seconds // 60} min"
+    if explanation.metric_age_seconds is None:
+        return f"none ({limit})"
+    return f"{max(explanation.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
+
+
+def _amount(amount: AmountExplained) -> Iterator[str]:
+    kind = KINDS[amount.resource]
+    shown = human(kind, amount.amount) if not amount.sentence else f"withdrawn [{amount.reason}] {amount.sentence}"
+    published = "" if amount.published is None else f" (published now: {human(kind, amount.published)})"
+    yield f"{amount.name}: {shown}{published}"
+    yield f"  policy {amount.policy}{f'; {amount.note}' if amount.note else ''}"
+    rows = [(line.sign, human(kind, line.amount), f"{line.amount} {amount.unit}", line.words) for line in amount.lines]
+    yield from (f"  {line.rstrip()}" for line in aligned(rows, (False, True, True, False)))
+    yield f"  {amount.formula}" if amount.sentence else f"  {amount.formula} {amount.unit}"
+    yield from (f"  {p.key} = {visible(p.value)}, from {visible(p.origin)}" for p in amount.parameters)

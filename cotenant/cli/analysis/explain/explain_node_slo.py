@@ -1,0 +1,128 @@
+"""EDGE: `cotenant explain node-slo NODE`: every value of slo-controller-config in force on a node, and who set it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cotenant.base.commands.output import aligned
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
+from cotenant.base.text import shown, visible
+from cotenant.recommender.colocation.model.slo_config import SloConfig, ValueOrigin, origins
+from cotenant.recommender.colocation.model.slo_forms import SloKey
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.settings.root import Settings
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSloExplained:
+    """What is in force on one node, and what of the configuration is not."""
+
+    node: str
+    source: str
+    values: tuple[ValueOrigin, ...]
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SloInputs:
+    """What the command line says instead of the cluster: a ConfigMap's file, labels of the node as k=v,k=v."""
+
+    file: str | None = None
+    labels: str | None = None
+
+
+def explained(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplained:
+    """From the cluster that the settings name, as far as the command line does not say it; nothing is written."""
+    if inputs.file is not None and inputs.labels is not None:
+        return _of(node, data_of(inputs.file), labels_of(inputs.labels), inputs.file)
+    from cotenant.base.kube import connect
+
+    client = connect(settings.kube)
+    try:
+        labels = _node_labels(client, node) if inputs.labels is None else labels_of(inputs.labels)
+        if inputs.file is not None:
+            return _of(node, data_of(inputs.file), labels, inputs.file)
+        namespace = settings.manager.namespace
+        return _of(node, _cluster_data(client, namespace), labels, f"ConfigMap {namespace}/{SLO_CONFIG_MAP}")
+    finally:
+        client.close()
+
+
+def _of(node: str, data: Mapping[str, str] | None, labels: Mapping[str, str], source: str) -> NodeSloExplained:
+    config = SloConfig().updated(data)
+    values = tuple(origin for key in SloKey for origin in origins(config, key, labels))
+    return NodeSloExplained(node, source if data is not None else f"{source} (absent)", values, _finding_notes(config))
+
+
+def _finding_notes(config: SloConfig) -> tuple[str, ...]:
+    effect = "a running manager keeps the key's last good value; built-in values are shown here"
+    return tuple(f"{f}; {effect}" if f.fatal else str(f) for f in config.findings)
+
+
+def describe(explanation: NodeSloExplained) -> Iterator[str]:
+    """The explanation, line by line."""
+    yield visible(f"node {explanation.node}, configured by {explanation.source}")
+    yield from (f"finding: {visible(text)}" for text in explanation.findings)
+    keys = dict.fromkeys(origin.key for origin in explanation.values)
+    for key in keys:
+        yield ""
+        yield key
+        rows = [(o.field, _shown(o.value), o.layer) for o in explanation.values if o.key == key]
+        yield from (f"  {visible(line.rstrip())}" for line in aligned(rows))
+    yield ""
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else shown(value)
+
+
+def data_of(file: str) -> dict[str, str]:
+    """Data of the ConfigMap slo-controller-config in a YAML or JSON file; UsageError when there is none."""
+    from cotenant.base.commands.documents import documents, mapping
+
+    maps = [d for d in documents(file) if isinstance(d, dict) and d.get("kind", "ConfigMap") == "ConfigMap"]
+    matching = [d for d in maps if mapping(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
+    first = (matching or maps)[:1]
+    data = first[0].get("data") if first else None
+    if not isinstance(data, dict):
+        raise UsageError(
+            f"{file} holds no ConfigMap with data", fix=f"Save it by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
+        )
+    bad = [str(key) for key, value in data.items() if not isinstance(value, str)]
+    if bad:
+        raise UsageError(f"{file}: data.{bad[0]} is not a text", fix=f"Write {bad[0]}: | and the JSON below it.")
+    return {str(key): value for key, value in data.items()}
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Labels of pool=gpu,zone=a; UsageError for a pair without =."""
+    pairs = [pair.strip().partition("=") for pair in text.split(",") if pair.strip()]
+    if wrong := [key for key, equals, _ in pairs if not equals]:
+        raise UsageError(f"--labels {wrong[0]!r} is not key=value", fix="Write --labels pool=gpu,zone=a.")
+    return {key: value for key, _, value in pairs}
+
+
+def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
+    from cotenant.base.kube.objects import NodeObject
+
+    node_object = client.get(f"/api/v1/nodes/{node}", NodeObject)
+    if node_object is None:
+        raise NoData(f"there is no node {node}", fix="kubectl get nodes shows them; --labels answers without a node.")
+    return node_object.metadata.labels or {}
+
+
+def _cluster_data(client: KubeClient, namespace: str) -> Mapping[str, str] | None:
+    """Data of the cluster's ConfigMap; None when there is none."""
+    config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
+    return None if config_map is None else config_map.data or {}

@@ -1,0 +1,218 @@
+"""EDGE: how a scan's recommendations leave the command: rows, patches, files for other tools, or a report.
+
+Rows and a report go to stdout; files go to stdout one after the other, or to a folder. What cannot be written as a
+patch is said on stderr, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cotenant.base.commands.output import Format, message, print_table
+from cotenant.base.errors import CotenantError, NoData, UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.base.table import Schema, Table
+    from cotenant.changes.decide.gitops.manifests import File
+    from cotenant.cli.report.scan_report import ReportContents
+    from cotenant.recommender.model.recommendation import Recommendation
+
+REPORT_NAME: Final = "report.html"
+_NAMED: Final = 3
+"""Refused containers named in a message; more are counted."""
+
+
+class ScanFormat(StrEnum):
+    """How recommendations are written; `patch` prints kubectl patch lines."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PATCH = "patch"
+    KUSTOMIZE = "kustomize"
+    HELM = "helm"
+    SSA = "ssa"
+    HTML = "html"
+
+    @property
+    def is_files(self) -> bool:
+        """Whether it is one or several files that may go to a folder."""
+        return self in (ScanFormat.KUSTOMIZE, ScanFormat.HELM, ScanFormat.SSA, ScanFormat.HTML)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The rows a scan shows, and where all that belongs to them is."""
+
+    store: Store
+    settings: Settings
+    rows: Table
+
+    def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
+        """The recommendations behind the rows, in their order; with `whole_workloads` all containers of theirs."""
+        refs = [_ref(row) for row in self.rows.rows()]
+        by_ref = self._stored({ref.workload.namespace for ref in refs})
+        if not whole_workloads:
+            return [by_ref[ref] for ref in refs if ref in by_ref]
+        workloads = {ref.workload for ref in refs}
+        return [r for ref, r in by_ref.items() if ref.workload in workloads]
+
+    def table(self, schema: Schema) -> Table | None:
+        """Another table of the same run, None where it was never written."""
+        try:
+            return self.store.read_table(schema)
+        except NoData:
+            return None
+
+    def _stored(self, namespaces: Iterable[str]) -> dict[ContainerRef, Recommendation]:
+        from cotenant.recommender.stored_recommendations import Explanations
+
+        explanations = Explanations(self.store)
+        return {r.container: r for n in sorted(namespaces) for r in explanations.of_namespace(n)}
+
+
+def check(output: ScanFormat, folder: Path | None) -> None:
+    """UsageError for a folder where nothing would be written to it; said before any work is done."""
+    if folder is not None and not output.is_files:
+        files = ", ".join(f for f in ScanFormat if f.is_files)
+        raise UsageError(f"--output-dir does not go with -o {output}", fix=f"It takes -o {files}; else use `> FILE`.")
+
+
+def write(results: Results, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
+    """Write the rows as asked."""
+    if output is ScanFormat.PATCH:
+        write_patches(results.recommendations())
+    elif output is ScanFormat.HTML:
+        _report(results, folder)
+    elif output is ScanFormat.KUSTOMIZE:
+        write_components(results.recommendations(), folder)
+    elif output.is_files:
+        _files(_manifests(results, output), folder)
+    else:
+        print_table(results.rows, Format(output.value), headers=headers)
+
+
+def write_patches(recommendations: list[Recommendation]) -> None:
+    """One `kubectl patch` line per workload, on stdout."""
+    from cotenant.changes.decide.patches import by_workload, kubectl_command
+
+    _say_refused(recommendations)
+    lines = (line for own in by_workload(recommendations).values() if (line := kubectl_command(*own)))
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def write_components(recommendations: list[Recommendation], folder: Path | None) -> None:
+    """Kustomize components, on stdout or into a folder."""
+    from cotenant.changes.decide.gitops.manifests import kustomize
+
+    _say_refused(recommendations)
+    _files(list(kustomize(recommendations)), folder)
+
+
+def as_yaml(file: File) -> str:
+    """The file's text: comments, then the document."""
+    from cotenant.changes.decide.gitops.manifest_text import as_yaml as text
+
+    return text(file)
+
+
+def save(folder: Path, path: str, text: str) -> None:
+    """Write one file below the folder: whole or not at all. CotenantError when it cannot be written."""
+    target = folder / path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".cotenant-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            Path(name).chmod(0o644)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CotenantError(
+            f"{target} cannot be written: {error.strerror}", fix="Name another --output-dir."
+        ) from error
+
+
+def save_all(folder: Path, files: Mapping[str, str]) -> None:
+    """Write text by path below the folder, and tell how many files that are."""
+    for path, text in files.items():
+        save(folder, path, text)
+    message(f"{len(files)} files written to {folder}")
+
+
+def _manifests(results: Results, output: ScanFormat) -> list[File]:
+    from cotenant.changes.decide.gitops.manifests import helm, server_side_apply
+
+    recommendations = results.recommendations()
+    _say_refused(recommendations)
+    if output is ScanFormat.HELM:
+        return list(helm(recommendations, results.settings.recommender.patches))
+    chosen = {r.container for r in recommendations}
+    return list(server_side_apply(results.recommendations(whole_workloads=True), chosen))
+
+
+def _files(files: list[File], folder: Path | None) -> None:
+    if folder is None:
+        sys.stdout.write("".join(f"---\n# {file.path}\n{as_yaml(file)}" for file in files))
+        return
+    save_all(folder, {file.path: as_yaml(file) for file in files})
+
+
+def _report(results: Results, folder: Path | None) -> None:
+    from cotenant.cli.report.scan_report import page
+
+    text = page(_contents(results))
+    if folder is None:
+        sys.stdout.write(text)
+    else:
+        save(folder, REPORT_NAME, text)
+        message(f"written: {folder / REPORT_NAME}")
+
+
+def _contents(results: Results) -> ReportContents:
+    from cotenant.cli.report.scan_report import ReportContents
+    from cotenant.recommender.model.views import FINDINGS, WORKLOADS, Overview
+
+    quality = results.store.read_quality()
+    return ReportContents(
+        overview=results.store.read_document("overview", Overview),
+        rows=results.rows,
+        recommendations={r.container: r for r in results.recommendations()},
+        workloads=results.table(WORKLOADS),
+        findings=results.table(FINDINGS),
+        quality=quality[-1] if quality else None,
+        currency=results.settings.recommender.prices.currency,
+    )
+
+
+def _say_refused(recommendations: Iterable[Recommendation]) -> None:
+    """On stderr: which changes cannot be written, and why."""
+    from cotenant.changes.decide.patches import file_refusal, resources
+
+    refused: dict[str, list[str]] = defaultdict(list)
+    for recommendation in recommendations:
+        if resources(recommendation) and (why := file_refusal(recommendation)):
+            refused[why].append(str(recommendation.container))
+    for why, names in refused.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        message(f"note: no patch for {', '.join(names[:_NAMED])}{more}: {why}")
+
+
+def _ref(row: dict[str, Any]) -> ContainerRef:
+    return ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])

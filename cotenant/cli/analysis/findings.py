@@ -1,0 +1,132 @@
+"""`cotenant get findings`: idle workloads and nodes, missing requests, requests that no node can hold."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen_of_scan,
+    load_for_reading,
+    open_scans,
+)
+from cotenant.base.errors import UsageError
+from cotenant.cli.analysis.severity import FailOn, FailOnOption
+from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
+
+if TYPE_CHECKING:
+    from cotenant.base.commands.results import StoredScans
+    from cotenant.base.table import Table
+
+app = new_app()
+
+
+class FindingsFormat(StrEnum):
+    """How findings are written; the last two are changes of templates, of the findings that propose a GPU's share."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PATCH = "patch"
+    KUSTOMIZE = "kustomize"
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is no table."""
+        return self in (FindingsFormat.PATCH, FindingsFormat.KUSTOMIZE)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant get findings",
+        "cotenant get findings --what idle-node --what idle-workload",
+        "cotenant get findings -n shop -o csv",
+        "cotenant get findings --what oversized-gpu -o patch  # kubectl patch lines with the proposed shares",
+        "cotenant get findings --fail-on severity=critical  # a pod that fits on no node ends with exit code 3",
+    )
+)
+def findings(
+    ctx: typer.Context,
+    what: Annotated[
+        list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only this kind; may be repeated.")
+    ] = None,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: Annotated[
+        FindingsFormat, typer.Option("--output", "-o", help="How to write the rows; patch, kustomize: shares of GPUs.")
+    ] = FindingsFormat.TABLE,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for the files of -o kustomize.")
+    ] = None,
+    no_headers: NoHeadersOption = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Show what the last scan found beside recommendations, each with the figures it rests on."""
+    import numpy as np
+
+    from cotenant.recommender.model.views import FINDINGS
+
+    _check(output, output_dir, all_clusters)
+    threshold = FailOn.parse(fail_on) if fail_on else None
+    kinds = _kinds(what)
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(FINDINGS)
+    rows = chosen_of_scan(scans, table, namespace, query)
+    rows = rows.take(np.isin(rows.columns["finding"].astype(str), kinds))
+    if output.is_change:
+        _write_changes(scans, rows, output, output_dir)
+    else:
+        print_table(rows, Format(output.value), headers=not no_headers)
+    shown = set(rows.columns["finding"])
+    for kind in (k for k in FindingKind if k.value in shown):
+        message(f"{kind}: {FINDING_SENTENCES[kind]}")
+    if not len(rows):
+        message(f"none of {len(table)} findings matches {query}" if query and len(table) else "nothing found")
+    if threshold and threshold.findings(rows.columns["severity"]):
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _kinds(what: list[str] | None) -> list[str]:
+    kinds = [k.value for k in FindingKind]
+    unknown = [w for w in what or () if w not in kinds]
+    if unknown:
+        raise UsageError(f"--what {unknown[0]!r} is no kind of finding", fix=f"Write one of {', '.join(kinds)}.")
+    return what or kinds
+
+
+def _check(output: FindingsFormat, folder: Path | None, all_clusters: bool) -> None:
+    if folder is not None and output is not FindingsFormat.KUSTOMIZE:
+        raise UsageError(f"--output-dir does not go with -o {output}", fix="It takes -o kustomize; else use `> FILE`.")
+    if output.is_change and all_clusters:
+        raise UsageError(
+            f"-o {output} is of one cluster: it does not say where it goes", fix="Name it: --cluster NAME."
+        )
+
+
+def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, folder: Path | None) -> None:
+    """What the rows propose, as changes of templates; those that propose none are counted on stderr."""
+    from cotenant.cli.analysis.export import write_components, write_patches
+    from cotenant.recommender.stored_recommendations import gpu_shares
+
+    shares = gpu_shares(scans.stores[0], rows)
+    if output is FindingsFormat.PATCH:
+        write_patches(shares)
+    else:
+        write_components(shares, folder)
+    if others := len(rows) - len(shares):
+        message(f"note: {others} findings are no change of a template: only proposed shares of GPUs are")

@@ -1,0 +1,202 @@
+"""`cotenant get forecast`: the next 24 hours of the cluster, its nodes or a workload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.completion import workload_addresses
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen_of_scan,
+    load_for_reading,
+    open_scans,
+)
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import DeviceResource, MeasuredResource, Resource, measured_resource
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import percent
+from cotenant.base.usage.forecast import fine_path
+from cotenant.base.usage.usage import HALF_HOUR_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = new_app()
+
+QUANTILES: Final = (10, 50, 90, 95)
+PATH_KINDS: Final[dict[MeasuredResource, Kind]] = {
+    Resource.CPU: Kind.MILLICORES,
+    Resource.MEMORY: Kind.BYTES,
+    DeviceResource.GPU_CORE: Kind.INTEGER,
+}
+
+
+class ForecastResource(StrEnum):
+    """What there are forecasts of."""
+
+    CPU = Resource.CPU.value
+    MEMORY = Resource.MEMORY.value
+    GPU_CORE = DeviceResource.GPU_CORE.value
+
+
+class ForecastScope(StrEnum):
+    """Whose forecasts to list."""
+
+    CLUSTER = "cluster"
+    NODE = "node"
+    WORKLOAD = "workload"
+
+
+@app.command(
+    epilog=examples(
+        "cotenant get forecast  # cluster totals",
+        "cotenant get forecast pay/Deployment/checkout  # half hour by half hour",
+        "cotenant get forecast pay/Deployment/checkout --fine  # 5-minute values",
+        "cotenant get forecast node/node-07 --resource memory",
+        "cotenant get forecast --scope node --resource memory -o csv",
+        "cotenant get forecast --scope workload -n feed",
+        "cotenant get forecast --resource gpu-core  # what the cluster computes on GPUs",
+    )
+)
+def forecast(
+    ctx: typer.Context,
+    workload: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAMESPACE/KIND/NAME",
+            help="One workload's path, or as node/NAME a node's.",
+            autocompletion=workload_addresses,
+        ),
+    ] = None,
+    scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
+    resource: Annotated[
+        ForecastResource,
+        typer.Option("--resource", "-r", help="cpu, memory, or of the cluster gpu-core: percent of one GPU."),
+    ] = ForecastResource.CPU,
+    fine: Annotated[
+        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, not of half hours.")
+    ] = False,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
+    from cotenant.recommender.model.views import FORECASTS
+
+    _require_fit(workload, scope, resource, fine=fine, namespaces=namespace)
+    if workload and all_clusters:
+        raise UsageError("one path is of one cluster", fix="Name it: --cluster NAME.")
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    stored = scans.read_table(FORECASTS)
+    of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
+    if not len(of_resource):
+        raise NoData(
+            f"the last scan made no forecast of {resource}", fix=f"It had no usage of {resource} to learn from."
+        )
+    if workload is None:
+        rows = chosen_of_scan(scans, of_resource.take(of_resource.columns["scope"] == scope.value), namespace)
+        print_table(_in_unit(rows, measured), output, headers=not no_headers)
+        if not len(rows):
+            message(f"no {scope} matches")
+        return
+    row = _row(of_resource, workload)
+    print_table(path(row, measured, fine=fine), output, headers=not no_headers)
+    _say(row)
+
+
+def _require_fit(
+    address: str | None,
+    scope: ForecastScope,
+    resource: ForecastResource,
+    *,
+    fine: bool,
+    namespaces: Sequence[str] | None,
+) -> None:
+    """UsageError for options that say nothing beside each other."""
+    if resource is ForecastResource.GPU_CORE and (address or scope is not ForecastScope.CLUSTER):
+        raise UsageError("gpu-core is forecast for the cluster alone", fix="cotenant get forecast --resource gpu-core")
+    if address and (namespaces or scope is not ForecastScope.CLUSTER):
+        raise UsageError("--scope and --namespace choose rows, and one path is asked for", fix="Leave them out.")
+    if fine and not address:
+        raise UsageError("--fine is of one path", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine")
+    if namespaces and scope is not ForecastScope.WORKLOAD:
+        raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
+
+
+def _in_unit(table: Table, resource: MeasuredResource) -> Table:
+    """The same rows, peaks shown in the resource's unit."""
+    kind, unit = PATH_KINDS[resource], ", % of a GPU" if resource is DeviceResource.GPU_CORE else ""
+    columns = (
+        replace(c, kind=kind, title=c.title + unit) if c.kind is Kind.INTEGER else c for c in table.schema.columns
+    )
+    return Table(replace(table.schema, columns=tuple(columns)), table.columns)
+
+
+def _row(table: Table, address: str) -> dict[str, Any]:
+    """The row of NAMESPACE/KIND/NAME, NAMESPACE/NAME or node/NAME; NoData names what is close."""
+    from cotenant.base.text import nearest
+
+    parts = address.split("/")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+    scope = ForecastScope.NODE if parts[:-1] == [ForecastScope.NODE] else ForecastScope.WORKLOAD
+    namespace = "" if scope is ForecastScope.NODE else parts[0]
+    in_scope = (table.columns["scope"] == scope.value) & (table.columns["namespace"] == namespace)
+    rows = list(table.take(in_scope).rows())
+    for row in rows:
+        if row["name"] == parts[-1] and parts[1:-1] in ([], [row["kind"]]):
+            return row
+    near = nearest(parts[-1], ("/".join((*filter(None, (namespace or scope, r["kind"])), r["name"])) for r in rows))
+    raise NoData(f"no forecast for {address}", fix=near or f"cotenant get forecast --scope {scope} lists all of them.")
+
+
+def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False) -> Table:
+    """One row per half hour, or per 5-minute value; NoData where the results have no such quantiles."""
+    kind = PATH_KINDS[resource]
+    what = (
+        "a 5-minute value" if fine else f"the half hour's {'highest value' if resource is Resource.MEMORY else 'mean'}"
+    )
+    schema = Schema(
+        "path",
+        (
+            Column("time", "Time (UTC)", Kind.TIME, "Start of the 5 minutes." if fine else "Start of the half hour."),
+            *(Column(f"q{q}", f"q{q}", kind, f"{q} % quantile of {what}.") for q in QUANTILES),
+        ),
+        ("time",),
+    )
+    names = [f"q{q}" for q in QUANTILES]
+    paths = [fine_path(row[f"fine_{name}"], row["fine_profile"]).tolist() if fine else row[name] for name in names]
+    if fine and row["q50"] and not paths[0]:
+        raise NoData("the last run stored no quantiles of 5-minute values", fix="Run `cotenant scan` again.")
+    step = len(row["q50"]) * HALF_HOUR_SECONDS // max(1, len(paths[0]))
+    return Table.from_rows(
+        schema,
+        [
+            {"time": row["start"] + place * step, **dict(zip(names, levels, strict=True))}
+            for place, levels in enumerate(zip(*paths, strict=True))
+        ],
+    )
+
+
+def _say(row: dict[str, Any]) -> None:
+    """What the numbers rest on, for people."""
+    message(f"model {row['model']}: {SENTENCES[Reason(row['reason'])]}")
+    if row["relative_wql"] is not None and row["coverage_95"] is not None:
+        loss, coverage = row["relative_wql"], row["coverage_95"]
+        message(
+            f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
+            f"p95 covered {percent(coverage)} of half hours"
+        )

@@ -1,0 +1,147 @@
+"""EDGE: where a scan asks: the Prometheus that is named, or the one that the kubeconfig's cluster runs.
+
+With access to the Kubernetes API the pods' QoS and priority labels come from there; without it the scan goes on and a
+note says so.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cotenant.base.commands.output import message
+from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError, NoData, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.kube.auth import Access
+    from cotenant.base.kube.live import LiveCluster
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.sections.profiler import PrometheusSettings
+    from cotenant.profiler.prometheus import PrometheusSource
+
+DEFAULT_CLUSTER = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTarget:
+    """Whom to ask, under which name to store what it says, how it was found, and what the Kubernetes API shows."""
+
+    source: PrometheusSource
+    cluster: str
+    how: str
+    live: LiveCluster | None = None
+
+
+def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: bool = True) -> ScanTarget:
+    """The metric source of the settings, else of the kubeconfig's cluster; UsageError when there is neither.
+
+    reaches_cluster: whether the kubeconfig is of this cluster; the API of another one is not asked.
+    """
+    from cotenant.profiler.prometheus import PrometheusSource
+
+    with_api = reaches_cluster and has_kubeconfig(settings, os.environ)
+    prometheus, how = settings.profiler.prometheus, "named"
+    name = cluster or DEFAULT_CLUSTER
+    live, renew = None, None
+    if with_api:
+        try:
+            client, access = _connected(settings)
+            name = cluster or access.cluster
+            if not prometheus.url:
+                prometheus, how = _discovered(client, access, prometheus)
+                renew = _renewal(settings)
+            live = _observed(client)
+        except ClusterError as error:
+            if not prometheus.url:
+                raise
+            message(f"note: the Kubernetes API was not asked: {error.message}")
+    if not prometheus.url:
+        raise UsageError(
+            "no Prometheus is named and there is no kubeconfig to find one by",
+            fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
+        )
+    marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
+    return ScanTarget(PrometheusSource(prometheus, name, marks, renew=renew), name, how, live)
+
+
+def _renewal(settings: Settings) -> Callable[[], str] | None:
+    """Reads the kubeconfig's credentials anew: tokens of exec plugins and files expire while a long scan runs.
+
+    None inside the cluster, where the server is asked itself: it is not shown the API server's credentials.
+    """
+    from cotenant.base.kube.auth import load_access
+
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    return lambda: load_access(settings.kube).authorization() or ""
+
+
+def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSettings | None:
+    """The Prometheus that a scan without an address would ask; None where none is found or may be looked for."""
+    if settings.profiler.prometheus.url or not has_kubeconfig(settings, env):
+        return None
+    try:
+        return _discovered(*_connected(settings), settings.profiler.prometheus)[0]
+    except CotenantError:
+        return None
+
+
+def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:
+    """Whether the settings, the environment or the usual place name a cluster."""
+    usual = Path(env.get("HOME", "/nonexistent")) / ".kube" / "config"
+    configured = settings.kube.kubeconfig or settings.kube.context or env.get("KUBECONFIG")
+    return bool(configured) or usual.is_file() or bool(env.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _connected(settings: Settings) -> tuple[KubeClient, Access]:
+    from cotenant.base.kube import connect
+    from cotenant.base.kube.auth import load_access
+
+    return connect(settings.kube), load_access(settings.kube)
+
+
+def _observed(client: KubeClient) -> LiveCluster | None:
+    """What runs now; None (and a note) when pods may not be listed."""
+    from cotenant.base.kube.live import observe
+
+    try:
+        return observe(client)
+    except ClusterError as error:
+        message(f"note: QoS and priority labels were not read from the Kubernetes API: {error.message}")
+        return None
+
+
+def _discovered(client: KubeClient, access: Access, settings: PrometheusSettings) -> tuple[PrometheusSettings, str]:
+    """The best candidate in the cluster, asked through the API server's proxy (directly from inside the cluster)."""
+    from cotenant.base.kube.discovery import find_prometheus
+
+    try:
+        candidates = find_prometheus(client)
+    except ClusterForbidden as error:
+        raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or let it be found. {error.fix}") from error
+    if not candidates:
+        raise NoData(
+            f"no Service of the cluster {access.cluster} looks like a Prometheus",
+            fix="Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside.",
+        )
+    best = candidates[0]
+    how = f"{best.flavour} {best.namespace}/{best.service}, found by its Service's labels"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return msgspec.structs.replace(settings, url=best.cluster_url), how
+    authorization = access.authorization()
+    return msgspec.structs.replace(
+        settings,
+        url=access.server.rstrip("/") + best.proxy_path,
+        headers={**settings.headers, **({"Authorization": authorization} if authorization else {})},
+        ca_file=settings.ca_file or access.ca_file,
+        client_cert_file=access.cert_file,
+        client_key_file=access.key_file,
+        insecure=settings.insecure or not access.verify,
+    ), f"{how}, through the API server"

@@ -1,0 +1,165 @@
+"""A scan's summary for a chat (Slack's incoming webhooks) or any other receiver of JSON, and how it is sent.
+
+What is in it and how it is written is pure; `send` meets the outside through `adapters.webhook`. A summary that
+does not arrive is a note: the scan stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.chat import HEADER_CHARACTERS, escaped, header, section
+from cotenant.base.commands.cells import human
+from cotenant.base.commands.output import message
+from cotenant.base.errors import NotDelivered
+from cotenant.base.severity import Severity
+from cotenant.base.table import Kind
+from cotenant.recommender.model.savings import Savings, When, summed_savings
+from cotenant.recommender.model.savings_text import saving_text
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.sections.notify import NotifySettings
+    from cotenant.base.table import Table
+    from cotenant.recommender.model.views import Overview
+
+NotifyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--notify-url",
+        metavar="URL|FILE",
+        help="Send a summary to this webhook; a file keeps the address, a secret, out of the list of processes.",
+    ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--notify-dry-run", help="Print the summary instead of the rows, and send nothing.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """One of the recommendations that the summary names; amounts in millicores and bytes of one pod."""
+
+    container: str
+    severity: str
+    cpu_request_now: int | None
+    cpu_request: int | None
+    memory_request_now: int | None
+    memory_request: int | None
+    saving_month: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a scan found, in figures; now, all_steps: what the rows that were chosen free and raise over all pods."""
+
+    cluster: str
+    time_seconds: int
+    strategy: str
+    containers: int
+    severities: Mapping[str, int]
+    findings: Mapping[str, int]
+    now: Savings
+    all_steps: Savings
+    currency: str
+    worst: tuple[Worst, ...]
+    worst_severity: str
+
+
+def summarise(overview: Overview, rows: Table, findings: Table | None, currency: str) -> Summary:
+    """Figures of the chosen rows and findings; `worst` holds all rows, the most severe first."""
+    table = list(rows.rows())
+    severities = Counter(row["severity"] for row in table)
+    finding_rows = list(findings.rows()) if findings is not None else []
+    levels = [Severity(s) for s in (*severities, *(f["severity"] for f in finding_rows))]
+    ranked = sorted(table, key=lambda row: (-Severity(row["severity"]).rank, -(row["saving_month"] or 0)))
+    names = tuple(Worst.__dataclass_fields__)[1:]
+    return Summary(
+        cluster=overview.cluster,
+        time_seconds=overview.time_seconds,
+        strategy=overview.strategy,
+        containers=len(table),
+        severities={s.value: severities[s.value] for s in reversed(Severity) if severities[s.value]},
+        findings=dict(Counter(f["finding"] for f in finding_rows)),
+        now=summed_savings(rows.columns, When.NOW),
+        all_steps=summed_savings(rows.columns, When.ALL_STEPS),
+        currency=currency,
+        worst=tuple(Worst(_place(row), **{name: row[name] for name in names}) for row in ranked),
+        worst_severity=max(levels, key=lambda s: s.rank, default=Severity.UNKNOWN).value,
+    )
+
+
+def payload(summary: Summary, settings: NotifySettings) -> dict[str, Any]:
+    """The document to post, in the settings' format, with as many rows as they name."""
+    least = Severity(settings.minimum_severity).rank
+    severe = [w for w in summary.worst if Severity(w.severity).rank >= least]
+    short = replace(summary, worst=tuple(severe[: settings.rows]))
+    return _slack(short) if settings.format == "slack" else _plain(short)
+
+
+def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
+    """Whether anything is as severe as the settings ask for."""
+    return Severity(summary.worst_severity).rank >= Severity(settings.minimum_severity).rank
+
+
+def address(option: str | None, settings: NotifySettings) -> str:
+    """The receiver's address from the option (an address or a file) or the settings' file; empty when there is none.
+
+    UsageError names the file, never what it holds.
+    """
+    from cotenant.base.http.webhook import receiver_of
+
+    return receiver_of(option or settings.url_file)
+
+
+def send(url: str, summary: Summary, settings: NotifySettings) -> None:
+    """Post the summary where it is worth it; every other outcome than success is a note on stderr."""
+    from cotenant.base.http.webhook import post
+
+    if not worth_sending(summary, settings):
+        message(f"note: no summary was sent: nothing is as severe as {settings.minimum_severity}")
+        return
+    try:
+        post(url, json.dumps(payload(summary, settings)).encode(), settings)
+    except NotDelivered as error:
+        message(f"note: the summary was not delivered: {error.message}")
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    return {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ScanSummary", **asdict(summary)}
+
+
+def _slack(summary: Summary) -> dict[str, Any]:
+    """A message of blocks, and the plain text that notifications show."""
+    title = f"cotenant: {escaped(summary.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
+    counts = ", ".join(f"{n} {severity}" for severity, n in summary.severities.items()) or "none"
+    lines = [f"{summary.containers} containers: *{counts}*"]
+    for when, savings in zip(When, (summary.now, summary.all_steps), strict=True):
+        lines.append(f"{when.capitalize()}: *{saving_text(savings, escaped(summary.currency))}*")
+    if summary.findings:
+        findings = ", ".join(f"{n} {escaped(kind)}" for kind, n in summary.findings.items())
+        lines.append(f"Findings: {findings}")
+    blocks = [header(title), section(lines)]
+    if summary.worst:
+        blocks.append(section(_line(w) for w in summary.worst))
+    return {"text": f"{title}: {counts}", "blocks": blocks}
+
+
+def _line(worst: Worst) -> str:
+    cpu = _change(Kind.MILLICORES, worst.cpu_request_now, worst.cpu_request)
+    memory = _change(Kind.BYTES, worst.memory_request_now, worst.memory_request)
+    return f"• {worst.severity}: `{escaped(worst.container, 400)}` CPU {cpu}, memory {memory}"
+
+
+def _change(kind: Kind, now: int | None, amount: int | None) -> str:
+    before = "not set" if now is None else human(kind, now)
+    return f"{before} → {'no statement' if amount is None else human(kind, amount)}"
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return f"{row['namespace']}/{row['kind']}/{row['workload']}/{row['container']}"

@@ -1,0 +1,64 @@
+"""`cotenant get reclaimable`: what each node can lend, with every term of the formula."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.cells import human
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.completion import node_names
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.base.commands.results import AllClustersOption, ClusterOption, StoreOption, load_for_reading, open_scans
+from cotenant.base.table import Table, kind_of
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant get reclaimable",
+        "cotenant get reclaimable node-07 --terms  # how the number came about",
+        "cotenant get reclaimable -o json",
+    )
+)
+def reclaimable(
+    ctx: typer.Context,
+    node: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="Only this node.", autocompletion=node_names)
+    ] = None,
+    terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource, with the terms.")] = False,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show the capacity that batch and mid pods may use on each node, by Koordinator's formulas."""
+    from cotenant.base.errors import NoData
+    from cotenant.recommender.model.views import NODES, RECLAIMABLE
+
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(RECLAIMABLE if terms else NODES)
+    if node is not None:
+        table = table.take(table.columns["node"] == node)
+        if not len(table):
+            raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
+    if terms and output in (Format.TABLE, Format.WIDE):
+        table, output = _legible(table), Format.WIDE
+    print_table(table, output, headers=not no_headers)
+
+
+def _legible(table: Table) -> Table:
+    """The same rows of RECLAIMABLE with the terms written as the amount is: "capacity 16, safety_margin 6400m"."""
+    from cotenant.base.colocation.reclaimable import decode_terms
+
+    rows = list(table.rows())
+    for row in rows:
+        kind, terms = kind_of(row["resource"]), decode_terms(row["term_amounts"])
+        # results of an earlier version have the words alone
+        row["terms"] = ", ".join(f"{name} {human(kind, amount)}" for name, amount in terms.items()) or row["terms"]
+    shown = tuple(column for column in table.schema.columns if column.name != "term_amounts")
+    return Table.from_rows(replace(table.schema, columns=shown), rows)

@@ -1,0 +1,58 @@
+"""`cotenant get replicas`: the floor that a forecast gives an autoscaler, so that pods are there before the peak."""
+
+from __future__ import annotations
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen_of_scan,
+    load_for_reading,
+    open_scans,
+)
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant get replicas",
+        "cotenant get replicas -n shop -o wide",
+        "cotenant get replicas --filter workload=checkout -o json  # with the floor of each half hour",
+    )
+)
+def replicas(
+    ctx: typer.Context,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show how many replicas workloads with an autoscaler, or with many replicas, will need in the next 24 hours.
+
+    An autoscaler answers to what it measures, late by a pod's start. As its minReplicas the floor is there in time; a
+    ReservationPlan with realisation ReplicaFloor or an AutopilotPolicy with replicaFloorFactor sets it and takes it
+    back.
+    """
+    from cotenant.recommender.model.views import REPLICAS
+
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = scans.read_table(REPLICAS)
+    rows = chosen_of_scan(scans, table, namespace, query)
+    print_table(rows, output, headers=not no_headers)
+    if not len(rows):
+        what = "an autoscaler on CPU or memory, or many replicas (recommender.replicas.many_replicas)"
+        message(f"none of {len(table)} workloads with {what} matches" if len(table) else f"no workload has {what}")
+    for row in rows.rows():
+        if row["most"] and row["needed"] and row["needed"] > row["most"]:
+            name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+            message(f"{name}: maxReplicas {row['most']} is below the {row['needed']} that the forecast asks for")

@@ -1,0 +1,347 @@
+"""`cotenant scan`: usage history from Prometheus to recommendations, read-only."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.output import DocumentFormat, NoHeadersOption, message, print_document
+from cotenant.base.commands.progress import bars
+from cotenant.base.commands.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen,
+    open_store,
+    report_failures,
+    require_namespaces,
+    url_of,
+)
+from cotenant.base.errors import CotenantError
+from cotenant.base.process.memory import few_heaps, give_back, seldom_collected
+from cotenant.cli.analysis import scan_clusters
+from cotenant.cli.analysis.export import Results, ScanFormat, check
+from cotenant.cli.analysis.metric_source import metric_source
+from cotenant.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
+from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
+from cotenant.cli.analysis.severity import FailOn, FailOnOption
+
+if TYPE_CHECKING:
+    from cotenant.base.progress import Progress
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.base.table import Table
+    from cotenant.base.usage.server_quantiles import ServerQuantiles
+    from cotenant.cli.analysis.metric_source import ScanTarget
+    from cotenant.cli.analysis.notice import Summary
+    from cotenant.cli.analysis.scan_clusters import ScanJob, ScanRows
+    from cotenant.recommender.model.views import Overview
+
+app = new_app()
+
+PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
+Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster.")
+]
+ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
+WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
+StrategyOption = Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", "-w", min=1, max=256, help="Processes of this machine that share the work.")
+]
+SchedulerOption = Annotated[
+    str | None, typer.Option("--scheduler", metavar="URL", help="Dask scheduler whose workers share the work.")
+]
+FolderOption = Annotated[
+    Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant scan --prometheus http://localhost:9090",
+        "cotenant scan --context prod-1  # finds the Prometheus of that cluster by its Service's labels",
+        "cotenant scan --all-clusters  # every cluster that the settings declare (docs/clusters.md)",
+        "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
+        "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
+        "cotenant scan --offline --fail-on severity=critical -o patch",
+        "cotenant scan --offline -n shop -o kustomize --output-dir deploy/cotenant  # also helm, ssa",
+        "cotenant scan --offline -o html > report.html",
+        "cotenant scan --offline --workers 8  # the stored history again, its workloads shared by 8 processes",
+        "cotenant scan --offline --notify-url webhook-address  # a file that holds the receiver's address",
+    )
+)
+def scan(
+    ctx: typer.Context,
+    prometheus: PrometheusOption = None,
+    bearer_token_file: TokenOption = None,
+    header: HeaderOption = None,
+    label: LabelOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: ContextOption = None,
+    window_days: WindowOption = None,
+    strategy: StrategyOption = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask nobody; use what is stored. With --strategy: compare, keep nothing.")
+    ] = False,
+    cluster: ClusterOption = None,  # noqa: ARG001 - the session knows it
+    all_clusters: Annotated[
+        bool, typer.Option("--all-clusters", help="Every cluster of the settings, read side by side.")
+    ] = False,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
+    output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
+    output_dir: FolderOption = None,
+    no_headers: NoHeadersOption = False,
+    fail_on: FailOnOption = None,
+    notify_url: NotifyOption = None,
+    notify_dry_run: DryRunOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
+    threshold = FailOn.parse(fail_on) if fail_on else None
+    check(output, output_dir)
+    if all_clusters:
+        scan_clusters.check_form(output, output_dir)
+    flags = {
+        **prometheus_flags(prometheus, bearer_token_file, header, label),
+        "profiler.window_days": window_days,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+        "recommender.strategy": strategy,
+        "pipeline.workers": workers,
+        "pipeline.scheduler": scheduler,
+        "store.url": store,
+    }
+    jobs = scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)
+    for job in jobs:
+        _check_before(job.settings, notify_url)
+    with bars(quiet=quiet) as progress, seldom_collected():
+        read, analyse = partial(_history, quiet=quiet), partial(_analysed, trials=_trial_folder(ctx, offline, strategy))
+        refuse = partial(require_namespaces, namespaces=namespace)
+        places, failures = scan_clusters.scanned(jobs, read, refuse, analyse, progress)
+    report_failures(failures, len(jobs), "scanned")
+    every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
+    if not notify_dry_run:
+        scan_clusters.write_all(every, output, output_dir, headers=not no_headers)
+    _notify(every, namespace, notify_url, dry_run=notify_dry_run)
+    for results in () if quiet else every.by_cluster:
+        _summary(results, f"cluster {results.store.cluster}: " if all_clusters else "")
+    _end(every, failures, threshold)
+
+
+def _notify(shown: ScanRows, namespaces: list[str] | None, notify_url: str | None, *, dry_run: bool) -> None:
+    """Send a summary of each cluster to its own receiver, or print what would be sent."""
+    for results in shown.by_cluster:
+        if dry_run:
+            print_document(payload(_summary_of(results, namespaces), results.settings.notify), DocumentFormat.JSON)
+        elif receiver := address(notify_url, results.settings.notify):
+            send(receiver, _summary_of(results, namespaces), results.settings.notify)
+
+
+def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: FailOn | None) -> None:
+    """Exit with the code that says what was found, or that a part could not be read."""
+    if threshold and threshold.findings(shown.rows.columns["severity"]):
+        raise typer.Exit(EXIT_FINDINGS)
+    if failures or any(is_partial(results.store) for results in shown.by_cluster):
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _check_before(settings: Settings, notify_url: str | None) -> None:
+    """CotenantError for a mistake that would cost a whole scan."""
+    address(notify_url, settings.notify)
+    _check_analysis(settings)
+
+
+def _check_analysis(settings: Settings) -> None:
+    """CotenantError for a strategy or workers that cannot be had: before minutes of reading and forecasting."""
+    from cotenant.pipeline.shards import executors
+    from cotenant.recommender.base import load_strategy
+
+    load_strategy(settings.recommender.strategy)
+    executors.chosen(settings.pipeline)
+
+
+def is_partial(place: Store) -> bool:
+    """Whether the results rest on a history of which a part could not be read; a note of the summary names it."""
+    records = place.read_quality()
+    return bool(records and records[-1].unread_seconds)
+
+
+def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
+    """Where the history is, pulled anew unless the job is offline, and whom it was asked of."""
+    from cotenant.base.store.parquet import arrow_alone
+
+    arrow_alone()
+    if job.offline:
+        return open_store(job.settings, job.cluster), None
+    target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
+    # loaded while the server is waited for
+    threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.corridor",), daemon=True).start()
+    if not quiet:
+        message(f"asking {target.source.describe()} ({target.how})")
+    return _pulled(job.settings, target, progress), target
+
+
+def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
+    """Pull what is new; an interruption keeps what was stored so far, a source without usage leaves no cluster."""
+    from cotenant.base.errors import NoData
+    from cotenant.base.kube.overlay import overlay
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.store import Store
+    from cotenant.base.usage.usage import Signal
+    from cotenant.profiler.history import pull
+
+    few_heaps()
+    place = Store(url_of(settings), target.cluster)
+    is_new = target.cluster not in Store.clusters(place.url)
+    pull(target.source, place, settings.profiler, SystemClock(), progress)
+    if place.span(Signal.CPU_USAGE_MEAN) is None:
+        if is_new:
+            place.remove()
+        days = settings.profiler.window_days
+        raise NoData(
+            f"{target.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
+            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks.",
+        )
+    if target.live is not None and (inventory := place.read_inventory()) is not None:
+        place.write_inventory(overlay(inventory, target.live))
+    give_back()
+    return place
+
+
+def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Path | None:
+    """A folder that lives until the command ends, for results of a strategy that is only tried on what is stored."""
+    if not (offline and strategy):
+        return None
+    return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
+
+
+def _analysed(
+    store: Store, settings: Settings, progress: Progress, target: ScanTarget | None, *, trials: Path | None
+) -> tuple[Store, Table]:
+    """Where the results are, and the recommendations. trials: where those of a strategy that is only tried are kept."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.pipeline import corridor
+    from cotenant.recommender.model.views import RECOMMENDATIONS
+
+    server = _server_quantiles(store, settings, progress, target) if target else None
+    analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
+    place = store if trials is None else _place_of_trial(store, settings, trials)
+    corridor.publish(analysis, place, settings)
+    return place, place.read_table(RECOMMENDATIONS)
+
+
+def _place_of_trial(store: Store, settings: Settings, trials: Path) -> Store:
+    """Elsewhere than the stored results of another strategy, which the dashboard shows and which stay as they are."""
+    from cotenant.base.store import Store as Place
+    from cotenant.recommender.model.views import Overview
+
+    stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
+    if stored is None or stored.strategy == tried:
+        return store
+    message(
+        f"note: these results are of {tried} and are not kept; the stored ones stay those of {stored.strategy} "
+        "(recommender.strategy chooses)"
+    )
+    place = Place(trials.as_uri(), store.cluster)
+    for record in store.read_quality():
+        place.append_quality(record)
+    return place
+
+
+def _server_quantiles(
+    store: Store, settings: Settings, progress: Progress, target: ScanTarget
+) -> ServerQuantiles | None:
+    """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.profiler.prometheus.quantiles import Question
+
+    krr, inventory = settings.recommender.krr, store.read_inventory()
+    if not settings.recommender.strategy.startswith("krr-") or inventory is None:
+        return None
+    pooled = settings.recommender.strategy == "krr-simple-limit"
+    progress.stage("Ask the server's own quantiles", 1)
+    question = Question(
+        cpu_fraction=krr.cpu_percentile / 100,
+        end_seconds=int(SystemClock().now_seconds()),
+        span_seconds=int(krr.history_hours * 3600),
+        step_seconds=krr.step_seconds,
+        pooled=(krr.cpu_request_percentile / 100, krr.cpu_limit_percentile / 100) if pooled else (),
+    )
+    answer = target.source.quantiles(question, inventory)
+    progress.advance()
+    return answer
+
+
+def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
+    """Figures of the rows shown, and of the findings of the same namespaces."""
+    from cotenant.recommender.model.views import FINDINGS, Overview
+
+    overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
+    assert overview is not None, "the corridor wrote it in this run"
+    shown = chosen(findings, namespaces, None) if findings is not None else None
+    return summarise(overview, results.rows, shown, results.settings.recommender.prices.currency)
+
+
+def _summary(results: Results, of: str) -> None:
+    from cotenant.recommender.model.savings import When, summed_savings
+    from cotenant.recommender.model.savings_text import saving_text
+    from cotenant.recommender.model.views import FINDINGS, Overview
+
+    rows, overview = results.rows, results.store.read_document("overview", Overview)
+    if overview is None:
+        return
+    counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
+    message(f"{of}{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    currency = results.settings.recommender.prices.currency
+    for when in When:
+        message(f"{when.capitalize()}: {saving_text(summed_savings(rows.columns, when), currency)}.")
+    message(_models(overview, results.settings.forecasting.relearn_hours))
+    if overview.kept_seconds is not None:
+        message(_kept(overview, len(rows), overview.kept_seconds))
+    for note in overview.notes:
+        message(f"note: {note}")
+    if findings := results.table(FINDINGS):
+        message(f"{len(findings)} findings beside them: cotenant get findings.")
+    message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
+
+
+def _models(overview: Overview, relearn_hours: float) -> str:
+    """Whether this scan back-tested its forecasts, or how old the back-tests are that it rests on."""
+    from cotenant.base.usage.usage import HOUR_SECONDS
+
+    if overview.learned_seconds is None:
+        return "No series is old enough to back-test a forecast."
+    hours = max(0.0, overview.time_seconds - overview.learned_seconds) / HOUR_SECONDS
+    if hours < 0.5:
+        return "Forecasts rest on back-tests up to now."
+    return f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
+
+
+def _kept(overview: Overview, count: int, oldest_seconds: int) -> str:
+    """How many recommendations were not made again, and since when the oldest of them holds."""
+    from cotenant.base.usage.usage import HOUR_SECONDS
+
+    hours = max(0.0, overview.time_seconds - oldest_seconds) / HOUR_SECONDS
+    return (
+        f"{overview.kept_recommendations} of {count} recommendations hold from up to {hours:.0f} h ago: nothing new "
+        "was seen of their workloads (recommender.renew_hours)."
+    )
+
+
+def _counts(rows: Table) -> dict[str, int]:
+    severities: list[Any] = list(rows.columns["severity"])
+    return {s: severities.count(s) for s in ("critical", "warning", "ok", "good", "unknown") if s in severities}

@@ -1,0 +1,189 @@
+"""EDGE: a scan of one cluster, or of several side by side, and its rows.
+
+Histories are read at the same time, results computed one cluster after the other, each with all workers. What goes
+wrong in one cluster costs that cluster's rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Semaphore, Thread
+from typing import TYPE_CHECKING, Any, Final
+
+from cotenant.base.commands.results import StoredScans, chosen_of_scan, refuse_name, url_of
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.progress import Progress, Silent
+from cotenant.base.table import CLUSTER, Table, of_clusters
+from cotenant.cli.analysis.export import Results, ScanFormat, write
+
+if TYPE_CHECKING:
+    from cotenant.base.commands.session import CliSession
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.cli.analysis.metric_source import ScanTarget
+
+READ_AT_ONCE: Final = 4
+"""Clusters whose history is in memory on its way to the store; more wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanJob:
+    """A cluster to scan."""
+
+    settings: Settings
+    cluster: str | None
+    """Name in the store; None: the kubeconfig's, or of what is stored the only one's."""
+    offline: bool
+    reaches_cluster: bool
+    """Whether the kubeconfig's context is known to be this cluster's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedCluster:
+    """Where the results of a cluster are, and its recommendations."""
+
+    store: Store
+    settings: Settings
+    recommendations: Table
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRows:
+    """The chosen rows of all clusters together, with a column `cluster` where all were asked for, and each one's."""
+
+    rows: Table
+    by_cluster: tuple[Results, ...]
+    of_all: bool
+
+
+ReadHistory = Callable[[ScanJob, Progress], tuple["Store", "ScanTarget | None"]]
+RefuseHistories = Callable[[Sequence["Store"]], None]
+"""Raises for what the histories of all clusters cannot answer, before minutes of analysis."""
+Analyse = Callable[["Store", "Settings", Progress, "ScanTarget | None"], tuple["Store", Table]]
+"""Where the results are, which is another place than the history where they are not kept, and the recommendations."""
+
+
+def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_clusters: bool) -> list[ScanJob]:
+    """What to scan: the cluster that is meant, or all. UsageError where it has to be named or declared."""
+    loaded = session.read(flags)
+    if not all_clusters:
+        name = session.cluster
+        if loaded.clusters and not (offline and name):
+            from cotenant.base.settings.clusters import the_one
+
+            name = the_one(name, loaded.clusters, or_all=True)
+        return [ScanJob(loaded.settings, name, offline, loaded.reaches_cluster)]
+    refuse_name(session)
+    session.require_no_context(flags, "--all-clusters")
+    return [
+        _job(session.of_cluster(name), flags, offline) for name in _names(loaded.settings, loaded.clusters, offline)
+    ]
+
+
+def _names(settings: Settings, declared: Sequence[str], offline: bool) -> Sequence[str]:
+    from cotenant.base.store.opening import stored_clusters
+
+    if offline:
+        return stored_clusters(url_of(settings))
+    if not declared:
+        raise UsageError("the settings declare no clusters", fix="Declare them below `clusters:` in the settings file.")
+    return declared
+
+
+def _job(session: CliSession, flags: Mapping[str, Any], offline: bool) -> ScanJob:
+    loaded = session.read(flags)
+    return ScanJob(loaded.settings, session.cluster, offline, loaded.reaches_cluster)
+
+
+def scanned(
+    clusters: Sequence[ScanJob], read: ReadHistory, refuse: RefuseHistories, analyse: Analyse, progress: Progress
+) -> tuple[list[ScannedCluster], dict[str, CotenantError]]:
+    """The clusters that could be scanned, and by name what went wrong in the others; of a single one it is raised."""
+    if len(clusters) == 1:
+        place, target = read(clusters[0], progress)
+        refuse([place])
+        kept, table = analyse(place, clusters[0].settings, progress, target)
+        return [ScannedCluster(kept, clusters[0].settings, table)], {}
+    done, failures = [], dict[str, CotenantError]()
+    progress.stage(f"Read the history of {len(clusters)} clusters", len(clusters))
+    turn = Semaphore(READ_AT_ONCE)
+    reads = [(job, _begun(read, job, turn)) for job in clusters]
+    histories = []
+    for job, future in reads:
+        try:
+            histories.append((job, *future.result()))
+        except CotenantError as error:
+            failures[job.cluster or ""] = error
+        progress.advance()
+    if not failures:  # what these lack may be in a history that could not be read
+        refuse([place for _, place, _ in histories])
+    for job, place, target in histories:
+        try:
+            progress.stage(f"Analyse cluster {job.cluster}", 0)
+            kept, table = analyse(place, job.settings, Silent(), target)
+            done.append(ScannedCluster(kept, job.settings, table))
+        except CotenantError as error:
+            failures[job.cluster or ""] = error
+    return done, failures
+
+
+def _begun(read: ReadHistory, job: ScanJob, turn: Semaphore) -> Future[tuple[Store, ScanTarget | None]]:
+    """The history of a cluster to come. Its thread ends with the process: what is stored by then is whole."""
+    future = Future[tuple["Store", "ScanTarget | None"]]()
+
+    def work() -> None:
+        try:
+            with turn:
+                future.set_result(read(job, Silent()))
+        except BaseException as error:  # noqa: BLE001 - `result` raises it where somebody waits
+            future.set_exception(error)
+
+    Thread(target=work, name=f"scan-{job.cluster}", daemon=True).start()
+    return future
+
+
+def chosen_rows(
+    clusters: Sequence[ScannedCluster], namespaces: list[str] | None, query: str | None, *, of_all: bool
+) -> ScanRows:
+    """The rows that were asked for; UsageError for a namespace that no cluster has."""
+    scans = StoredScans(tuple(one.store for one in clusters), of_all)
+    if not of_all:
+        rows = chosen_of_scan(scans, clusters[0].recommendations, namespaces, query)
+        return ScanRows(rows, (Results(clusters[0].store, clusters[0].settings, rows),), of_all)
+    schema = clusters[0].recommendations.schema
+    together = of_clusters(schema, {one.store.cluster: one.recommendations for one in clusters})
+    rows = chosen_of_scan(scans, together, namespaces, query)
+    plain = Table(schema, {name: column for name, column in rows.columns.items() if name != CLUSTER.name})
+    each = (
+        Results(one.store, one.settings, plain.take(rows.columns[CLUSTER.name] == one.store.cluster))
+        for one in clusters
+    )
+    return ScanRows(rows, tuple(each), of_all)
+
+
+def check_form(output: ScanFormat, folder: Path | None) -> None:
+    """UsageError for what cannot be written for all clusters together."""
+    if output is ScanFormat.PATCH:
+        raise UsageError(
+            "-o patch is of one cluster: a command does not say where it runs", fix="Name it: --cluster NAME."
+        )
+    if output.is_files and folder is None:
+        raise UsageError(
+            f"-o {output} of all clusters needs a folder", fix="Add --output-dir DIR; each has its own there."
+        )
+
+
+def write_all(shown: ScanRows, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
+    """Write the rows as asked; files of several clusters into a folder of each one's name."""
+    if not shown.of_all:
+        write(shown.by_cluster[0], output, folder, headers=headers)
+    elif output.is_files and folder is not None:
+        for results in shown.by_cluster:
+            write(results, output, folder / results.store.cluster, headers=headers)
+    else:
+        write(
+            Results(shown.by_cluster[0].store, shown.by_cluster[0].settings, shown.rows), output, None, headers=headers
+        )

@@ -1,0 +1,39 @@
+"""Options that the commands of `cotenant recs` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.completion import workload_addresses
+from cotenant.changes.model.service import BundleForm, Method
+
+Workloads = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAMESPACE/KIND/NAME...", help="The kind may be left out.", autocompletion=workload_addresses
+    ),
+]
+Second = Annotated[
+    str, typer.Option("--approved-by", metavar="NAME", help="The second person, for classes LSE and LSR; not checked.")
+]
+MethodOption = Annotated[
+    Method,
+    typer.Option(
+        "--method", help="template: new pods; in-place: running pods resized; annotate: only pods that come later."
+    ),
+]
+BundleFolder = Annotated[Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Where the files are written.")]
+BundleFormat = Annotated[BundleForm, typer.Option("--form", help="What the files are for.")]
+Canary = Annotated[
+    float,
+    typer.Option(
+        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share that goes first; `recs watch` does the rest."
+    ),
+]
+GpuShares = Annotated[
+    bool,
+    typer.Option("--gpu-shares", help="The shares of GPUs that findings propose, in place of CPU and memory."),
+]

@@ -1,0 +1,71 @@
+"""`cotenant config check slo-config FILE`: what is wrong with a configuration, before it reaches a cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import shown
+from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
+
+app = new_app()
+
+CHECKED = Schema(
+    "slo-config",
+    (
+        Column("key", "Key", Kind.TEXT, "Key of the ConfigMap."),
+        Column("severity", "Severity", Kind.TEXT, "critical: the key cannot be used; warning: a part has no effect."),
+        Column("path", "Path", Kind.TEXT, "Where in the key's JSON."),
+        Column("value", "Value", Kind.TEXT, "What stands there."),
+        Column("problem", "Problem", Kind.TEXT, "What is wrong with it, with the allowed range."),
+        Column("fix", "Fix", Kind.TEXT, "What helps.", wide=True),
+    ),
+    ("key", "path"),
+)
+
+
+@app.callback(epilog=examples("cotenant config check slo-config slo-controller-config.yaml"))
+def _family() -> None:
+    """Check configuration files without a cluster."""
+
+
+@app.command(
+    "slo-config",
+    epilog=examples(
+        "cotenant config check slo-config slo-controller-config.yaml",
+        "kubectl get cm -n koordinator-system slo-controller-config -o yaml | cotenant config check slo-config -",
+    ),
+)
+def slo_config(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The ConfigMap as YAML or JSON; - reads stdin.")],
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """List every value of slo-controller-config that is not allowed, or is without effect.
+
+    Exit code 3 when a key cannot be used: the manager would keep that key's last good value.
+    """
+    from cotenant.cli.analysis.explain.explain_node_slo import data_of
+
+    config = SloConfig().updated(data_of(file))
+    if config.findings or output not in (Format.TABLE, Format.WIDE):
+        rows = [_row(finding) for finding in config.findings]
+        print_table(Table.from_rows(CHECKED, rows), output, headers=not no_headers)
+    message(f"{len(config.layers)} keys can be used, {len(config.unread)} cannot")
+    if config.unread:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _row(finding: SloConfigFinding) -> dict[str, str]:
+    return {
+        "key": finding.key,
+        "severity": "critical" if finding.fatal else "warning",
+        "path": finding.deviation.path,
+        "value": shown(finding.deviation.value),
+        "problem": finding.deviation.expected,
+        "fix": finding.fix,
+    }

@@ -1,0 +1,189 @@
+"""`cotenant dashboard`: the results of the last scan in the browser, and with --act what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import message
+from cotenant.base.commands.results import ClusterOption, StoreOption, open_store, url_of
+from cotenant.base.settings.sections.dashboard import AccessMode
+from cotenant.base.store.opening import opened_all
+from cotenant.cli.changes.watcher_output import watched
+
+if TYPE_CHECKING:
+    from cotenant.base.commands.session import CliSession
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.dashboard.frame.view import DashboardContext
+    from cotenant.recommender.model.recommendation import Recommendation
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant dashboard",
+        "cotenant dashboard --port 9000 --cluster prod-1  # that one alone, where the store holds several",
+        "cotenant dashboard --act  # accept, verify and roll back too, with your own rights",
+    )
+)
+def dashboard(
+    ctx: typer.Context,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; another than the loopback needs access.mode.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    act: Annotated[
+        bool,
+        typer.Option(
+            "--act", help="Let recommendations be accepted here, with the kubeconfig's rights or each person's own."
+        ),
+    ] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="With --act: path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="With --act: context of the kubeconfig.")] = None,
+) -> None:
+    """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves.
+
+    Where the store holds several clusters and none is named, all are served, with a switch in the top bar.
+    """
+    from cotenant.dashboard.access import grants
+
+    flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
+    flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
+    session = session_of(ctx)
+    settings = session.read(flags).settings
+    grants.checked(settings.access, settings.dashboard.host)
+    stores = [open_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
+    if len(stores) > 1 and not settings.access.read_only:
+        session.require_no_context(flags, "a dashboard of several clusters")
+    parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
+    with ExitStack() as watchers:
+        for part in parts:
+            watchers.enter_context(watched(part.settings, part.services.get("changes"), part.store))
+        serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCluster:
+    """One cluster of a dashboard: its results, its settings, and further fields of its `DashboardContext`."""
+
+    store: Store
+    settings: Settings
+    services: Mapping[str, Any]
+
+
+def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, several: bool) -> ServedCluster:
+    """The cluster of a store with its settings, and services to act on it unless the dashboard is read-only.
+
+    A cluster is acted on through its own kubeconfig context alone; one of `several` without such a context is only
+    shown, and a note says so. flags: settings that the command's options give, by path.
+    """
+    if several:
+        loaded = session.of_cluster(store.cluster).read(flags)
+        acts = loaded.cluster == store.cluster and loaded.reaches_cluster
+    else:
+        loaded, acts = session.read(flags), True
+        own_session = session.of_cluster(store.cluster) if store.cluster in loaded.clusters else session
+        loaded = own_session.read(flags) if loaded.settings.access.read_only else own_session.load(flags)
+    own = loaded.settings
+    services: dict[str, Any] = {"access": own.access}
+    if not own.access.read_only and acts:
+        services |= acting(own, store)
+    elif not own.access.read_only:
+        message(f"note: cluster {store.cluster} is only shown: the settings name no kubeconfig context of it")
+    return ServedCluster(store, own, services)
+
+
+def acting(settings: Settings, store: Store) -> dict[str, Any]:
+    """Services that let a dashboard act, and the local person where nobody signs in."""
+    from cotenant.cli.changes.change_service import (
+        at_this_machine,
+        autopilot_service_of,
+        change_service_of,
+        door_of,
+        move_service_of,
+        plan_service_of,
+    )
+    from cotenant.cli.node.topology_reading import ClusterTopologyService
+    from cotenant.cli.queues.queue_service import queue_service_of
+    from cotenant.recommender.stored_recommendations import recommendations_of
+
+    arguments: dict[str, Any] = {
+        "changes": change_service_of(settings, store),
+        "plans": plan_service_of(settings, store=store),
+    }
+    arguments |= {"queues": queue_service_of(settings), "moves": move_service_of(settings)}
+    arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store), stored=lambda: store)}
+    arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
+    if settings.access.mode is AccessMode.NONE:
+        arguments["people"] = at_this_machine(settings.kube)
+    return arguments
+
+
+def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -> None:
+    """Serve stores until interrupted, which is the way to end it; `ready` gets the address once it answers."""
+    from cotenant.base.json_documents.json_decoders import make_ready
+    from cotenant.dashboard.access import launch
+    from cotenant.dashboard.app import serve
+
+    settings = parts[0].settings.dashboard
+    token = launch.fresh_token(parts[0].settings.access)
+    app = application(parts, token)
+    make_ready()
+    with suppress(KeyboardInterrupt):
+        serve(app, settings.host, settings.port, lambda url: ready(launch.printed(url, settings.base_path, token)))
+
+
+def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
+    """The ASGI application of one cluster, or of several behind one address and one login.
+
+    token: what the first visit has to bring in mode none.
+    """
+    from cotenant.dashboard.access.gate import Gate
+    from cotenant.dashboard.app import create_app
+    from cotenant.dashboard.server.clusters import ClusterApps, base_of, links
+    from cotenant.dashboard.sources.source import StoreSource
+
+    if len(parts) == 1:
+        dashboard = parts[0].settings.dashboard
+        return create_app(StoreSource(parts[0].store, dashboard), dashboard, context=_context(parts[0], token))
+    common = parts[0].settings
+    base = common.dashboard.base_path
+    gate = Gate(common.access, base, launch=token)
+    addresses = links(base, [part.store.cluster for part in parts])
+    dashboards = {}
+    for part in parts:
+        own = msgspec.structs.replace(common.dashboard, base_path=base_of(base, part.store.cluster))
+        context = replace(_context(part, token), clusters=addresses)
+        dashboards[part.store.cluster] = create_app(StoreSource(part.store, own), own, context=context, gate=gate)
+    return ClusterApps(dashboards, gate)
+
+
+def _context(part: ServedCluster, token: str) -> DashboardContext:
+    from cotenant.changes.decide.patches import kubectl_command
+    from cotenant.changes.decide.steps import planned_steps
+    from cotenant.dashboard.frame.view import DashboardContext
+
+    fields: dict[str, Any] = {"actions": part.settings.actions, "launch_token": token, **part.services}
+    steps = partial(planned_steps, part.settings.actions.guardrails)
+    return DashboardContext(kubectl_command, manifest, part.settings.recommender.prices, steps=steps, **fields)
+
+
+def manifest(*recommendations: Recommendation) -> str:
+    """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
+    from cotenant.changes.decide.gitops.manifests import server_side_apply
+    from cotenant.cli.analysis.export import as_yaml
+
+    return "---\n".join(
+        as_yaml(file) for file in server_side_apply(recommendations, {r.container for r in recommendations})
+    )

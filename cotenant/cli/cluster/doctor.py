@@ -1,0 +1,101 @@
+"""`cotenant doctor`: what this machine, store, Prometheus and cluster lack, each with its fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Final
+
+import typer
+from msgspec.structs import replace
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import DocumentFormat, DocumentOption, console, message, print_document
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.load import Loaded
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.store import store_url
+from cotenant.base.text import visible_lines
+from cotenant.cli.analysis.metric_source import found_prometheus
+from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
+from cotenant.cli.cluster.probes import cluster, machine, metrics, storage
+from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
+
+app = new_app()
+
+STYLES: Final = {
+    ProbeState.OK: "green",
+    ProbeState.WARNING: "yellow",
+    ProbeState.FAILED: "bold red",
+    ProbeState.SKIPPED: "dim",
+}
+
+
+@app.command(
+    epilog=examples(
+        "cotenant doctor",
+        "cotenant doctor --prometheus http://localhost:9090 -o json",
+        "cotenant doctor --prometheus https://prom.example --bearer-token-file token",
+        "cotenant doctor --kubeconfig cluster.yaml --context prod",
+    )
+)
+def doctor(
+    ctx: typer.Context,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to try.")
+    ] = None,
+    bearer_token_file: TokenOption = None,
+    header: HeaderOption = None,
+    label: LabelOption = None,
+    kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig to try.")] = None,
+    context: Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Store to try.")] = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Try everything that a scan needs: what was tried and found, the fix. Exit code 1 when a required probe fails."""
+    flags = {
+        **prometheus_flags(prometheus, bearer_token_file, header, label),
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+        "store.url": store,
+    }
+    findings = list(examine(lambda: session_of(ctx).load(flags), os.environ))
+    if output is DocumentFormat.TABLE:
+        _write(findings)
+    else:
+        print_document(findings, output)
+    for finding in findings:
+        if finding.required and finding.state is ProbeState.SKIPPED:  # else exit code 0 reads as if all were well
+            message(f"{finding.probe}: {finding.found}. {finding.fix}", style="yellow")
+    if any(finding.fatal for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[ProbeFinding]:
+    """All probes in the order in which they should be mended; without settings nothing beyond the machine is tried."""
+    blocked = False
+    for finding in machine.probes(load):
+        blocked = blocked or finding.fatal
+        yield finding
+    if blocked:
+        return
+    settings, clock = load().settings, SystemClock()
+    yield from storage.probes(store_url(settings.store, env), clock)
+    prometheus = found_prometheus(settings, env)
+    profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
+    yield from metrics.probes(profiler, clock)
+    yield from cluster.probes(settings.kube)
+
+
+def _write(findings: list[ProbeFinding]) -> None:
+    """A block of lines per finding."""
+    from rich.text import Text
+
+    out = console(sys.stdout)
+    for finding in findings:
+        must = ", required" if finding.required and finding.state is not ProbeState.OK else ""
+        out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
+        for word in ("tried", "found", "fix"):
+            if text := getattr(finding, word):
+                out.print(Text(f"  {word:<6} {visible_lines(text)}"), soft_wrap=True)

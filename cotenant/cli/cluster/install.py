@@ -1,0 +1,108 @@
+"""`cotenant install`: CRDs, priority classes and rights; shows what it would do unless --apply is given."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.progress import bars
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.table import Table
+from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, chosen, manifests, texts
+from cotenant.cli.cluster.installation.plan import STEPS, InstallStep, StepState, judged
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.sections.kube import KubeSettings
+
+app = new_app()
+
+ComponentsOption = Annotated[
+    str,
+    typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else {', '.join(DEFAULT)}."),
+]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant install  # what it would do to the cluster of the current context; writes nothing",
+        "cotenant install --apply",
+        "cotenant install --enforcer --apply  # with the agent on every node, as a dry run",
+        "cotenant install --components crds,priority-classes --context test --apply",
+        "cotenant install --print > cotenant.yaml  # for kubectl, GitOps or a look; asks no cluster",
+        "cotenant install -o json",
+    )
+)
+def install(
+    ctx: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it, after a dry run of every object.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Write the manifests (YAML) and do nothing.")] = False,
+    components: ComponentsOption = "",
+    enforcer: Annotated[
+        bool, typer.Option("--enforcer", help="Also the node agent: its rights, guards and DaemonSet (a dry run).")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Install CRDs, priority classes and rights; without --apply only show what would happen.
+
+    What somebody else installed (Koordinator's own CRDs) is left alone. Exit code 1 when the API server refuses an
+    object (then nothing is written), 3 when something that is left alone lacks what cotenant needs.
+    """
+    if apply and show:
+        raise UsageError("--print and --apply exclude each other", fix="Leave one away.")
+    names = chosen(components)
+    if enforcer and "enforcer" not in names:
+        names = (*names, "enforcer")
+    if show:
+        sys.stdout.write("---\n".join(text.rstrip("\n") + "\n" for _, text in texts(names)))
+        return
+    settings = settings_of(ctx, None, kubeconfig, context)
+    steps = carried_out(settings.kube, names, apply=apply)
+    print_table(Table.from_rows(STEPS, [step.row() for step in steps]), output, headers=not no_headers)
+    _end(steps, applied=apply)
+
+
+def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) -> list[InstallStep]:
+    """The plan; with `apply` also its execution, unless the server refuses a part of it."""
+    from cotenant.base.kube import connect
+    from cotenant.cli.cluster.installation import cluster
+
+    client = connect(settings)
+    try:
+        with bars() as progress:
+            steps = [judged(observed) for observed in cluster.observe(client, manifests(names), progress)]
+            if apply and not _refused(steps):
+                cluster.install(client, steps, progress)
+    finally:
+        client.close()
+    return steps
+
+
+def _refused(steps: list[InstallStep]) -> list[InstallStep]:
+    return [step for step in steps if step.state is StepState.REFUSED]
+
+
+def _end(steps: list[InstallStep], *, applied: bool) -> None:
+    """Say what became of it, and leave with its exit code."""
+    if refused := _refused(steps):
+        raise CotenantError(
+            f"{len(refused)} of {len(steps)} objects are refused; nothing was written",
+            fix="The notes say why. An installation needs the rights of a cluster administrator.",
+        )
+    writes = sum(step.writes for step in steps)
+    if applied:
+        message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all is as it should be")
+    elif writes:
+        message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
+    else:
+        message("nothing would be written: all is as it should be")
+    if any(step.state is StepState.LACKING for step in steps):
+        message("something that is left alone lacks what cotenant needs: see the notes", style="yellow")
+        raise typer.Exit(EXIT_FINDINGS)

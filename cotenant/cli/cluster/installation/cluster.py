@@ -1,0 +1,92 @@
+"""EDGE: looks at what is installed, and installs: server-side apply, first as a dry run, then for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterInvalid
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.progress import Progress
+from cotenant.cli.cluster.installation.manifests import Manifest
+from cotenant.cli.cluster.installation.plan import InstallStep, ObservedManifest, is_ours
+
+FIELD_MANAGER: Final = "cotenant-install"
+LARGEST_BODY_BYTES: Final = 1 << 20
+"""A definition is larger than what components may write."""
+WAIT_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.1
+
+
+def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:
+    """Each shipped object as it is, and as it would be; nothing is written."""
+    writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
+    progress.stage("looking at the cluster", len(shipped))
+    observations: list[ObservedManifest] = []
+    absent: set[str] = set()
+    for manifest in shipped:
+        observation = _observe_manifest(writer, manifest, absent)
+        if manifest.kind == "Namespace" and observation.live is None:
+            absent.add(manifest.address.name)
+        observations.append(observation)
+        progress.advance()
+    return observations
+
+
+def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress) -> None:
+    """Send every step that writes, then wait until the API serves the new kinds."""
+    writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
+    writing = [step for step in steps if step.writes]
+    progress.stage("installing", len(writing))
+    for step in writing:
+        writer.send(intent(step.manifest))
+        progress.advance()
+    definitions = [s.manifest for s in steps if s.manifest.kind == "CustomResourceDefinition"]
+    if definitions:
+        progress.stage("waiting until the API serves them", len(definitions))
+    for manifest in definitions:
+        await_served(client, manifest)
+        progress.advance()
+
+
+def intent(manifest: Manifest) -> Apply:
+    """Server-side apply of a shipped object."""
+    return Apply(manifest.address, manifest.body, why=f"component {manifest.component}")
+
+
+def established(definition: Mapping[str, Any] | None) -> bool:
+    """Whether the API server serves the kind."""
+    conditions = ((definition or {}).get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+def await_served(client: KubeClient, manifest: Manifest) -> None:
+    """Return when objects of a definition can be written: it is Established, and its path answers."""
+    spec = manifest.body["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
+    wait_until(
+        lambda: established(client.get(manifest.address.path)) and client.get(path) is not None,
+        f"{manifest.address} is served",
+    )
+
+
+def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Poll until it is true; ClusterError when the time is over."""
+    end = time.monotonic() + seconds
+    while not met():
+        if time.monotonic() > end:
+            raise ClusterError(f"{what}: not within {seconds:.0f} s", fix="Look at the API server's log and try again.")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _observe_manifest(writer: Writer, manifest: Manifest, absent: set[str]) -> ObservedManifest:
+    """One object; in a namespace that is to be created yet, the server cannot try it."""
+    try:
+        live = writer.client.get(manifest.address.path)
+        if (live is not None and not is_ours(live)) or manifest.address.namespace in absent:
+            return ObservedManifest(manifest, live)
+        return ObservedManifest(manifest, live, writer.send(intent(manifest), dry_run=True))
+    except (ClusterForbidden, ClusterInvalid, ClusterAbsent) as error:
+        return ObservedManifest(manifest, None, refusal=f"{error.message.rstrip('.')}. {error.fix}".strip())

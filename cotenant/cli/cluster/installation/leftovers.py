@@ -1,0 +1,210 @@
+"""EDGE: finds what components made or wrote that no manifest names: by our label, and by our marks on others' objects.
+
+The label is looked for in every kind that the API server lists and lets us delete, so that nothing depends on a list
+of kinds that somebody would have to keep complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import ClusterAbsent, ClusterError
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Address
+from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedMeta, TaintedNode
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
+from cotenant.cli.cluster.installation.plan import MANAGED_BY
+from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restored
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+
+_NEVER: Final = frozenset(
+    {
+        "namespaces",
+        "customresourcedefinitions",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "events",
+        "endpoints",
+        "endpointslices",
+    }
+)
+"""A namespace or definition goes only by its manifest, data never; Events expire, endpoints go with Services."""
+ACTING: Final = (
+    Address("v1", "nodes", ""),
+    Address("v1", "pods", ""),
+    Address("autoscaling/v2", "horizontalpodautoscalers", ""),
+    Address(TOPOLOGY_GROUP, TOPOLOGIES, ""),
+)
+"""Kinds of others in which something of ours goes on acting when no process of ours runs: amounts, gates, floors."""
+WRITTEN: Final = (
+    *ACTING,
+    *(Address("apps/v1", plural, "") for plural in WORKLOADS[:4]),
+    Address("v1", "replicationcontrollers", ""),
+    Address("batch/v1", "cronjobs", ""),
+)
+"""Kinds of others in which we write."""
+_OURS: Final = "=".join(MANAGED_BY)
+_BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
+
+
+class _OwnerMark(msgspec.Struct):
+    controller: bool = False
+
+
+class _LeftoverMeta(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_OwnerMark] | None = None
+
+
+class _LabelledObject(msgspec.Struct):
+    metadata: _LeftoverMeta
+
+
+class _Gate(msgspec.Struct):
+    name: str = ""
+
+
+class _GatedSpec(msgspec.Struct, rename="camel"):
+    scheduling_gates: list[_Gate] | None = None
+
+
+class _MarkedPod(msgspec.Struct):
+    metadata: _LeftoverMeta
+    spec: _GatedSpec
+
+
+class _PodPhase(msgspec.Struct):
+    phase: str = ""
+
+
+class _RunningPod(msgspec.Struct):
+    metadata: _LeftoverMeta
+    status: _PodPhase
+
+
+class _ManagedField(msgspec.Struct):
+    manager: str = ""
+
+
+class _WriterMeta(TaintedMeta, rename="camel"):
+    managed_fields: list[_ManagedField] | None = None
+
+
+class _WrittenNode(TaintedNode):
+    metadata: _WriterMeta = msgspec.field(default_factory=_WriterMeta)
+
+
+def labelled(
+    client: KubeClient, without: Collection[Address], own_kinds: Collection[str]
+) -> Iterator[tuple[Address, str | ClusterError]]:
+    """(address, UID) of every object with our label, but those addresses and these kinds ("plural.group").
+
+    Objects of a controller are left out: they go with it. A kind that the server does not let us look at
+    comes with the error, and so does a group's version whose kinds are unknown.
+    """
+    for kind in _kinds(client):
+        if isinstance(kind, tuple):
+            yield kind
+            continue
+        if kind.resource in _NEVER or f"{kind.resource}.{kind.api_version.rpartition('/')[0]}" in own_kinds:
+            continue
+        try:
+            yield from _labelled_of(client, kind, without)
+        except ClusterAbsent:  # the definition has just gone
+            continue
+        except ClusterError as error:
+            yield kind, error
+
+
+def _labelled_of(client: KubeClient, kind: Address, without: Collection[Address]) -> Iterator[tuple[Address, str]]:
+    for item in client.list(kind.collection, _LabelledObject, labelSelector=_OURS):
+        meta = item.metadata
+        address = Address(kind.api_version, kind.resource, meta.name, meta.namespace)
+        if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
+            yield address, meta.uid
+
+
+def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError]]:
+    """Every kind that is listed and deleted, each in the group's preferred version; or a version and its error."""
+    groups = (client.get("/apis") or {}).get("groups") or []
+    versions = ["v1", *(str(group["preferredVersion"]["groupVersion"]) for group in groups)]
+    for version in versions:
+        try:
+            resources = (client.get(f"/apis/{version}" if "/" in version else f"/api/{version}") or {}).get("resources")
+        except ClusterAbsent:
+            continue
+        except ClusterError as error:
+            yield Address(version, version, ""), error
+            continue
+        for resource in resources or ():
+            if "/" not in resource["name"] and {"list", "delete"} <= set(resource.get("verbs") or ()):
+                yield Address(version, str(resource["name"]), "")
+
+
+def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
+    """(address, what) of the objects of a kind of `WRITTEN` that hold something of ours; none of an absent kind."""
+    listed = {"nodes": _nodes, "pods": _pods}.get(kind.resource)
+    return listed(client) if listed else _patched(client, kind)
+
+
+def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
+    for node in client.list("/api/v1/nodes", _WrittenNode):
+        if node.bears(*OUR_TAINTS) or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
+            yield Address("v1", "nodes", node.metadata.name), "taint, extended resources and annotations"
+
+
+def _pods(client: KubeClient) -> Iterator[tuple[Address, str]]:
+    for pod in client.list("/api/v1/pods", _MarkedPod):
+        meta = pod.metadata
+        gated = any(gate.name in OUR_GATES for gate in pod.spec.scheduling_gates or ())
+        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _marked(meta)):
+            yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gates" if gated else "marks"
+
+
+def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
+    try:
+        items = list(client.list(kind.collection))
+    except ClusterAbsent:  # the kind is not installed
+        return
+    for item in items:
+        meta: Mapping[str, Any] = item["metadata"]
+        address = Address(kind.api_version, kind.resource, meta["name"], meta.get("namespace", ""))
+        if restored(address, item) is not None:
+            yield address, "marks of changes, plans or zones"
+
+
+def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
+    """(address, UID) of the pods that hold reserved capacity."""
+    for pod in client.list(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", _LabelledObject, labelSelector=_OURS):
+        yield Address("v1", "pods", pod.metadata.name, PLACEHOLDER_NAMESPACE), pod.metadata.uid
+
+
+def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
+    """(address, UID) of the capacity buffers that plans made, where the cluster serves such."""
+    group, plural = _BUFFERS
+    versions = client.get(f"/apis/{group}")
+    if versions is not None:
+        preferred = str(versions["preferredVersion"]["groupVersion"])
+        for item in client.list(f"/apis/{preferred}/{plural}", _LabelledObject, labelSelector=_OURS):
+            yield Address(preferred, plural, item.metadata.name, item.metadata.namespace), item.metadata.uid
+
+
+def running(client: KubeClient, namespace: str) -> list[str]:
+    """Names of the pods of our processes that have not ended, but the one that uninstalls."""
+    selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
+    pods = client.list(f"/api/v1/namespaces/{namespace}/pods", _RunningPod, labelSelector=selector)
+    return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
+
+
+def _marked(meta: _LeftoverMeta) -> bool:
+    marks = pod_marks({"labels": meta.labels})
+    return bool(
+        set(meta.labels or ()) & set(marks["labels"]) or set(meta.annotations or ()) & set(marks["annotations"])
+    )

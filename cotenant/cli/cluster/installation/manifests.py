@@ -1,0 +1,146 @@
+"""EDGE: the objects that an installation consists of, as the package ships them in `deploy/`.
+
+A component is a set of those files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from typing import Any, Final
+
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.kubernetes.intent import Address
+from cotenant.base.process.shipped_manifests import deploy
+
+_SHIPPED: Final = json.loads((deploy() / "components.json").read_text("utf-8"))
+COMPONENTS: Final[dict[str, list[str]]] = _SHIPPED["components"]
+"""Name -> files or folders below deploy/, in the file that the Helm chart reads too. Installed by default: DEFAULT."""
+FEATURES: Final[dict[str, list[str]]] = _SHIPPED["features"]
+"""Component -> the manager's features that it is there for; the manager that is installed with it runs no others."""
+
+SWITCHED_ON: Final[dict[str, str]] = {
+    "queues": "    queues:\n      enabled: true\n      keep_gates_at_end: true\n",
+    "descheduler": "    descheduler:\n      enabled: true\n",
+    "load-taints": "    load_taints:\n      enabled: true\n",
+    "autopilot": "    autopilot:\n      enabled: true\n    actions:\n      ledger: /var/lib/cotenant/ledger.db\n",
+}
+"""Feature -> settings of an installation that is there for it: they are off elsewhere."""
+
+DEFAULT: Final = ("crds", "priority-classes", "rbac", "reservations")
+
+PLURALS: Final[dict[str, str]] = {
+    "Namespace": "namespaces",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "PriorityClass": "priorityclasses",
+    "DeviceClass": "deviceclasses",
+    "ResourceQuota": "resourcequotas",
+    "ServiceAccount": "serviceaccounts",
+    "Secret": "secrets",
+    "ConfigMap": "configmaps",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "ClusterRole": "clusterroles",
+    "Role": "roles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "RoleBinding": "rolebindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "Service": "services",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+    "Deployment": "deployments",
+    "DaemonSet": "daemonsets",
+    "CronJob": "cronjobs",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "NetworkPolicy": "networkpolicies",
+}
+"""Kind -> plural of every kind that we ship, in the order in which they are installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object that we ship: the component it belongs to, where it goes, and the object itself."""
+
+    component: str
+    address: Address
+    body: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+        return str(self.body["kind"])
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """Component names of "crds,rbac"; empty means the default. UsageError names an unknown one."""
+    names = tuple(word.strip() for word in text.split(",") if word.strip()) or DEFAULT
+    for name in names:
+        if name not in COMPONENTS:
+            raise UsageError(f"--components {name!r} is not a component", fix=f"Write some of {', '.join(COMPONENTS)}.")
+    return names
+
+
+def texts(components: Sequence[str]) -> list[tuple[str, str]]:
+    """(component, YAML text) of every file of the components, once each."""
+    root = deploy()
+    paths: dict[str, str] = {}
+    for component in components:
+        for path in COMPONENTS[component]:
+            paths.setdefault(path, component)
+    if "manager.yaml" in paths:
+        paths.pop("scan.yaml", None)  # the manager pulls history itself, and a store has one writer
+    return [
+        (component, _with_features(path, file.read_text("utf-8"), components))
+        for path, component in paths.items()
+        for file in _files(root / path)
+    ]
+
+
+def features_off(components: Sequence[str]) -> list[str]:
+    """The manager's features that none of the components is there for."""
+    on = {feature for component in components for feature in FEATURES.get(component, ())}
+    return sorted({feature for features in FEATURES.values() for feature in features} - on)
+
+
+def manifests(components: Sequence[str]) -> list[Manifest]:
+    """Every object of the components once, in the order of installation."""
+    by_address: dict[Address, Manifest] = {}
+    for component, text in texts(components):
+        for body in bodies(text):
+            manifest = Manifest(component, address_of(body), body)
+            by_address.setdefault(manifest.address, manifest)
+    order = list(PLURALS)
+    return sorted(by_address.values(), key=lambda m: order.index(m.kind))
+
+
+def bodies(text: str) -> Iterator[dict[str, Any]]:
+    """The objects of a YAML stream, as they are written."""
+    import yaml
+
+    return (body for body in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if body)
+
+
+def address_of(body: Mapping[str, Any]) -> Address:
+    """Where a shipped object lives."""
+    meta = body["metadata"]
+    return Address(body["apiVersion"], PLURALS[body["kind"]], meta["name"], meta.get("namespace", ""))
+
+
+def _with_features(path: str, text: str, components: Sequence[str]) -> str:
+    """The settings of an installation turn off what it is not there for, and SWITCHED_ON on; no other file changes."""
+    if path != "settings.yaml":
+        return text
+    line, off = "    manager:\n", features_off(components)
+    on = "".join(text for feature, text in SWITCHED_ON.items() if feature not in off)
+    return text.replace(line, f"{on}{line}" + (f"      features_off: [{', '.join(off)}]\n" if off else ""))
+
+
+def _files(place: Traversable) -> list[Traversable]:
+    """A file itself, or the YAML files of a folder by name."""
+    if place.is_dir():
+        return sorted((f for f in place.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    if place.is_file():
+        return [place]
+    raise CotenantError(f"the package holds no {place.name}", fix="Install cotenant again from its wheel.")

@@ -1,0 +1,133 @@
+"""What an installation would do to each object, decided from what is there. Pure.
+
+An object without our label belongs to somebody else and is left alone, whatever its name: Koordinator's own CRDs and
+priority classes stay as they are, and the plan says what they lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.cli.cluster.installation.gaps import gaps
+from cotenant.cli.cluster.installation.manifests import Manifest
+
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "cotenant")
+_SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid")
+
+STEPS: Final = Schema(
+    "installation",
+    (
+        Column("component", "Component", Kind.TEXT, "Part of the installation."),
+        Column("object", "Object", Kind.TEXT, "Resource, namespace and name."),
+        Column("state", "State", Kind.TEXT, "What happens, or has happened, to it."),
+        Column("note", "Note", Kind.TEXT, "What changes, or why not."),
+    ),
+    ("object",),
+)
+
+
+class StepState(StrEnum):
+    """What becomes of one object."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    UNCHANGED = "unchanged"
+    FOREIGN = "foreign"
+    """Somebody else's: left alone."""
+    LACKING = "lacking"
+    """Somebody else's, left alone, and without something that we need."""
+    REFUSED = "refused"
+    """The server would not take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedManifest:
+    """What is known of one object: as it is (None when absent), as it would be after an apply, or why it would not."""
+
+    manifest: Manifest
+    live: Mapping[str, Any] | None = None
+    preview: Mapping[str, Any] | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallStep:
+    """What an installation does to one object."""
+
+    manifest: Manifest
+    state: StepState
+    note: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it sends anything."""
+        return self.state in (StepState.CREATE, StepState.CHANGE)
+
+    def row(self) -> dict[str, str]:
+        """Cells of `STEPS`."""
+        address = self.manifest.address
+        return {
+            "component": self.manifest.component,
+            "object": str(address),
+            "state": self.state.value,
+            "note": self.note,
+        }
+
+
+def judged(observed: ObservedManifest) -> InstallStep:
+    """What to do with one object."""
+    manifest, live = observed.manifest, observed.live
+    if live is not None and not is_ours(live):
+        lacks = needs(manifest, live)
+        return InstallStep(
+            manifest, StepState.LACKING if lacks else StepState.FOREIGN, shortened(lacks) or "not ours, left alone"
+        )
+    if observed.refusal:
+        return InstallStep(manifest, StepState.REFUSED, observed.refusal)
+    if live is None:
+        return InstallStep(manifest, StepState.CREATE)
+    changed = list(differences(own_part(live), own_part(observed.preview or live)))
+    return InstallStep(manifest, StepState.CHANGE if changed else StepState.UNCHANGED, shortened(changed))
+
+
+def is_ours(body: Mapping[str, Any]) -> bool:
+    """Whether the label says that cotenant made it."""
+    labels = body["metadata"].get("labels") or {}
+    return bool(labels.get(MANAGED_BY[0]) == MANAGED_BY[1])
+
+
+def needs(manifest: Manifest, theirs: Mapping[str, Any]) -> list[str]:
+    """What somebody else's object lacks of ours, in words."""
+    if manifest.kind == "CustomResourceDefinition":
+        return gaps(theirs, manifest.body)
+    if manifest.kind == "PriorityClass" and theirs.get("value") != manifest.body["value"]:
+        return [f"its value is {theirs.get('value')}, the protocol's is {manifest.body['value']}"]
+    return []
+
+
+def own_part(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without its status and without what the server keeps about it."""
+    meta = {key: value for key, value in body["metadata"].items() if key not in _SERVERS_OWN}
+    return {key: value for key, value in body.items() if key not in ("metadata", "status")} | {"metadata": meta}
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Paths at which two JSON values differ; a list is one value unless its length stayed."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}[{index}]")
+    elif before != after:
+        yield path
+
+
+def shortened(parts: list[str], most: int = 3) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f" and {len(parts) - most} more" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more

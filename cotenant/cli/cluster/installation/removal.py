@@ -1,0 +1,268 @@
+"""EDGE: takes an installation away: what carries our label, what we wrote into nodes, and nothing else.
+
+Rights go first, so that a running manager writes no more; then our share of the nodes' capacity; definitions and
+namespaces last, because what is stored in them goes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterError, ClusterInvalid, ClusterUnreachable
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Delete
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
+from cotenant.base.progress import Progress
+from cotenant.changes.change_ledger import ANCHOR
+from cotenant.cli.cluster.installation import leftovers
+from cotenant.cli.cluster.installation.cluster import FIELD_MANAGER, WAIT_SECONDS, wait_until
+from cotenant.cli.cluster.installation.manifests import Manifest
+from cotenant.cli.cluster.installation.plan import is_ours
+from cotenant.cli.cluster.installation.restoration import restored
+from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address
+
+MADE: Final = (
+    Address("coordination.k8s.io/v1", "leases", "cotenant-manager", SYSTEM_NAMESPACE),
+    Address("v1", "configmaps", "cotenant-status", SYSTEM_NAMESPACE),
+    outlooks_address(SYSTEM_NAMESPACE),
+)
+"""What components make for themselves, in a namespace that may be somebody else's."""
+
+AUDIT_LOG: Final = Address("v1", "configmaps", ANCHOR, SYSTEM_NAMESPACE)
+"""Keeps the head of the audit log, by which `cotenant audit verify` finds rows that were cut off."""
+_OF_THE_SYSTEM: Final = frozenset({"kube-root-ca.crt"})
+_HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolumeclaims")
+"""What would be missed if its namespace went."""
+_TRIES: Final = 3
+"""Of a patch whose object somebody else changes at the same time."""
+
+
+class Fate(StrEnum):
+    """What becomes of one object."""
+
+    DELETE = "delete"
+    GIVE_BACK = "give back"
+    FOREIGN = "foreign"
+    KEEP = "keep"
+    REFUSED = "refused"
+    """The server would not let us; the note says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What an uninstallation does to one object."""
+
+    component: str
+    address: Address
+    fate: Fate
+    note: str = ""
+    uid: str = ""
+
+    def row(self) -> dict[str, str]:
+        """Cells of `plan.STEPS`."""
+        return {
+            "component": self.component,
+            "object": str(self.address),
+            "state": self.fate.value,
+            "note": self.note,
+        }
+
+
+class _ObjectMeta(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _HeldObject(msgspec.Struct):
+    metadata: _ObjectMeta
+    type: str = ""
+
+
+def planned(
+    client: KubeClient,
+    shipped: Sequence[Manifest],
+    progress: Progress,
+    *,
+    stored: bool,
+    audit_log: bool = False,
+    everything: bool = False,
+) -> list[Removal]:
+    """What would go, in order.
+
+    stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes;
+    everything: every object with our label goes, also one that no manifest names. What the server does not let us look
+    at is a row that says why.
+    """
+    progress.stage("looking at the cluster", len(shipped))
+    removals = []
+    for manifest in reversed(shipped):
+        try:
+            live = client.get(manifest.address.path)
+            if live is not None:
+                removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
+        except ClusterError as error:
+            removals.append(not_looked_at(client, manifest.component, manifest.address, error))
+        progress.advance()
+    last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
+    first = [r for r in removals if r not in last]
+    if any(m.component == "rbac" for m in shipped):
+        first += made(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
+        labelled = _labelled(client, {r.address for r in removals}, last) if everything else []
+        first += labelled + _written(client, {removal.address for removal in labelled})
+    return [*first, *last]
+
+
+def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
+    """Do it, and wait until it is gone; the rows, with those that the server refused."""
+    rows = carry_out(client, removals, progress)
+    progress.stage("waiting until they are gone", len(rows))
+    seconds = WAIT_SECONDS
+    for number, row in enumerate(rows):
+        if row.fate is Fate.DELETE:
+            rows[number] = _tried(client, row, partial(_await_gone, seconds=seconds))
+            seconds = 1.0 if rows[number].fate is Fate.REFUSED else seconds  # one long wait for all
+        progress.advance()
+    return rows
+
+
+def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
+    """Delete and give back; the rows, with those that the server refused. A refusal ends nothing else."""
+    progress.stage("removing", len(removals))
+    rows = []
+    for removal in removals:
+        rows.append(_tried(client, removal, _send))
+        progress.advance()
+    return rows
+
+
+def _tried(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
+    """The row after the act, or without it where there is nothing to do; refused, with the reason, after an error."""
+    if removal.fate not in (Fate.DELETE, Fate.GIVE_BACK):
+        return removal
+    try:
+        act(client, removal)
+    except ClusterError as error:
+        return replace(removal, fate=Fate.REFUSED, note=_why(client, error))
+    return removal
+
+
+def _why(client: KubeClient, error: ClusterError) -> str:
+    """Why one object failed; ClusterUnreachable where the API server answers nothing at all, which ends everything."""
+    if isinstance(error, ClusterUnreachable):
+        client.get("/version")
+    return f"{error.message.rstrip('.')}. {error.fix}".strip()
+
+
+def _send(client: KubeClient, removal: Removal) -> None:
+    """Delete the very object that was looked at; take what is ours from somebody else's, as it is now."""
+    writer = Writer(client, FIELD_MANAGER)
+    if removal.fate is Fate.DELETE:
+        grace_seconds = 0 if removal.address.namespace == PLACEHOLDER_NAMESPACE else None
+        writer.send(Delete(removal.address, removal.uid, grace_seconds=grace_seconds))
+        return
+    for tries_left in reversed(range(_TRIES)):
+        live = client.get(removal.address.path)
+        patch = restored(removal.address, live) if live else None
+        if patch is None:
+            return
+        try:
+            writer.send(patch)
+        except ClusterAbsent:  # it is gone, and what we wrote with it
+            return
+        except (ClusterInvalid, ClusterConflict):  # somebody changed between our look and our patch what it removes
+            if not tries_left:
+                raise
+        else:
+            if removal.address.resource != "nodes" or patch.subresource:
+                return
+
+
+def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
+    address = removal.address
+    wait_until(lambda: client.get(address.path) is None, f"{address} is gone", seconds)
+
+
+def not_looked_at(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
+    """The row of what the server does not let us look at."""
+    return Removal(component, address, Fate.REFUSED, f"not looked at: {_why(client, error)}")
+
+
+def _removal(
+    client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *, stored: bool, audit_log: bool
+) -> Removal:
+    if not is_ours(live):
+        return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
+    uid = str(live["metadata"]["uid"])
+    fate, note = Fate.DELETE, ""
+    if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
+        fate = Fate.DELETE if stored else Fate.KEEP
+        note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
+    if manifest.kind == "PersistentVolumeClaim":
+        fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
+    if manifest.kind == "Namespace" and (
+        holdings := _objects_to_keep(client, manifest.address.name, audit_log=audit_log)
+    ):
+        fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
+    return Removal(manifest.component, manifest.address, fate, note, uid)
+
+
+def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
+    """How many objects of a definition are stored."""
+    spec = definition["spec"]
+    served = next(version["name"] for version in spec["versions"] if version["served"])
+    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _HeldObject))
+
+
+def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
+    """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
+    names = []
+    for resource in _HOLDINGS:
+        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _HeldObject):
+            name = f"{resource}/{item.metadata.name}"
+            if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
+                names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
+                continue
+            ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
+            if (not ours or resource == "persistentvolumeclaims") and item.metadata.name not in _OF_THE_SYSTEM:
+                names.append(name)
+    return names
+
+
+def made(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
+    """What components made that no manifest names, and that has no label."""
+    objects = [(address, client.get(address.path)) for address in own]
+    return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
+
+
+def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: Sequence[Removal]) -> list[Removal]:
+    """What else has our label; objects of our own definitions go, or stay, with these."""
+    own_kinds = {
+        r.address.name for r in last if r.address.resource == "customresourcedefinitions" and r.fate is not Fate.FOREIGN
+    }
+    without = {*planned_addresses, *MADE, AUDIT_LOG}
+    return [
+        not_looked_at(client, address.resource, address, uid)
+        if isinstance(uid, ClusterError)
+        else Removal(address.resource, address, Fate.DELETE, "has our label", uid)
+        for address, uid in leftovers.labelled(client, without, own_kinds)
+    ]
+
+
+def _written(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
+    """What we wrote into objects of others, but those that go."""
+    removals = []
+    for kind in leftovers.WRITTEN:
+        try:
+            for address, what in leftovers.written_into(client, kind):
+                if address not in removed:
+                    removals.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
+        except ClusterError as error:
+            removals.append(not_looked_at(client, kind.resource, kind, error))
+    return removals

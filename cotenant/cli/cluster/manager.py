@@ -1,0 +1,169 @@
+"""`cotenant serve manager` publishes extended resources, NodeSLOs, NodeMetrics, Recommendations, UsageForecasts."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.session import remember_cluster
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.base.controllers.feature import FeatureState
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.process.clock import Clock
+    from cotenant.base.settings.root import Settings
+    from cotenant.manager.run import Manager
+
+app = new_app()
+
+INTENTS = Schema(
+    "intents",
+    (
+        Column("feature", "Feature", Kind.TEXT, "Controller that decided it."),
+        Column("verb", "Verb", Kind.TEXT, "apply, patch or delete."),
+        Column("object", "Object", Kind.TEXT, "What is written."),
+        Column("subresource", "Part", Kind.TEXT, "Subresource, empty for the object itself."),
+        Column("why", "Why", Kind.TEXT, "The reason."),
+        Column("old", "Now", Kind.TEXT, "What stands there now, as JSON.", wide=True),
+        Column("new", "New value", Kind.TEXT, "What it becomes, as JSON.", wide=True),
+    ),
+    ("feature", "object", "subresource"),
+)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant serve manager --once  # what would be written, as a table; nothing is",
+        "cotenant serve manager --once -o json",
+        "cotenant serve manager --write  # the real thing, until SIGTERM",
+        "cotenant serve manager --write --prometheus http://prometheus:9090 --store s3://bucket/cotenant",
+        "cotenant serve manager --write --at 2027-03-05T17:40:00Z  # fast-forward a test cluster",
+        "cotenant --set manager.features_off=[recommendations,forecasts] serve manager --write",
+    )
+)
+def manager(
+    ctx: typer.Context,
+    write: Annotated[
+        bool | None, typer.Option("--write/--dry-run", help="Write to the cluster; default: settings manager.write.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once, say (or with --write do) what is due, and end.")
+    ] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+    prometheus: Annotated[str | None, typer.Option(metavar="URL", help="Prometheus to ask.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="fsspec URL of the store.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.", callback=remember_cluster)
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz.")] = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", metavar="TIME", help="Fast-forward: the manager's clock begins there. Test clusters only."
+        ),
+    ] = "",
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Run the controllers that publish to the Kubernetes API. Writes nothing unless --write or manager.write says."""
+    flags = {
+        "manager.write": write,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+        "profiler.prometheus.url": prometheus,
+        "store.url": store,
+        "telemetry.health_port": port,
+    }
+    settings = session_of(ctx).load(flags).settings
+    _announce(settings)
+    if once:
+        _once(settings, cluster, at, output, headers=not no_headers)
+    else:
+        _run(settings, cluster, at)
+
+
+def _announce(settings: Settings) -> None:
+    if settings.manager.write:
+        message(
+            f"The manager WRITES to the cluster, once it holds the Lease {settings.manager.namespace}/cotenant-manager."
+        )
+    else:
+        message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, for the real thing.")
+
+
+def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Manager, Metrics]:
+    import platform
+
+    from cotenant.base.kube import connect
+    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.version import __version__
+    from cotenant.manager.run import Manager, Options
+
+    client = connect(settings.kube)
+    metrics = Metrics(__version__, platform.python_version())
+    clock = _clock(client, at)
+    options = Options(cluster or client.access.cluster, fast_forward=clock is not None)
+    return Manager(client, settings, metrics, options, clock), metrics
+
+
+def _clock(client: KubeClient, at: str) -> Clock | None:
+    """The machine's, or one that begins at a moment to come; UsageError on a cluster that is no test's."""
+    if not at:
+        return None
+    from cotenant.base.kubernetes.moments import moment_of
+    from cotenant.base.process.clock import ShiftedClock, SystemClock
+    from cotenant.simulation.on_cluster import require_test_cluster
+
+    require_test_cluster(client)
+    moment = moment_of(at, "--at")
+    ahead = (moment or 0.0) - SystemClock().now_seconds()
+    message(f"The manager's clock begins at {at}.")
+    return ShiftedClock(ahead)
+
+
+def _run(settings: Settings, cluster: str | None, at: str) -> None:
+    from cotenant.manager.run import run
+
+    manager, metrics = _make_manager(settings, cluster, at)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    run(manager, settings, metrics, lambda: _wait(ended))
+    message("The manager has ended; the Lease is free.")
+
+
+def _wait(ended: threading.Event) -> None:
+    """Until a signal; in slices, so that Python runs the signal's handler."""
+    while not ended.wait(1.0):
+        pass
+
+
+def _once(settings: Settings, cluster: str | None, at: str, output: Format, *, headers: bool) -> None:
+    manager, _ = _make_manager(settings, cluster, at)
+    try:
+        actions = manager.settle()
+    finally:
+        manager.stop()
+    print_table(_rows(actions), output, headers=headers)
+    states = manager.board.states
+    _summary(states)
+    if any(state.standing.broken for state in states.values()):
+        raise typer.Exit(1)
+
+
+def _rows(actions: Mapping[str, list[dict[str, str]]]) -> Table:
+    return Table.from_rows(INTENTS, [{"feature": name, **row} for name, rows in actions.items() for row in rows])
+
+
+def _summary(states: Mapping[str, FeatureState]) -> None:
+    for name, state in states.items():
+        message(f"{name}: {state.standing.value}. {state.message}".rstrip())

@@ -1,0 +1,114 @@
+"""EDGE: the Kubernetes API: who we are, does it answer, what may we read. All optional: scan works without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.cli.cluster.probes import reclaimed
+from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+
+
+def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
+    """Kubeconfig, then the API, then rights; each only when the one before went well."""
+    from cotenant.base.kube import connect
+
+    clients: list[KubeClient] = []
+    finding = Probe("kubeconfig", "the kubeconfig or the pod's service account").run(
+        lambda: described(clients, connect(settings))
+    )
+    yield finding
+    if not clients:
+        return
+    try:
+        answer = Probe("kubernetes api", f"GET /version at {clients[0].access.server}").run(lambda: version(clients[0]))
+        yield answer
+        if answer.state is ProbeState.OK:
+            yield Probe("kubernetes rights", "list one object of each kind that a scan reads").run(
+                lambda: rights(clients[0])
+            )
+            served = Probe("kubernetes definitions", "the API server's OpenAPI beside this version's definitions").run(
+                lambda: definitions(clients[0])
+            )
+            if served.state is not ProbeState.OK:  # a cluster without any is none the worse
+                yield served
+            yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(lambda: discovered(clients[0]))
+            yield from reclaimed.probes(clients[0])
+    finally:
+        clients[0].close()
+
+
+def described(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
+    """Which cluster we would ask; keeps the client for the next probes."""
+    clients.append(client)
+    access = client.access
+    description = f"{access.cluster} at {access.server}"
+    if not access.verify:
+        return ProbeOutcome(
+            ProbeState.WARNING, f"{description}, its certificate is not verified", "Give certificate-authority-data."
+        )
+    return ProbeOutcome(ProbeState.OK, description)
+
+
+def version(client: KubeClient) -> ProbeOutcome:
+    """The API server answers and says its version."""
+    answer = client.get("/version") or {}
+    return ProbeOutcome(ProbeState.OK, f"answers, version {answer.get('gitVersion', 'unknown')}")
+
+
+def rights(client: KubeClient) -> ProbeOutcome:
+    """What may be listed in all namespaces; one object is asked of each kind."""
+    read = needed()
+    refused = []
+    for kind, path in read.items():
+        try:
+            client.get(f"{path}?limit=1")
+        except ClusterForbidden:
+            refused.append(kind)
+    if not refused:
+        return ProbeOutcome(ProbeState.OK, f"may list {', '.join(read)}")
+    fix = f'Apply deploy/rbac/reader.yaml, or grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
+    return ProbeOutcome(ProbeState.WARNING, f"may not list {', '.join(refused)}", fix)
+
+
+def definitions(client: KubeClient) -> ProbeOutcome:
+    """Whether the kinds of cotenant that the cluster serves take all that this version writes."""
+    from cotenant.base.kube.client import OLD_DEFINITION
+    from cotenant.base.kube.definitions import older_definitions
+
+    found = older_definitions(client)
+    if found:
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(found), OLD_DEFINITION)
+    return ProbeOutcome(ProbeState.OK, "none that is served is older than this version")
+
+
+def needed() -> dict[str, str]:
+    """What a scan lists when it may, by `kubectl`'s name of the resource."""
+    from cotenant.base.kube.discovery import SERVICES
+    from cotenant.base.kube.live import LISTED
+    from cotenant.enforcer.model.agents import EVENTS
+
+    return {kind_of(path): path for path in (*LISTED, SERVICES, EVENTS)}
+
+
+def kind_of(path: str) -> str:
+    """`kubectl`'s name of a collection: /apis/apps/v1/deployments -> "deployments.apps"."""
+    *_, group, _, resource = path.split("/")
+    return resource if path.startswith("/api/") else f"{resource}.{group}"
+
+
+def discovered(client: KubeClient) -> ProbeOutcome:
+    """Prometheus-compatible servers of the cluster, best first."""
+    from cotenant.base.kube.discovery import find_prometheus
+
+    servers = find_prometheus(client)
+    if not servers:
+        fix = "Name one by --prometheus, or label its Service as its chart does."
+        return ProbeOutcome(ProbeState.WARNING, "no Service looks like Prometheus", fix)
+    descriptions = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in servers)
+    return ProbeOutcome(ProbeState.OK, ", ".join(descriptions))

@@ -1,0 +1,51 @@
+"""EDGE: Python, packages and settings of this machine."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterator
+
+from cotenant.base.commands.extras import PACKAGES, installed
+from cotenant.base.settings.load import Loaded, SettingSource
+from cotenant.base.settings.root import Settings
+from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+
+OLDEST_PYTHON = (3, 11)
+
+
+def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[ProbeFinding]:
+    """Python, packages, settings; `load` reads the settings as every command does."""
+    yield Probe("python", "the interpreter's version", required=True).run(python)
+    yield Probe("packages", "the installed packages of every extra", required=True).run(packages)
+    yield Probe("settings", "the settings file, COTENANT_ variables and --set", required=True).run(
+        lambda: settings(load())
+    )
+
+
+def python() -> ProbeOutcome:
+    """Python is new enough."""
+    interpreter = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
+    if sys.version_info < OLDEST_PYTHON:
+        return ProbeOutcome(ProbeState.FAILED, interpreter, "Install Python 3.11 or newer.")
+    return ProbeOutcome(ProbeState.OK, interpreter)
+
+
+def packages() -> ProbeOutcome:
+    """Every extra is whole; a missing one only takes its commands away."""
+    missing = {extra: [n for n in names if installed(n) is None] for extra, names in PACKAGES.items()}
+    lacking = {extra: names for extra, names in missing.items() if names}
+    if not lacking:
+        return ProbeOutcome(ProbeState.OK, f"complete: {', '.join(PACKAGES)}")
+    detail = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
+    state = ProbeState.FAILED if {"base", "cli"} & set(lacking) else ProbeState.WARNING
+    return ProbeOutcome(state, detail, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
+
+
+def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
+    """The settings load; says who set how many."""
+    counts = {
+        s: sum(o.source is s for o in loaded.origins.values()) for s in SettingSource if s is not SettingSource.DEFAULT
+    }
+    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
+    return ProbeOutcome(ProbeState.OK, f"{len(loaded.origins)} settings: {detail}")

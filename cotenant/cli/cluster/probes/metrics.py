@@ -1,0 +1,232 @@
+"""EDGE: Prometheus: reachable, the metrics that scan needs, scrape interval, what lags, how far history goes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from cotenant.base.inventory.partial_inventory import SETTLE_SECONDS
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.process.clock import Clock
+from cotenant.base.progress import Silent
+from cotenant.base.reasons import SENTENCES
+from cotenant.base.settings.sections.profiler import ProfilerSettings
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+
+if TYPE_CHECKING:
+    from cotenant.profiler.prometheus import PrometheusSource
+    from cotenant.profiler.prometheus.client import Client
+
+SLOW_SCRAPE_SECONDS: Final = 120
+"""From here on a five-minute slot has few samples and short peaks are not seen."""
+_SHOWN: Final = 10
+"""Namespaces that a finding names."""
+_TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SECONDS: 2 * HOUR_SECONDS}
+"""How much usage is asked for on trial, by a signal's step: at least one whole slot."""
+
+
+def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
+    """Without an address nothing is tried; without an answer nothing further is asked.
+
+    It looks where a scan looks: over the window, and at the newest sample where the server lags behind.
+    """
+    days = settings.window_days
+    reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
+    if not settings.prometheus.url:
+        found = "nothing was checked: no address is set, and no cluster led to one"
+        fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
+        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, found, fix))
+        return
+    now = int(clock.now_seconds())
+    names: set[str] = set()
+    finding = reach.run(lambda: reachable(settings, now, names))
+    yield finding
+    if finding.fatal:
+        return
+    yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(lambda: present(names))
+    source = _source(settings)
+    try:
+        yield from _of_samples(source, settings, now)
+    finally:
+        source.close()
+
+
+def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[ProbeFinding]:
+    """Probes of what is read; one source, so that the survey is asked for once.
+
+    Where no container is seen nothing further is asked: an answer to nothing would read as if all were well.
+    """
+    window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
+    finding = Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
+        lambda: interval(source, window)
+    )
+    yield finding
+    if finding.fatal:
+        return
+    yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
+        lambda: freshness(source, window)
+    )
+    yield Probe("prometheus inventory", "whether kube-state-metrics tells of every pod that uses something").run(
+        lambda: coverage(source, window)
+    )
+    yield Probe("prometheus usage", "a scan's questions for 15 minutes up to the newest sample", required=True).run(
+        lambda: usage(source, window)
+    )
+    yield Probe("prometheus history", f"the CPU metric once a day over {settings.window_days} days").run(
+        lambda: span(source, settings, window)
+    )
+
+
+def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> ProbeOutcome:
+    """The server answers us; fills `names` with the metrics of the window."""
+    from cotenant.profiler.prometheus import metric_names
+
+    client = _client(settings)
+    try:
+        window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
+        names |= metric_names.present(client, settings.prometheus.labels, window)
+    finally:
+        client.close()
+    if not names:
+        problem = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
+        return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant.")
+    return ProbeOutcome(ProbeState.OK, f"{client.url} answers, {len(names)} metrics")
+
+
+def present(names: set[str]) -> ProbeOutcome:
+    """Which needed metrics are missing, and what is lost without them."""
+    from cotenant.profiler.prometheus.parts import CPU
+    from cotenant.profiler.prometheus.survey import NEEDED, losses
+
+    missing = losses(names)
+    if not missing:
+        return ProbeOutcome(ProbeState.OK, f"all {len(NEEDED)} are there")
+    detail = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
+    state = ProbeState.FAILED if CPU in missing else ProbeState.WARNING  # a scan without CPU usage ends with an error
+    return ProbeOutcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
+
+
+def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """The scrape interval that scan would work with, and how many containers it would read."""
+    survey = source.survey_of_intervals(window)
+    containers = sum(survey.population.containers.values())
+    detail = (
+        f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
+    )
+    if not containers:
+        return ProbeOutcome(
+            ProbeState.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
+        )
+    others = sorted({s.interval_seconds for s in survey.scrapes} - {survey.rates.scrape_seconds})
+    if others:
+        detail += f"; some series each {', '.join(map(str, others))} s, each read at its own interval"
+    if survey.slowest.scrape_seconds >= SLOW_SCRAPE_SECONDS:
+        return ProbeOutcome(ProbeState.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
+    return ProbeOutcome(ProbeState.OK, detail)
+
+
+def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """How far usage and kube-state-metrics lag behind; a scan reads the inventory of then, so it is no failure."""
+    inventory = source.inventory(window[1], window)
+    if source.lateness:
+        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
+    running = sum(pod.running for pod in inventory.pods)
+    if not running:
+        fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods by their usage alone."
+        return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
+    return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
+
+
+def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """How many of the pods that use something are named, with their owners, amounts and phases.
+
+    A pod that started less than half an hour ago may not have been listed yet: it is looked for as of then.
+    """
+    end = _newest(source, window)
+    inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
+    settled = used & source.pods_in_use(max(window[0], end - SETTLE_SECONDS))
+    named = {(pod.namespace, pod.name) for pod in inventory.pods}
+    lost = sorted(key for key in settled if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
+    gaps = Counter(
+        reason for w in inventory.workloads for reason in {*w.gaps, *(g for c in w.containers for g in c.gaps)}
+    )
+    unowned = sum(not pod.owner_known for pod in inventory.pods)
+    troubles = []
+    if lost:
+        where = Counter(namespace for namespace, _ in lost).most_common(_SHOWN)
+        names = ", ".join(f"{namespace} {count}" for namespace, count in where)
+        troubles.append(
+            f"{len(lost)} of {len(settled)} pods that use something are not told of (by namespace: {names})"
+        )
+    if unowned:
+        troubles.append(f"the owners of {unowned} pods are not known to the top")
+    troubles += [f"{SENTENCES[reason]} ({count} workloads)" for reason, count in sorted(gaps.items())]
+    troubles += [note for note in inventory.notes if "has no series of" in note]
+    if troubles:
+        fix = (
+            "Let Prometheus scrape every shard of kube-state-metrics, for all namespaces and with the resources pods, "
+            "replicasets, replicationcontrollers, jobs and horizontalpodautoscalers; keep the labels as they are."
+        )
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
+    return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
+
+
+def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """Whether the server answers every usage question of a scan, for a few slots."""
+    from cotenant.profiler.history import SignalSpan
+
+    end = _newest(source, window)
+    spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
+    blocks = list(source.blocks(spans, Silent()))
+    errors = source.report().errors
+    values = sum(series.values.size for block in blocks for _, series in block.usage)
+    if errors:
+        lost = {hole.signal for block in blocks for hole in block.holes}
+        state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING
+        return ProbeOutcome(state, "; ".join(error.message for error in errors), errors[0].fix)
+    return ProbeOutcome(ProbeState.OK, f"all are answered, {values} values")
+
+
+def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> ProbeOutcome:
+    """On how many days of the window that scan asks for the CPU metric is there."""
+    from cotenant.profiler.prometheus.decode import described
+    from cotenant.profiler.prometheus.survey import containers
+
+    days, end = settings.window_days, _newest(source, window)
+    client = _client(settings)
+    try:
+        query = f"count({containers(settings.prometheus.labels)})"
+        answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
+    finally:
+        client.close()
+    days_covered = max((len(values) for _, values in described(answer)), default=0)
+    detail = f"containers are seen at {days_covered} of {days} daily looks"
+    if days_covered < days:
+        return ProbeOutcome(
+            ProbeState.WARNING, detail, "Recommendations rest on less history; raise Prometheus' retention."
+        )
+    return ProbeOutcome(ProbeState.OK, detail)
+
+
+def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:
+    """Where a scan's usage ends: at the newest sample where that is late, else now."""
+    survey = source.survey(window)
+    return survey.newest_seconds if survey.newest_seconds is not None and survey.late(window[1]) else window[1]
+
+
+def _client(settings: ProfilerSettings) -> Client:
+    from cotenant.profiler.prometheus.client import Client
+
+    return Client(settings.prometheus)
+
+
+def _source(settings: ProfilerSettings) -> PrometheusSource:
+    """As a scan asks, without its patience: a person waits for the finding."""
+    from cotenant.profiler.prometheus import PrometheusSource
+
+    return PrometheusSource(replace(settings.prometheus, outage_seconds=0.0))

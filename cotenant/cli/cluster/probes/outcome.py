@@ -1,0 +1,70 @@
+"""A probe's result: what was tried, what was found, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cotenant.base.commands.extras import in_words
+
+
+class ProbeState(StrEnum):
+    """How a probe ended. Only a failed required probe makes `cotenant doctor` fail."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """What a probe found, in one sentence; `fix` is one sentence or command, empty when all is well."""
+
+    state: ProbeState
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFinding:
+    """A probe and its outcome."""
+
+    probe: str
+    state: ProbeState
+    required: bool
+    tried: str
+    found: str
+    fix: str
+
+    @property
+    def fatal(self) -> bool:
+        """Whether nothing works before this is mended."""
+        return self.required and self.state is ProbeState.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A name, and in words what is tried; `required` when cotenant cannot do its main job without."""
+
+    name: str
+    tried: str
+    required: bool = False
+
+    def run(self, look: Callable[[], ProbeOutcome]) -> ProbeFinding:
+        """Look; an error of ours is a finding with the error's own fix, any other one too: a doctor does not faint."""
+        try:
+            outcome = look()
+        except Exception as error:  # noqa: BLE001 - reported as a finding
+            outcome = self._troubled(error)
+        return ProbeFinding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
+
+    def _troubled(self, error: Exception) -> ProbeOutcome:
+        translated = in_words(error)
+        if translated is None:
+            fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
+            return ProbeOutcome(ProbeState.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
+        return ProbeOutcome(
+            ProbeState.FAILED if self.required else ProbeState.WARNING, translated.message, translated.fix
+        )

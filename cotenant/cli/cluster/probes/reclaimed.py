@@ -1,0 +1,97 @@
+"""EDGE: namespaces whose LimitRanges and ResourceQuotas refuse the pods that a profile puts on reclaimed capacity."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cotenant.base.errors import ClusterError, UsageError
+from cotenant.base.kube.live import LIMIT_RANGES, QUOTAS
+from cotenant.base.kubernetes.protocol import CONFIG_GROUP
+from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+
+if TYPE_CHECKING:
+    from cotenant.admission.namespace_limits.demands import Demand
+    from cotenant.admission.profile import Profile
+    from cotenant.base.kube import KubeClient
+
+PROFILES: Final = f"/apis/{CONFIG_GROUP}/clustercolocationprofiles"
+PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+NAMESPACES: Final = "/api/v1/namespaces"
+MOST_NAMED: Final = 5
+FIX: Final = (
+    "Give the ResourceQuota the scope NotBestEffort, take bounds of cpu and memory out of the LimitRange, or have the "
+    "profile choose other namespaces (docs/webhooks.md)."
+)
+
+Json = dict[str, Any]
+
+
+def probes(client: KubeClient) -> Iterator[ProbeFinding]:
+    """One finding; none in a cluster without profiles, or where they may not be read."""
+    try:
+        bodies = client.list(PROFILES, dict[str, Any])
+    except ClusterError:
+        return
+    if not bodies:
+        return
+    tried = "LimitRanges and ResourceQuotas of namespaces in which a profile makes batch or mid pods"
+    yield Probe("reclaimed pods", tried).run(lambda: found(client, list(_profiles(bodies))))
+
+
+def found(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
+    """Which namespaces refuse pods of these profiles, and by what."""
+    from cotenant.admission.namespace_limits.demands import demands_of_quota, demands_of_range
+    from cotenant.admission.profile import PriorityClassEntry
+
+    classes = {
+        str(one["metadata"]["name"]): PriorityClassEntry(int(one.get("value") or 0))
+        for one in client.list(PRIORITY_CLASSES, dict[str, Any])
+    }
+    demands: dict[str, list[Demand]] = defaultdict(list)
+    for path, demands_of in ((LIMIT_RANGES, demands_of_range), (QUOTAS, demands_of_quota)):
+        for body in client.list(path, dict[str, Any]):
+            demands[str(body["metadata"].get("namespace"))] += demands_of(body)
+    named = [
+        f"namespace {name}, profile {profile.name}: {why}"
+        for body in client.list(NAMESPACES, dict[str, Any])
+        for name, labels in [(str(body["metadata"]["name"]), body["metadata"].get("labels") or {})]
+        for profile in (profiles if demands[name] else ())
+        for why in refused((name, labels), profile, classes, demands[name])
+    ]
+    if not named:
+        return ProbeOutcome(ProbeState.OK, "no namespace refuses the pods of a profile for their cpu or memory")
+    more = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return ProbeOutcome(ProbeState.WARNING, f"{'; '.join(named[:MOST_NAMED])}{more}", FIX)
+
+
+def refused(
+    namespace: tuple[str, Mapping[str, str]], profile: Profile, classes: Mapping[str, Any], demands: Sequence[Demand]
+) -> Iterator[str]:
+    """Why an ordinary pod that the profile matches could not be created in a namespace (its name and labels)."""
+    from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
+    from cotenant.admission.pod_mutation import AdmissionCall, mutated
+    from cotenant.admission.view import ClusterView
+
+    name, labels = namespace
+    of_every_pod = replace(profile, selector=None, percent=100 if profile.percent else 0)
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
+    pod = {"metadata": {"name": "any"}, "spec": {"containers": [container]}}
+    view = ClusterView((of_every_pod,), {name: labels}, classes)
+    mutation = mutated(pod, view, AdmissionCall("CREATE", name))
+    yield from (problem.words for problem in refusals(mutation.pod, demands))
+    yield from quota_warnings(mutation.pod, demands)
+
+
+def _profiles(bodies: Sequence[Json]) -> Iterator[Profile]:
+    """Those that can be read; the others are applied to no pod."""
+    from cotenant.admission.profile import Profile
+
+    for body in bodies:
+        try:
+            yield Profile.parse(body)
+        except UsageError:
+            continue

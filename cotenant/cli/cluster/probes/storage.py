@@ -1,0 +1,108 @@
+"""EDGE: the store: can it be written, is there space, what history does it hold."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from cotenant.base.errors import StoreError
+from cotenant.base.kubernetes.quantity import human_bytes
+from cotenant.base.process.clock import Clock
+from cotenant.base.text import share
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
+from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+
+LITTLE_ROOM_BYTES: Final = 1 << 30
+OLD_SECONDS: Final = DAY_SECONDS
+"""History older than this is worth a hint; the dashboard's own marks come much earlier."""
+
+
+def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
+    """The store as a place, then the history of every cluster in it."""
+    folder = local_folder(url)
+    if folder is None:
+        finding = Probe("store", f"list {url}", required=True).run(lambda: listed(url))
+    else:
+        finding = Probe("store", f"write and remove a file in {folder}", required=True).run(lambda: writable(folder))
+    yield finding
+    if not finding.fatal:
+        yield Probe("history", f"the clusters stored at {url}").run(lambda: history(url, clock.now_seconds()))
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of a file:// URL or plain path; None for any other protocol."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return None if "://" in url else Path(url)
+
+
+def writable(folder: Path) -> ProbeOutcome:
+    """A file can be made where the store is, or will be made: nothing is created but that file, and it is removed."""
+    place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".cotenant-doctor-"):
+            free = shutil.disk_usage(place).free
+    except OSError as error:
+        fix = "Choose another place by store.url, or change its owner."
+        raise StoreError(f"{place} cannot be written: {error.strerror}", fix=fix) from error
+    detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
+    if free < LITTLE_ROOM_BYTES:
+        return ProbeOutcome(
+            ProbeState.WARNING, detail, "Free disk space: 1,000 workloads over 14 days need some hundred MiB."
+        )
+    return ProbeOutcome(ProbeState.OK, detail)
+
+
+def listed(url: str) -> ProbeOutcome:
+    """A remote store answers a listing; writing is not tried there, because an object may cost or be kept for ever."""
+    from cotenant.base.store import Store
+
+    return ProbeOutcome(ProbeState.OK, f"{url} answers, {len(Store.clusters(url))} clusters; writing was not tried")
+
+
+def history(url: str, now_seconds: float) -> ProbeOutcome:
+    """How much history each cluster has, how old it is, what was lost and what the last pull complained about."""
+    from cotenant.base.store import Store
+
+    names = Store.clusters(url)
+    if not names:
+        return ProbeOutcome(
+            ProbeState.SKIPPED, "nothing is stored yet", "Run cotenant scan --prometheus URL, or cotenant demo."
+        )
+    described = [describe(Store(url, name), now_seconds) for name in names]
+    troubled = any(trouble for _, trouble in described)
+    fix = "Run cotenant scan again; what it says about the source names the cause." if troubled else ""
+    return ProbeOutcome(
+        ProbeState.WARNING if troubled else ProbeState.OK, "; ".join(line for line, _ in described), fix
+    )
+
+
+def describe(store: object, now_seconds: float) -> tuple[str, bool]:
+    """One cluster in words, and whether something is wrong with it."""
+    from cotenant.base.store import Store
+    from cotenant.profiler.history import open_holes
+    from cotenant.recommender.model.views import Overview
+
+    assert isinstance(store, Store)
+    span = store.span(Signal.CPU_USAGE_MEAN)
+    if span is None:
+        return f"{store.cluster}: no usage", True
+    age = now_seconds - span[1]
+    parts = [f"{store.cluster}: {(span[1] - span[0]) / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
+    holes = open_holes(store)
+    if holes:
+        parts.append(f"{len(holes)} unreadable days set aside")
+    overview = store.read_document("overview", Overview)
+    if overview and isfinite(overview.coverage):
+        parts.append(f"{share(overview.coverage)} of samples present")
+    record = next(iter(store.read_quality()[-1:]), None)
+    if record:
+        parts.append(f"from {record.source}")
+        parts += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
+    return ", ".join(parts), bool(holes) or age > OLD_SECONDS

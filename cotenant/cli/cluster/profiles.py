@@ -1,0 +1,200 @@
+"""EDGE: `cotenant config profiles compile`: colocation profiles as admission policies of the API server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.documents import documents, mapping
+from cotenant.base.commands.output import DocumentFormat, Format, message, print_document, print_table
+from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
+from cotenant.base.kubernetes.protocol import CONFIG_GROUP
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.admission.policies.compiler import CompiledProfiles, PolicyLoss
+    from cotenant.admission.profile import Profile
+
+app = new_app()
+
+KIND = "ClusterColocationProfile"
+_PROFILES = f"/apis/{CONFIG_GROUP}/clustercolocationprofiles"
+_PROFILES_FIX = "Install the CRD: cotenant install --components crds --apply. Or give the profiles as files."
+_POLICIES_FIX = "Before Kubernetes 1.36: --api-version v1beta1, and the feature gate MutatingAdmissionPolicy."
+Key = tuple[str, str]
+"""Kind and name of a policy or binding."""
+COMPILED = Schema(
+    "compiled-profiles",
+    (
+        Column("profile", "Profile", Kind.TEXT, "Name of the ClusterColocationProfile."),
+        Column("state", "State", Kind.TEXT, "compiled, partial: without the field, or left-out: has no policy."),
+        Column("field", "Field", Kind.TEXT, "What the policy does not state."),
+        Column("reason", "Reason", Kind.TEXT, "Why, or on which pods."),
+    ),
+    ("profile", "field"),
+)
+
+
+@app.callback(epilog=examples("cotenant config profiles compile -o yaml | kubectl apply -f -"))
+def _family() -> None:
+    """Colocation profiles without a webhook: the API server applies them itself."""
+
+
+@app.command(
+    "compile",
+    epilog=examples(
+        "cotenant config profiles compile  # profiles of the cluster: what can be stated, and what is lost",
+        "cotenant config profiles compile -o yaml | kubectl apply -f -",
+        "cotenant config profiles compile deploy/profiles/*.yaml -o yaml  # asks no cluster",
+        "cotenant config profiles compile --check  # are the cluster's policies those of its profiles?",
+        "cotenant config profiles compile --api-version v1beta1 -o yaml  # Kubernetes 1.34, 1.35 with the feature gate",
+    ),
+)
+def compile_command(
+    ctx: typer.Context,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Profiles as YAML or JSON, - for stdin; else those of the cluster."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with the policies in the cluster; exit code 3 if they differ.")
+    ] = False,
+    api_version: Annotated[
+        str, typer.Option("--api-version", metavar="VERSION", help="v1 (Kubernetes 1.36) or v1beta1 (1.34, 1.35).")
+    ] = "v1",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Annotated[
+        DocumentFormat, typer.Option("--output", "-o", help="table: what is lost; yaml, json: the policies.")
+    ] = DocumentFormat.TABLE,
+) -> None:
+    """Write ClusterColocationProfiles as MutatingAdmissionPolicies with bindings. Changes nothing in the cluster.
+
+    Exit code 4 when a profile, or a field of it, cannot be stated as a policy; the table names it.
+    """
+    from cotenant.admission.policies.compiler import CompiledProfiles, compile_profiles
+
+    if api_version not in ("v1", "v1beta1"):
+        raise UsageError(f"--api-version: {api_version} is neither v1 nor v1beta1", fix="Write v1 or v1beta1.")
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
+    if files:
+        bodies = [body for file in files for body in _profiles_in(file)]
+    else:
+        bodies = _listed(ctx, flags, _PROFILES, _PROFILES_FIX)
+    profiles, unread = _parsed(bodies)
+    result = compile_profiles(profiles, f"admissionregistration.k8s.io/{api_version}")
+    result = CompiledProfiles(result.objects, result.compiled, (*unread, *result.losses))
+    if check:
+        _check(result, _live_policies(ctx, flags, api_version))
+    else:
+        _print(result, output)
+    if result.losses:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _listed(ctx: typer.Context, flags: Mapping[str, str | None], path: str, fix: str, labels: str = "") -> list[Any]:
+    """Objects of the cluster, by a label selector ("": all). fix: of the error when the cluster has no such kind."""
+    from cotenant.base.kube import connect
+
+    client = connect(session_of(ctx).load(flags).settings.kube)
+    try:
+        return list(client.list(path, labelSelector=labels) if labels else client.list(path))
+    except ClusterAbsent as error:
+        raise CotenantError(f"the cluster does not serve {path}", fix=fix) from error
+    finally:
+        client.close()
+
+
+def _live_policies(ctx: typer.Context, flags: Mapping[str, str | None], api_version: str) -> dict[Key, Any]:
+    """Spec of each policy and binding that was compiled from profiles."""
+    from cotenant.admission.policies.compiler import PART_LABEL
+
+    root = f"/apis/admissionregistration.k8s.io/{api_version}/mutatingadmissionpolic"
+    kinds = {"MutatingAdmissionPolicy": f"{root}ies", "MutatingAdmissionPolicyBinding": f"{root}ybindings"}
+    return {
+        (kind, body["metadata"]["name"]): body["spec"]
+        for kind, path in kinds.items()
+        for body in _listed(ctx, flags, path, _POLICIES_FIX, "=".join(PART_LABEL))
+    }
+
+
+def _profiles_in(file: str) -> Iterator[dict[str, Any]]:
+    """The profiles of a file, also of a List; UsageError for an object of another kind."""
+    for document in documents(file):
+        body = mapping(document)
+        for item in map(mapping, body.get("items") or ()) if body.get("kind") == "List" else (body,):
+            if item.get("kind") != KIND:
+                raise UsageError(f"{file}: {item.get('kind') or 'an object'} is no {KIND}", fix=f"Give {KIND}s only.")
+            yield item
+
+
+def _parsed(bodies: list[Any]) -> tuple[list[Profile], list[PolicyLoss]]:
+    """Profiles, and those that cannot be read, which the webhook does not apply either."""
+    from cotenant.admission.policies.compiler import PolicyLoss
+    from cotenant.admission.profile import Profile
+
+    profiles, unread = [], []
+    for body in bodies:
+        try:
+            profiles.append(Profile.parse(body))
+        except UsageError as error:
+            name = str(mapping(mapping(body).get("metadata")).get("name", ""))
+            unread.append(PolicyLoss(name, "spec", error.message, whole=True))
+    return profiles, unread
+
+
+def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
+    """The policies, or the table of what they state; losses on stderr beside the policies."""
+    from cotenant.admission.policies.compiler import GENERAL_LOSSES
+
+    if output is DocumentFormat.TABLE:
+        print_table(Table.from_rows(COMPILED, list(_rows(result))), Format.TABLE)
+        message("no policy states what the webhook does for all pods:\n  " + "\n  ".join(GENERAL_LOSSES))
+        return
+    _tell_losses(result)
+    if output is DocumentFormat.JSON:
+        print_document({"apiVersion": "v1", "kind": "List", "items": list(result.objects)}, output)
+        return
+    for place, body in enumerate(result.objects):
+        sys.stdout.write("---\n" if place else "")
+        print_document(body, output)
+
+
+def _rows(result: CompiledProfiles) -> Iterator[dict[str, str]]:
+    """A row for each profile that is stated as a whole, and for each loss."""
+    lossy = {loss.profile for loss in result.losses}
+    for name in result.compiled:
+        if name not in lossy:
+            yield {"profile": name, "state": "compiled", "field": "", "reason": ""}
+    for loss in result.losses:
+        state = "left-out" if loss.whole else "partial"
+        yield {"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason}
+
+
+def _tell_losses(result: CompiledProfiles) -> None:
+    for loss in result.losses:
+        message(f"{loss.profile}: {loss.field}: {loss.reason}", style="yellow")
+
+
+def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
+    """Say which policies of the cluster are not those of the profiles; exit code 3 when one is not."""
+    from cotenant.cli.cluster.installation.plan import differences, shortened
+
+    ours = {(body["kind"], body["metadata"]["name"]): body["spec"] for body in result.objects}
+    lines = [f"{kind} {name} belongs to no profile: delete it" for kind, name in sorted(theirs.keys() - ours.keys())]
+    lines += [f"{kind} {name} is missing" for kind, name in sorted(ours.keys() - theirs.keys())]
+    for kind, name in sorted(ours.keys() & theirs.keys()):
+        if changed := list(differences(theirs[kind, name], ours[kind, name])):
+            lines.append(f"{kind} {name} differs: {shortened(changed)}")
+    _tell_losses(result)
+    for line in lines:
+        message(line)
+    if lines:
+        message("bring them in step: cotenant config profiles compile -o yaml | kubectl apply -f -")
+        raise typer.Exit(EXIT_FINDINGS)
+    message(f"{len(ours)} policies and bindings are those of {len(result.compiled)} profiles")

@@ -1,0 +1,126 @@
+"""`cotenant uninstall`: takes away what `cotenant install` made; shows it first, acts with --yes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.progress import bars
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Table
+from cotenant.cli.cluster.installation.manifests import COMPONENTS, chosen, manifests
+from cotenant.cli.cluster.installation.plan import STEPS
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.sections.kube import KubeSettings
+    from cotenant.cli.cluster.installation.removal import Removal
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant uninstall  # what would go; removes nothing",
+        "cotenant uninstall --yes",
+        "cotenant uninstall --crds --yes  # also definitions in which objects are stored, with these objects",
+        "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace goes too",
+        "cotenant uninstall --components rbac --context test --yes",
+        "cotenant uninstall --after-helm --yes  # what the processes wrote, once `helm uninstall` has ended them",
+    )
+)
+def uninstall(
+    ctx: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects: these objects go too.")] = False,
+    audit_log: Annotated[
+        bool,
+        typer.Option("--audit-log", help="Also the ConfigMap cotenant-ledger, the audit log's head in the cluster."),
+    ] = False,
+    components: Annotated[
+        str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else all.")
+    ] = "",
+    after_helm: Annotated[
+        bool,
+        typer.Option(
+            "--after-helm",
+            help="Only what the processes wrote and what acts without them; waits until they have ended.",
+        ),
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Remove what carries cotenant's label and give back what it wrote into nodes; without --yes only show it.
+
+    Stop the manager and the webhook first. A namespace that holds somebody's ConfigMaps, Secrets or pods stays. Exit
+    code 4 when something could not be looked at or removed: its row says why, everything else is done.
+    """
+    if after_helm and (crds or audit_log or components):
+        raise UsageError(
+            "--after-helm removes no manifest, definition or audit log",
+            fix="Leave out --crds, --audit-log and --components, or --after-helm.",
+        )
+    names = chosen(components) if components else tuple(COMPONENTS)
+    settings = settings_of(ctx, None, kubeconfig, context)
+    if after_helm:
+        removals = ended(settings.kube, act=yes)
+    else:
+        removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
+    print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
+    going = sum(removal.fate.value in ("delete", "give back") for removal in removals)
+    refused = any(removal.fate.value == "refused" for removal in removals)
+    if not going:
+        message("nothing was removed" if refused else "nothing of cotenant's to remove")
+    elif yes:
+        message(f"{going} objects removed or given back")
+    else:
+        message(f"{going} objects would be removed or given back; none was. Do it with --yes.")
+    if refused:
+        message("some could not be looked at or changed, see their notes")
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
+    """What the processes left; with `act` it is ended, after them."""
+    from cotenant.base.kube import connect
+    from cotenant.cli.cluster.installation import after_helm, removal
+
+    client = connect(settings)
+    try:
+        with bars() as progress:
+            if act and (late := after_helm.await_ended(client)):
+                message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
+            removals = after_helm.planned(client, progress)
+            return removal.carry_out(client, removals, progress) if act else removals
+    finally:
+        client.close()
+
+
+def carried_out(
+    settings: KubeSettings, names: tuple[str, ...], *, stored: bool, audit_log: bool, act: bool
+) -> list[Removal]:
+    """The plan; with `act` also its execution."""
+    from cotenant.base.kube import connect
+    from cotenant.cli.cluster.installation import removal
+
+    client = connect(settings)
+    try:
+        with bars() as progress:
+            removals = removal.planned(
+                client,
+                manifests(names),
+                progress,
+                stored=stored,
+                audit_log=audit_log,
+                everything=set(names) == set(COMPONENTS),
+            )
+            if act:
+                removals = removal.remove(client, removals, progress)
+    finally:
+        client.close()
+    return removals

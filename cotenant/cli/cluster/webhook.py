@@ -1,0 +1,114 @@
+"""`cotenant serve webhook`: serve the admission webhooks, and register them with the API server when asked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import message
+from cotenant.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from cotenant.admission.webhook_server.service import Certificates
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.settings.root import Settings
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant serve webhook  # in a cluster: certificate in the Secret, called through the Service",
+        "cotenant serve webhook --install --url https://10.0.0.5:9443 --host 0.0.0.0  # from outside the cluster",
+        "cotenant serve webhook --cert-dir /etc/webhook-tls  # certificate by cert-manager, which also injects its CA",
+        "cotenant serve webhook --cert-dir ./pki --self-signed --install --url https://127.0.0.1:9443",
+    )
+)
+def webhook(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Write Service and webhook configurations into the cluster first.")
+    ] = False,
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", help="How the API server reaches us when not through the Service.")
+    ] = "",
+    cert_dir: Annotated[
+        Path | None,
+        typer.Option("--cert-dir", metavar="DIR", help="Folder with tls.crt and tls.key; no Secret is used."),
+    ] = None,
+    self_signed: Annotated[
+        bool, typer.Option("--self-signed", help="Issue and renew our own certificate in --cert-dir.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Serve the webhooks for pods, quotas and slo-controller-config until interrupted.
+
+    Pods are let through untouched while something is missing; /readyz on the same port says what.
+    """
+    if self_signed and cert_dir is None:
+        raise UsageError("--self-signed needs --cert-dir", fix="Without both, the certificate is kept in a Secret.")
+    flags = {
+        "admission.host": host,
+        "admission.port": port,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+    }
+    settings = session_of(ctx).load(flags).settings
+    from cotenant.base.kube import connect
+
+    client = connect(settings.kube)
+    if install:
+        register(client, settings, url)
+    from cotenant.admission.webhook_server.service import Certificates
+
+    serve(client, settings, Certificates(cert_dir, cert_dir is None or self_signed, url))
+
+
+def register(client: KubeClient, settings: Settings, url: str) -> None:
+    """Apply the webhook configurations that the package ships."""
+    from cotenant.admission.webhook_server.registration import registered
+    from cotenant.base.kube import Writer
+    from cotenant.base.kubernetes.intent import Apply
+    from cotenant.cli.cluster.installation.manifests import address_of, manifests
+
+    template = [manifest.body for manifest in manifests(("registration",))]
+    writer = Writer(client, "cotenant-install")
+    for body in registered(template, settings.admission, settings.manager.namespace, url):
+        writer.send(Apply(address_of(body), body))
+        message(f"applied {body['kind']} {body['metadata']['name']}")
+
+
+def serve(client: KubeClient, settings: Settings, certificates: Certificates) -> None:
+    """Serve until interrupted, which is the way to end it."""
+    import gc
+    import platform
+    import signal
+
+    from cotenant.admission.webhook_server.cluster_state import ClusterState
+    from cotenant.admission.webhook_server.service import WebhookService
+    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.version import __version__
+
+    service = WebhookService(
+        ClusterState(client, native_gangs=settings.queues.enabled and settings.queues.gangs_by != "own"),
+        settings.admission,
+        certificates,
+        SystemClock(),
+        Metrics(__version__, platform.python_version()),
+        settings.manager.namespace,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # a pod, and what a shell started behind it, end like by Ctrl-C
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), service:
+        gc.freeze()  # what lives as long as the process is not looked through between two calls
+        message(f"serving webhooks on https://{settings.admission.host}:{service.server.port}   (Ctrl-C ends it)")
+        service.server.wait()

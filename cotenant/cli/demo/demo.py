@@ -1,0 +1,232 @@
+"""`cotenant demo`: a whole cluster in the browser, without network or Kubernetes; leaves nothing behind."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cells import human
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import DocumentFormat, DocumentOption, message, print_document
+from cotenant.base.commands.progress import bars
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Kind
+from cotenant.base.text import percent
+from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
+from cotenant.cli.demo.on_cluster import DEFAULT_WORKLOADS, DemoOptions, run
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.cli.demo.progress_page import ProgressPage
+    from cotenant.pipeline.corridor import Sharding
+    from cotenant.profiler.synthetic import SyntheticSpec
+    from cotenant.recommender.model.views import Overview
+    from cotenant.simulation.cluster import DemoScenario
+
+app = new_app()
+
+IntervalOption = Annotated[
+    float | None,
+    typer.Option(min=1, max=3600, help="With --cluster: seconds between two reports of usage; 60 unless given."),
+]
+SpeedOption = Annotated[
+    float, typer.Option(min=1, max=3600, help="With --cluster: so many times faster passes the day.")
+]
+HistoryOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="With --cluster: fsspec URL of the store for the history.")
+]
+RemoveStoreOption = Annotated[bool, typer.Option("--remove-store", help="With --remove: the demo's history too.")]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant demo",
+        "cotenant demo --once  # print the summary and end",
+        "cotenant demo --nodes 10 --workloads 100 --days 14 --port 9000",
+        "cotenant demo --cluster test.kubeconfig --workloads 50  # what it would create there; writes nothing",
+        "cotenant demo --cluster test.kubeconfig --workloads 50 --apply  # and reports what its pods use, until Ctrl-C",
+        "cotenant demo --cluster test.kubeconfig --apply --speed 60  # an hour of the day in a minute",
+        "cotenant demo --cluster test.kubeconfig --remove --apply --remove-store",
+    )
+)
+def demo(
+    ctx: typer.Context,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the summary and end; with --cluster: report usage once and end.")
+    ] = False,
+    nodes: Annotated[int, typer.Option(min=1, max=2000, help="Nodes of the cluster.")] = 60,
+    workloads: Annotated[
+        int | None, typer.Option(min=1, max=20_000, help="Workloads; 900 unless given, 40 with --cluster.")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=90, help="Days of history.")] = 28,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 7,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="KUBECONFIG", help="Create the workloads on this cluster; shows what, unless --apply."),
+    ] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of that kubeconfig.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="With --cluster: write.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="With --cluster: take the demo out.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --cluster: also when its nodes are real.")] = False,
+    fake_nodes: Annotated[bool, typer.Option("--fake-nodes", help="With --cluster: nodes too, for kwok.")] = False,
+    interval: IntervalOption = None,
+    speed: SpeedOption = 1.0,
+    store: HistoryOption = None,
+    remove_store: RemoveStoreOption = False,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Generate a cluster, analyse it and show it in the browser. Ctrl-C ends it and leaves nothing behind.
+
+    With --cluster its workloads are created on a test cluster instead, in namespaces of their own; their history goes
+    to the store, and until Ctrl-C the usage of fake nodes is reported as their agents would.
+    """
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.profiler.synthetic import SyntheticSpec
+
+    options = DemoOptions(apply, remove, yes, fake_nodes, remove_store, once and cluster is not None, speed, interval)
+    if cluster is None:
+        options.require_cluster()
+        if store is not None:
+            raise UsageError("--store needs --cluster", fix="Without it the demo leaves nothing behind.")
+    else:
+        flags = {"kube.kubeconfig": cluster, "kube.context": context, "store.url": store}
+        now_seconds = int(SystemClock().now_seconds())
+        spec = SyntheticSpec(nodes, workloads or DEFAULT_WORKLOADS, days, seed, now_seconds)
+        run(session_of(ctx).load(flags).settings, spec, options)
+        return
+    session = session_of(ctx)
+    quiet = {} if session.debug else {"telemetry.log_level": "warning"}
+    settings = session.load({"dashboard.port": port, "profiler.window_days": days, **quiet}).settings
+    _alone(settings, SyntheticSpec(nodes, workloads or 900, days, seed, rush=True), output if once else None, browser)
+
+
+def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
+    """Without a cluster of somebody's: printed in this form and done, or served with one in this process."""
+    from cotenant.cli.demo.live_cluster import Opening, show
+
+    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
+        folder = Path(name)
+        if listener is None:
+            overview = _overview(_prepared(folder, spec, settings, None)[0])
+            _print(overview, once or DocumentFormat.TABLE, settings.recommender.prices.currency)
+            return
+        opening = Opening.of(listener, settings, folder, browser=browser)
+        with opening.page:
+            store, story = _prepared(folder, spec, settings, opening.page)
+            for line in summary(_overview(store), settings.recommender.prices.currency):
+                message(line)
+            show(store, story, settings, folder, opening)
+
+
+def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContextManager[socket.socket | None]:
+    """The socket of the pages, bound before the cluster is generated: a port in use is said at once."""
+    if once is not None:
+        return nullcontext()
+    from cotenant.dashboard.server.listener import bound
+
+    return bound(settings.dashboard.host, settings.dashboard.port)
+
+
+def _prepared(
+    folder: Path, spec: SyntheticSpec, settings: Settings, page: ProgressPage | None
+) -> tuple[Store, DemoScenario]:
+    from cotenant.base.process.clock import FixedClock
+    from cotenant.base.store import Store
+    from cotenant.manager.decisions.results import collect
+    from cotenant.pipeline import corridor
+    from cotenant.simulation.cluster import DemoScenario
+    from cotenant.simulation.controllers.autoscaler import demand_of
+    from cotenant.simulation.demo import CLUSTER, fill, spikes
+    from cotenant.simulation.rebalance import node_metrics
+    from cotenant.simulation.usage_now import curves
+
+    message(
+        f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days, seed {spec.seed}."
+        " Synthetic: nothing is applied to a real cluster."
+    )
+    store = Store((folder / "store").as_uri(), CLUSTER)
+    with bars() as shown:
+        progress = page.following(shown) if page else shown
+        # The demo's clock stands at the end of its history, so that every run shows the same.
+        generated = fill(store, spec, progress)
+        inventory = generated.inventory
+        demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
+        metrics, usage_of_a_pod = node_metrics(generated), curves(generated)
+        del generated  # a gigabyte of usage that is in the store now
+        clock = FixedClock(inventory.time_seconds)
+        spikes(store, inventory, spec.seed, progress)
+        analysis = corridor.analyse(store, settings, clock, progress, sharding=_sharding(settings))
+        corridor.publish(analysis, store, settings, demo=True)
+    return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod)
+
+
+def _sharding(settings: Settings) -> Sharding | None:
+    """Two processes where the machine has the CPUs, since somebody waits for the chart. None: as the settings say."""
+    from cotenant.base.settings.sections.pipeline import PipelineSettings
+    from cotenant.pipeline.corridor import Sharding
+    from cotenant.pipeline.shards.executors import Processes
+
+    untouched = settings.pipeline == PipelineSettings()
+    return Sharding(Processes()) if untouched and (os.cpu_count() or 1) > 1 else None
+
+
+def _overview(store: Store) -> Overview:
+    from cotenant.recommender.model.views import Overview
+
+    overview = store.read_document("overview", Overview)
+    assert overview is not None, "the corridor has just written it"
+    return overview
+
+
+def _print(overview: Overview, output: DocumentFormat, currency: str) -> None:
+    if output is DocumentFormat.TABLE:
+        for line in summary(overview, currency):
+            typer.echo(line)
+    else:
+        print_document(overview, output)
+
+
+def summary(overview: Overview, currency: str) -> Iterator[str]:
+    """The overview in a few lines."""
+    from cotenant.recommender.model.savings_text import balanced_text
+
+    head = overview.headline
+    yield f"{overview.cluster}: {overview.nodes} nodes, {overview.workloads} workloads, {overview.pods} pods running"
+    for name, requested, used in (
+        ("CPU", head.cpu_requests_commitment, head.cpu_utilisation),
+        ("memory", head.memory_requests_commitment, head.memory_utilisation),
+    ):
+        yield f"{name:<7} requested {percent(requested)}, used {percent(used)} of allocatable"
+    if math.isfinite(overview.cpu.batch_now) and math.isfinite(overview.memory.batch_now):
+        cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
+        yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
+    else:
+        yield "reclaimable for batch now: not known; the reason of each node: cotenant get reclaimable"
+    if peak := overview.peak:
+        start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
+        mild = "" if peak.pronounced else " (mild)"
+        rise = f"{BUSIEST_NAME} from {start:%a %H:%M} UTC, {percent(peak.above_mean, signed=True)} over the day's mean"
+        yield f"{PEAK_NAME}: {height} cores, {rise}{mild}, led by {peak.led_by}"
+    else:
+        yield f"{PEAK_NAME}: unknown. {overview.peak_reason}"
+    if (planned := overview.savings) is not None:
+        yield f"recommendations now: {balanced_text(planned.now, currency)}"
+        yield f"after all steps: {balanced_text(planned.all_steps, currency)}"
+        yield f"{overview.worth_the_effort} recommendations give 70 % of the cores that are freed"
+    yield "severities: " + ", ".join(f"{n} {severity}" for severity, n in sorted(overview.severities.items()))
+
+
+def _cores(millicores: float) -> str:
+    return f"{millicores / 1000:,.0f}"

@@ -1,0 +1,188 @@
+"""EDGE: the demo with a cluster to act on: objects, services for changes and plans, a clock, access for the CLI.
+
+store and results -> `simulation.cluster.DemoCluster` -> the services of a real dashboard -> pages; all in one
+process, all files in the demo's temporary folder.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cotenant.base.commands.output import message
+from cotenant.base.process.private_files import open_private
+from cotenant.cli.demo.progress_page import ProgressPage
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.changes.soak.watcher import News
+    from cotenant.simulation.cluster import DemoCluster, DemoScenario
+
+CONFIG = "settings.yaml"
+WATCH_SECONDS = 2.0
+"""Of real time between two looks: a day of the demo's clock passes in a minute."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The demo's address while it is made: its socket, the token of its pages, and the page of its progress."""
+
+    listener: socket.socket
+    token: str = field(repr=False)
+    page: ProgressPage
+
+    @classmethod
+    def of(cls, listener: socket.socket, settings: Settings, folder: Path, *, browser: bool) -> Opening:
+        """Answer from now on, say where, and open the browser there; the socket is bound."""
+        from cotenant.base.settings.sections.dashboard import AccessSettings
+        from cotenant.dashboard.access import launch
+
+        opening = cls(listener, launch.fresh_token(AccessSettings()), ProgressPage(listener))
+        host, port = listener.getsockname()[:2]
+        url = launch.printed(
+            f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+            settings.dashboard.base_path,
+            opening.token,
+        )
+        message(f"{url} shows how far it is, and then the dashboard.")
+        if browser:
+            with suppress(webbrowser.Error):
+                webbrowser.open(way_in(folder, url).as_uri())
+        return opening
+
+
+def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, opening: Opening) -> None:
+    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder."""
+    from cotenant.dashboard.access import launch
+    from cotenant.dashboard.app import create_app, serve
+    from cotenant.dashboard.sources.source import StoreSource
+    from cotenant.simulation.cluster import DemoCluster
+
+    settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
+    with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
+        written = write_config(cluster, store, folder)
+        joined = replace(given(cluster, store), launch_token=opening.token)
+        app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
+        ready = _ready(written, lambda url: launch.printed(url, settings.dashboard.base_path, opening.token))
+        # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        opening.page.stop()
+        with suppress(KeyboardInterrupt):
+            serve(app, settings.dashboard.host, settings.dashboard.port, ready, opening.listener)
+
+
+def given(cluster: DemoCluster, store: Store) -> Any:
+    """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
+    from cotenant.changes.decide.patches import kubectl_command
+    from cotenant.changes.decide.steps import planned_steps
+    from cotenant.cli.changes.change_service import (
+        at_this_machine,
+        autopilot_service_of,
+        change_service_of,
+        door_of,
+        move_service_of,
+        plan_service_of,
+    )
+    from cotenant.cli.cluster.dashboard import manifest
+    from cotenant.cli.node.topology_reading import ClusterTopologyService
+    from cotenant.cli.queues.queue_service import queue_service_of
+    from cotenant.dashboard.frame.view import DashboardContext
+    from cotenant.recommender.stored_recommendations import recommendations_of
+
+    settings = cluster.settings
+    acting: dict[str, Any] = {
+        "people": at_this_machine(settings.kube),
+        "changes": change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
+        "plans": plan_service_of(settings, clock=cluster.clock, store=store),
+        "queues": queue_service_of(settings, clock=cluster.clock),
+        "moves": move_service_of(settings, clock=cluster.clock),
+        "autopilot": autopilot_service_of(
+            settings, recommendations_of(store), clock=cluster.clock, stored=lambda: store
+        ),
+        "topologies": ClusterTopologyService(door_of(settings)),
+        "actions": settings.actions,
+        "steps": partial(planned_steps, settings.actions.guardrails),
+        "steering": cluster.course,
+    }
+    return DashboardContext(kubectl_command, manifest, settings.recommender.prices, **acting)
+
+
+@contextmanager
+def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
+    """Changes are verified by themselves when the demo's clock passes their time; harm is told below the clock."""
+    from cotenant.cli.changes.change_service import change_service_of
+    from cotenant.cli.changes.watcher_output import peaks_of, teller
+
+    settings = cluster.settings
+    service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
+    notify = teller(settings)
+
+    def tell(news: list[News]) -> None:
+        notify(news)
+        for one in news:
+            if one.bad:
+                cluster.course.tell(f"{one.title}: {one.words}")
+
+    stop = service.watcher(tell, peaks_of(settings, store)).start(WATCH_SECONDS)
+    try:
+        yield
+    finally:
+        stop()
+
+
+def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
+    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
+    settings = cluster.settings
+    document = {
+        "store": {"url": store.url},
+        "kube": {"kubeconfig": settings.kube.kubeconfig},
+        "actions": {"ledger": settings.actions.ledger},
+        "autopilot": msgspec.to_builtins(settings.autopilot),
+        "descheduler": {"configuration": settings.descheduler.configuration},
+    }
+    path = folder / CONFIG
+    path.write_bytes(msgspec.json.encode(document))  # JSON is YAML
+    return path
+
+
+def equals(config: Path) -> Iterator[str]:
+    """What else can be done with the demo, and with one's own data, line by line."""
+    yield "the same from a second terminal, on the same cluster, store and ledger:"
+    yield f"  export COTENANT_CONFIG={config}"
+    yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"
+    yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"
+    yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
+    yield "  cotenant reservations list                # the plans of the demo's cluster"
+    yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
+    yield "  cotenant serve descheduler --once         # which pods should leave which nodes, and why others stay"
+    yield "  cotenant autopilot preview --in-window    # what the autopilot would do tonight; it only observes"
+    yield "  cotenant get quotas                       # who may use what, who borrows, who waits"
+    yield "use your own data, read-only: cotenant scan --prometheus URL"
+
+
+def way_in(folder: Path, url: str) -> Path:
+    """A page of our own that leads to the address: in a browser's command line everybody could read the token."""
+    page = folder / "open.html"
+    with open(page, "w", opener=open_private) as file:
+        file.write(f'<!DOCTYPE html><title>cotenant</title><meta http-equiv="refresh" content="0;url={escape(url)}">')
+    return page
+
+
+def _ready(config: Path, printed: Callable[[str], str]) -> Callable[[str], None]:
+    def ready(served: str) -> None:
+        message(f"\nopen {printed(served)}   (Ctrl-C ends the demo and removes its files)\n")
+        for line in equals(config):
+            message(line)
+
+    return ready

@@ -1,0 +1,164 @@
+"""Groups of commands that import only the command which is called, and help that is ordered alike everywhere."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from cotenant.base.commands.command import CONTEXT, examples, new_app
+from cotenant.base.commands.session import remember_cluster
+from cotenant.cli.registry import ELSEWHERE, CommandEntry
+
+CONNECTION: Final = "Where from"
+OUTPUT: Final = "Output"
+PANELS: Final = {
+    **dict.fromkeys(("prometheus", "kubeconfig", "context", "cluster", "store"), CONNECTION),
+    **dict.fromkeys(("output", "no_headers"), OUTPUT),
+}
+"""Parameter of any command -> heading of its help; the command's own options come first, under "Options"."""
+
+
+def load_command(entry: CommandEntry) -> Any:
+    """The real command or group of an entry, named as listed; imports its module, and none for a group of entries."""
+    if entry.children:
+        group = ExplainGroup if entry.name == "explain" else LazyGroup
+        command: Any = group(
+            name=entry.name,
+            help=entry.summary,
+            epilog=examples(*entry.examples),
+            no_args_is_help=True,
+            rich_markup_mode="rich",
+            context_settings=CONTEXT,
+        )
+        command.entries = entry.children
+        return command
+    command = typer.main.get_command(importlib.import_module(entry.module).app)
+    command = command.commands[entry.command] if entry.command else command
+    command.name = entry.name
+    order_help(command)
+    return command
+
+
+def order_help(command: Any) -> None:
+    """Flags without a type, what says where data come from and how they are written under headings of their own."""
+    names = {parameter.name for parameter in command.params}
+    if "context" in names and "cluster" not in names:
+        command.params.append(cluster_option())
+    help_option = command.get_help_option(command.context_class(command, info_name=command.name, **CONTEXT))
+    for parameter in (*command.params, help_option):
+        name_value(parameter)
+        if parameter.param_type_name == "option" and not parameter.rich_help_panel:
+            parameter.rich_help_panel = PANELS.get(parameter.name)
+    for child in getattr(command, "commands", {}).values():
+        order_help(child)
+
+
+@cache
+def cluster_option() -> Any:
+    """--cluster of a command that acts through a kubeconfig's context: the settings say which one is that cluster's."""
+    app = new_app()
+
+    @app.command()
+    def declaring(
+        cluster: Annotated[
+            str | None,
+            typer.Option(
+                "--cluster",
+                metavar="NAME",
+                help="Cluster of the settings whose context is used; needed when they declare several.",
+                callback=remember_cluster,
+            ),
+        ] = None,
+    ) -> None:
+        """Typer makes options of functions alone."""
+
+    option = typer.main.get_command(app).params[0]
+    option.expose_value = False
+    return option
+
+
+def name_value(parameter: Any) -> None:
+    """`NAME` and `--nodes N` and `--debug`, not `NAME <str>`, `--nodes <int range>` and `--debug <bool>`."""
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    elif parameter.type_descriptor.is_choice:
+        return
+    elif parameter.param_type_name == "argument":
+        parameter.metavar = parameter.metavar or parameter.name.upper()
+        parameter.display_type_rich = untyped
+    elif parameter.metavar is None:
+        kind = parameter.display_type(None).strip("<>").split()[0]
+        names = {"int": "N", "float": "NUMBER", "str": parameter.name.rpartition("_")[2].upper()}
+        parameter.metavar = names.get(kind)
+
+
+def untyped(ctx: Any) -> None:
+    """No type beside an argument: its name says what it is."""
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands by their entries and imports only the one that is called."""
+
+    entries: Sequence[CommandEntry] = ()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        """Names in the order of the entries."""
+        return [entry.name for entry in self.entries]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
+        """A stand-in with the summary: enough for help and completion of names."""
+        entry = self.entry(cmd_name)
+        if entry is None:
+            return None
+        return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel, hidden=entry.hidden)
+
+    def entry(self, name: str) -> CommandEntry | None:
+        """The entry of a name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The real command, imported now."""
+        if self.name == "get" and args and args[0] in ELSEWHERE:
+            ctx.fail(f"No such command {args[0]!r}. `cotenant {ELSEWHERE[args[0]]}` shows them.")
+        self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
+        name, stand_in, rest = super().resolve_command(ctx, args)
+        entry = self.entry(name) if name else None
+        return name, load_command(entry) if entry else stand_in, rest
+
+    def get_params(self, ctx: Any) -> Any:
+        """The group's options, flags without a type."""
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            name_value(parameter)
+        return parameters
+
+
+class ExplainGroup(LazyGroup):
+    """`cotenant explain`: what stands in the address decides which command answers."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`pod/shop/web-1` and `shop/Deployment/web` mean the commands pod and workload."""
+        if ctx.resilient_parsing and not args:
+            args = ["workload"]  # a shell completes the first word: addresses, with the kinds among them
+        return super().parse_args(ctx, addressed(args, [entry.name for entry in self.entries]))
+
+
+def addressed(args: list[str], kinds: Collection[str]) -> list[str]:
+    """Words behind `explain` with the kind in front: a workload unless one is named, as `node NAME` or `node/NAME`.
+
+    Options may stand before the address. A namespace that is named like a kind takes the workload's whole address:
+    node/Deployment/web is no node.
+    """
+    if not args or args[0] in CONTEXT["help_option_names"]:
+        return args
+    places = range(len(args)) if args[0].startswith("-") else range(1)
+    for place in places:
+        kind, _, name = args[place].partition("/")
+        if kind in kinds and not name[:1].isupper():
+            return [kind, *args[:place], *([name] if name else []), *args[place + 1 :]]
+    return ["workload", *args]

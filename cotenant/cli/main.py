@@ -1,0 +1,212 @@
+"""EDGE: the entry point. Joins the command modules lazily, takes the global options, turns errors into exit codes.
+
+Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fail-on, 4 partial input, 130 interrupted,
+141 reader gone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from cotenant.base.commands.command import CONTEXT, examples
+from cotenant.base.commands.completion import setting_pairs
+from cotenant.base.commands.extras import in_words
+from cotenant.base.commands.session import CliSession, parse_overrides
+from cotenant.base.errors import CotenantError
+from cotenant.cli.groups import LazyGroup
+from cotenant.cli.registry import COMMANDS, CommandEntry, renamed
+
+EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
+"""As a shell reports a program that SIGPIPE ended."""
+
+
+class LogFormat(StrEnum):
+    """How log lines look on stderr."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+GLOBAL_VALUES = ("--config", "--set", "--log-format")
+GLOBAL_FLAGS = ("--debug", "--no-color")
+
+
+def global_first(args: list[str]) -> tuple[list[str], list[str]]:
+    """Global options, and the other words: so the first may stand before or after the command.
+
+    Nothing behind "--" is moved.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    queue = list(args)
+    while queue and queue[0] != "--":
+        word = queue.pop(0)
+        name = word.partition("=")[0]
+        if word in GLOBAL_VALUES and queue:
+            front += [word, queue.pop(0)]
+        elif word in GLOBAL_FLAGS or (name in GLOBAL_VALUES and name != word):
+            front.append(word)
+        else:
+            rest.append(word)
+    return front, rest + queue
+
+
+class RootGroup(LazyGroup):
+    """The root command: global options anywhere, old names of commands, errors as exit codes."""
+
+    @property
+    def entries(self) -> Sequence[CommandEntry]:  # type: ignore[override]
+        """COMMANDS, as it is now."""
+        return COMMANDS
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Global options may stand anywhere; a command may be called by its old name."""
+        front, words = global_first(args)
+        if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
+            return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
+        if change := renamed(words):
+            old, new = change
+            words[: len(old)] = new
+            if not ctx.resilient_parsing:  # not while a shell completes words
+                say_new_name(old, new)
+        return super().parse_args(ctx, front + words)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run; an error becomes words on stderr and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise typer.Exit(EXIT_READER_GONE) from error
+        except Exception as error:
+            if translated := in_words(error):
+                raise typer.Exit(report(translated)) from error
+            if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+                raise  # typer's own exceptions carry their exit code
+            raise typer.Exit(report_unexpected(error)) from error
+
+
+def say_new_name(old: Sequence[str], new: Sequence[str]) -> None:
+    """One line on stderr for who calls a command by its old name."""
+    from cotenant.base.commands.output import message
+
+    before, now = (" ".join((program_name(sys.argv[0]), *name)) for name in (old, new))
+    message(f"note: `{before}` is now `{now}` (the old name is kept for one release)")
+
+
+def report(error: CotenantError) -> int:
+    """Say the error and what helps on stderr; its exit code."""
+    from cotenant.base.commands.output import message
+
+    message(f"error: {error.message}", style="bold red")
+    if error.fix:
+        message(f"fix: {error.fix}")
+    return error.exit_code
+
+
+def report_unexpected(error: Exception) -> int:
+    """One line for a fault of our own; exit code 1."""
+    from cotenant.base.commands.output import message
+
+    message(f"error: unexpected {type(error).__name__}: {error}", style="bold red")
+    message("fix: Run again with --debug for the whole traceback, and report it.")
+    return 1
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from cotenant.base.version import __version__
+
+        typer.echo(f"cotenant {__version__}")
+        raise typer.Exit
+
+
+root = typer.Typer(
+    cls=RootGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings=CONTEXT,
+    pretty_exceptions_enable=False,
+)
+
+
+@root.callback(
+    epilog=examples(
+        "cotenant demo",
+        "cotenant doctor --prometheus http://localhost:9090",
+        "cotenant scan --prometheus http://localhost:9090",
+        "cotenant explain shop/Deployment/checkout",
+        "cotenant --config settings.yaml version -o json",
+    )
+    + "\n\nGlobal options may stand before or after the command."
+)
+def _root(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Settings file (YAML); else COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml.",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Override one setting; may be repeated.",
+            autocompletion=setting_pairs,
+        ),
+    ] = None,
+    log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Log lines on stderr.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Whole tracebacks and debug log lines.")] = False,
+    no_color: Annotated[  # noqa: ARG001 - `run` acts on it, before anything is printed
+        bool, typer.Option("--no-color", help="No colour, as with NO_COLOR=1.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback acts
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Share Kubernetes nodes between online services and batch work: usage, forecasts, recommendations."""
+    ctx.obj = CliSession(config, parse_overrides(overrides or []), log_format, debug)
+
+
+def program_name(argv0: str) -> str:
+    """How the user called us: `kubectl cotenant` when kubectl found us as its plugin."""
+    return "kubectl cotenant" if Path(argv0).name.startswith("kubectl-cotenant") else "cotenant"
+
+
+def run() -> NoReturn:
+    """Run the command line and leave the process with its exit code."""
+    if "--no-color" in sys.argv:
+        os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
+    # Arrow reads it once, when it is loaded: its own allocator keeps tens of MB that threads freed.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a sparkline must not end a scan in an ASCII locale
+    try:
+        typer.main.get_command(root).main(prog_name=program_name(sys.argv[0]))
+    except KeyboardInterrupt:
+        code: Any = EXIT_INTERRUPTED
+    except SystemExit as leaving:
+        code = leaving.code
+    sys.exit(_flushed(code))
+
+
+def _flushed(code: Any) -> Any:
+    """Flush stdout; when its reader is gone, point it to nowhere so that the interpreter's last flush stays silent."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_READER_GONE
+    return code

@@ -1,0 +1,35 @@
+"""A drawing of a node's CPUs in text: a cell a core, a sign a thread, a legend of whose they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cotenant.base.allocation.cpu_ownership import CoreGroup, CpuLegendEntry, CpuOwner, core_groups, legend, sign_of
+from cotenant.base.allocation.node_topology import DeviceOwnership
+
+CORES_A_LINE: Final = 16
+
+
+def drawn(owners: Sequence[CpuOwner]) -> Iterator[str]:
+    """The lines, without line ends."""
+    entries = legend(owners)
+    for group in core_groups(owners):
+        yield group.title
+        yield from _lines(group, entries)
+    yield ""
+    for entry in entries:
+        yield f"{entry.sign}  {entry.label}: {entry.cpus}"
+
+
+def device_line(device: DeviceOwnership) -> str:
+    """What is free of one device, and who has how much."""
+    owners = [f"{pod} {percent} %" for pod, percent in device.pods]
+    return "  ".join([device.name, device.id, device.place, device.state, *owners])
+
+
+def _lines(group: CoreGroup, entries: Sequence[CpuLegendEntry]) -> Iterator[str]:
+    for first in range(0, len(group.cores), CORES_A_LINE):
+        line = group.cores[first : first + CORES_A_LINE]
+        cells = ["".join(sign_of(owner, entries) for owner in core) for core in line]
+        yield f"  core {line[0][0].core:>4}  " + " ".join(cells)

@@ -1,0 +1,49 @@
+"""`cotenant node cri-proxy`: stand between the kubelet and a container runtime that has no NRI."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant node cri-proxy  # then give the kubelet containerRuntimeEndpoint unix:///run/cotenant/cri.sock",
+        "cotenant node cri-proxy --upstream /run/crio/crio.sock --policy /etc/cotenant/node-slo.yaml",
+    )
+)
+def cri_proxy(
+    ctx: typer.Context,
+    socket: Annotated[str | None, typer.Option(metavar="PATH", help="Where the kubelet reaches us.")] = None,
+    upstream: Annotated[str | None, typer.Option(metavar="PATH", help="The runtime's own CRI socket.")] = None,
+    hook_dir: Annotated[
+        str | None, typer.Option("--hook-dir", metavar="DIR", help="Registrations of hook servers; empty = none.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="FILE", help="NodeSLO as YAML or JSON; else the built-in one.")
+    ] = None,
+) -> None:
+    """Pass every call of the kubelet on to the runtime, and give new containers of batch pods their limits.
+
+    Where the runtime has NRI (containerd 2), the node agent's plugin does the same and is the better choice: the
+    kubelet does not depend on it. Serves until interrupted.
+    """
+    import asyncio
+
+    flags = {
+        "runtime.cri_socket": socket,
+        "runtime.cri_upstream": upstream,
+        "runtime.cri_hook_dir": hook_dir,
+        "enforcer.policy_file": policy,
+    }
+    settings = session_of(ctx).load(flags).settings
+    from cotenant.enforcer.runtime.cri_proxy import PolicyDecision, serve
+
+    decide = PolicyDecision(settings.enforcer.policy_file, settings.enforcer.cgroup_root)
+    if not asyncio.run(serve(settings.runtime, decide)):
+        raise typer.Exit(1)

@@ -1,0 +1,233 @@
+"""`cotenant node enforcement`: what node agents did and why: list it, gather it from the cluster, import logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.cluster_options import settings_of
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen,
+    open_store,
+    url_of,
+)
+from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NoData, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
+    from cotenant.enforcer.model.enforcement_tables import Retention
+
+app = new_app()
+DEFAULT_CLUSTER = "default"
+_LOG_FIX = "Name an agent's actions.jsonl or a recording, and take lines out that are broken."
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="actions.jsonl of agents, or what enforcer.record_file recorded."),
+]
+NodeOption = Annotated[
+    str, typer.Option("--node", metavar="NAME", help="Whose logs these are; only for lines that do not say it.")
+]
+
+
+@app.callback(
+    epilog=examples("cotenant node enforcement gather", "cotenant node enforcement list --filter lane=eviction")
+)
+def enforcement() -> None:
+    """What node agents did and why, as on the dashboard's page."""
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "cotenant node enforcement list",
+        "cotenant node enforcement list --filter 'node=n1&lane=eviction,interference' -o wide",
+        "cotenant node enforcement list --filter 'since=2026-11-19T12:00:00Z&mode!=dry-run' -o csv",
+    ),
+)
+def list_(
+    ctx: typer.Context,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show what was gathered, newest first: the rows of the page, under the same filters."""
+    from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
+
+    opened = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
+    try:
+        table = opened.read_table(ENFORCEMENT)
+    except NoData as error:
+        raise NoData(
+            "nobody has asked the node agents yet",
+            fix="Run cotenant node enforcement gather, or import an agent's log.",
+        ) from error
+    text = query or ""
+    rows = chosen(
+        table, namespace, text if "sort=" in text else "&".join(part for part in (text, "sort=-time") if part)
+    )
+    print_table(rows, output, headers=not no_headers)
+    message(f"{len(rows)} of {len(table)} acts")
+
+
+@app.command(
+    epilog=examples(
+        "cotenant node enforcement gather",
+        "cotenant node enforcement gather --cluster prod-1  # the cluster's name in the store",
+    )
+)
+def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = None) -> None:
+    """Read the agents' Events from the cluster, and CPU over time from Prometheus where one is set, into the store.
+
+    The manager does the same by itself. An API server keeps Events for about an hour. Exit code 1 when the agents
+    could not be asked; the page says so then.
+    """
+    from cotenant.base.kube import connect
+    from cotenant.enforcer.model.agents import ask
+    from cotenant.profiler.enforcement.collector_child import with_lanes
+
+    settings = settings_of(ctx, store, None, None)
+    opened = _store(settings, cluster)
+    bounds = _bounds(settings)
+    client = connect(settings.kube)
+    try:
+        history = ask(client, bounds.now_seconds)
+    finally:
+        client.close()
+    gathering = _store_history(opened, with_lanes(history, settings, bounds), bounds)
+    if gathering.trouble:
+        raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
+    agents = "an unknown number of" if gathering.agents is None else f"{gathering.agents}"
+    message(f"{len(history.acts)} series of Events from {agents} agents")
+    for note in gathering.notes:
+        message(note)
+
+
+@app.command(
+    "import",
+    epilog=examples(
+        "cotenant node enforcement import /var/lib/cotenant/enforcer/actions.jsonl",
+        "cotenant node enforcement import actions.jsonl --node n1 --cluster prod-1",
+        "cotenant node enforcement import observations.jsonl  # a recording: decided again, told as a dry run",
+    ),
+)
+def import_(
+    ctx: typer.Context,
+    files: FilesArgument,
+    node: NodeOption = "",
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Read logs or recordings of agents into the store. What is known already is not kept twice."""
+    from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
+
+    settings = session_of(ctx).load({"store.url": store}).settings
+    acts: list[AgentAction] = []
+    lanes: list[NodeLanes] = []
+    for file in files:
+        if not file.is_file():
+            raise UsageError(
+                f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it."
+            )
+        imported = recounted(file, settings) if recorded(file) else EnforcementHistory(tuple(logged(file, node)))
+        acts += imported.acts
+        lanes += imported.lanes
+        message(f"{file}: {len(imported.acts)} acts")
+    bounds = _bounds(settings)
+    nodes = {act.node for act in acts}
+    gathering = Gathering(bounds.now_seconds, sources=(f"import of {', '.join(sorted({f.name for f in files}))}",))
+    opened = _store(settings, cluster)
+    before = opened.read_document("enforcement", Gathering)
+    if before is None or not before.agents:
+        dry = {act.node for act in acts if act.dry}
+        gathering = Gathering(
+            gathering.gathered_seconds, sources=gathering.sources, agents=len(nodes) or None, dry_agents=len(dry)
+        )
+    _store_history(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
+    old = sum(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
+    if old:
+        message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
+
+
+def recorded(file: Path) -> bool:
+    """Whether a file is a recording of observations and no log: its first line says a version."""
+    with file.open("rb") as lines:
+        return b'"version"' in lines.readline(4096)[:64]
+
+
+def logged(file: Path, node: str) -> Iterator[AgentAction]:
+    """Acts of an agent's log; UsageError names the line that is none, or a log that does not say whose it is."""
+    import msgspec
+
+    from cotenant.enforcer.report.acts import act_of
+    from cotenant.enforcer.report.status import ActionRecord
+
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                action = msgspec.json.decode(line, type=ActionRecord)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                if number > 1 and not line.endswith(b"\n"):
+                    message(f"{file} line {number} is not whole and was left out; import again when it is written")
+                    return  # the agent is writing it, or was ended in the middle of it
+                raise UsageError(f"{file} line {number} is no line of an agent's log: {error}", fix=_LOG_FIX) from error
+            name = action.node or node
+            if not name:
+                raise UsageError(f"{file} line {number} does not say of which node it is", fix="Add --node NAME.")
+            yield act_of(action, name)
+
+
+def recounted(file: Path, settings: Settings) -> EnforcementHistory:
+    """Decides a recording again by today's strategies and settings; reports it as a dry run does."""
+    from cotenant.enforcer.decide.evictions import Rate
+    from cotenant.enforcer.decide.registry import strategies
+    from cotenant.enforcer.model.enforcement import EnforcementHistory
+    from cotenant.enforcer.model.enforcement_tables import gridded
+    from cotenant.enforcer.report.recorder import replayed
+    from cotenant.enforcer.report.recount import Recount
+
+    own = settings.enforcer
+    recount, node = Recount(Rate(own.evictions_per_minute, own.evictions_burst)), ""
+    for tick in replayed(file, strategies(own)):
+        recount.tick(tick.seen, tick.decided)
+        node = tick.seen.node.name
+    if not node:
+        raise UsageError(f"{file} line 2 is no whole moment of a recording", fix=_LOG_FIX)
+    lanes = gridded(node, recount.samples, dry=True, source=f"the recording {file.name}")
+    return EnforcementHistory(tuple(recount.acts), (lanes,) if recount.samples else ())
+
+
+def _store(settings: Settings, cluster: str | None) -> Store:
+    """As for reading, but the first gathering of a cluster may begin its store."""
+    from cotenant.base.store import Store
+
+    try:
+        return open_store(settings, cluster)
+    except NoData:
+        return Store(url_of(settings), cluster or DEFAULT_CLUSTER)
+
+
+def _bounds(settings: Settings) -> Retention:
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.enforcer.model.enforcement_tables import Retention
+
+    return Retention(SystemClock().now_seconds(), settings.manager.enforcement_days)
+
+
+def _store_history(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:
+    from cotenant.profiler.enforcement.collected import keep
+
+    return keep(store, history, bounds)

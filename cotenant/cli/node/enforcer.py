@@ -1,0 +1,137 @@
+"""`cotenant node enforcer`: the agent of this node, in the foreground. The agent itself is the package `enforcer`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+
+app = new_app()
+
+WRITES = Schema(
+    "writes",
+    (
+        Column("action", "Action", Kind.TEXT, "write, restore, evict or verdict."),
+        Column("pod", "Pod", Kind.TEXT, "Whose cgroup it is; empty for a QoS class's."),
+        Column("knob", "Knob", Kind.TEXT, "What is set."),
+        Column("before", "Now", Kind.TEXT, "What stands there."),
+        Column("value", "New value", Kind.TEXT, "What it becomes; -1 = no limit."),
+        Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
+        Column("outcome", "Outcome", Kind.TEXT, "The result."),
+        Column("why", "Why", Kind.TEXT, "The reason."),
+        Column("subject", "Cgroup", Kind.TEXT, "The cgroup, or the object of a verdict.", wide=True),
+    ),
+    ("action", "subject", "knob"),
+)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant node enforcer --once --policy policy.yaml --pods pods.yaml  # what would be written, as a table",
+        "cotenant node enforcer --policy policy.yaml --pods pods.yaml  # dry run until Ctrl-C, each action a line",
+        "cotenant node enforcer --policy policy.yaml --pods pods.yaml --write  # the real thing; Ctrl-C gives all back",
+        "cotenant --set enforcer.strategies_off=[cpu-burst] node enforcer --write",
+    )
+)
+def enforcer(
+    ctx: typer.Context,
+    write: Annotated[
+        bool | None,
+        typer.Option("--write/--dry-run", help="Write to cgroups and evict; default: settings enforcer.dry_run."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Dry run: say what would be written now, and end.")] = False,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="FILE", help="NodeSLO, or its spec, in place of the cluster's.")
+    ] = None,
+    pods: Annotated[
+        str | None, typer.Option("--pods", metavar="FILE", help="Pods in Kubernetes' form; no API server is asked.")
+    ] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")] = None,
+    state_dir: Annotated[
+        str | None, typer.Option("--state-dir", metavar="DIR", help="Folder of the journal, the log and the status.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /status, /metrics and /readyz.")] = None,
+    watchdog: Annotated[
+        float,
+        typer.Option(
+            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Give back by a second process if it dies; 0: none."
+        ),
+    ] = 60.0,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Run this node's agent. Writes nothing unless --write or the settings say so; what it set goes back at its end."""
+    flags = {
+        "enforcer.dry_run": True if once else None if write is None else not write,
+        "enforcer.policy_file": policy,
+        "enforcer.pods_file": pods,
+        "enforcer.node_name": node,
+        "enforcer.state_dir": state_dir,
+        "enforcer.watchdog_seconds": watchdog,
+        "telemetry.health_port": 0 if once else port,
+    }
+    settings = session_of(ctx).load(flags).settings
+    if once:
+        _once(settings, output, headers=not no_headers)
+    else:
+        _run(settings)
+
+
+def _run(settings: Settings) -> None:
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # until `run` can end in an orderly way
+    from cotenant.enforcer.__main__ import run
+
+    if settings.enforcer.dry_run:
+        message(
+            "Dry run: nothing is written or evicted. Give --write, or set enforcer.dry_run=false, for the real thing."
+        )
+    else:
+        message("The agent WRITES to this node's cgroups; Ctrl-C or SIGTERM gives everything back.")
+    run(settings)
+    message("The agent has ended.")
+
+
+def _once(settings: Settings, output: Format, *, headers: bool) -> None:
+    """Two looks, a tick apart, because usage is the difference of two readings."""
+    import os
+
+    import msgspec
+
+    from cotenant.base.errors import NodeUnreadable
+    from cotenant.base.logs.telemetry import configure_logging
+    from cotenant.enforcer.assembly import assembled
+
+    quiet = msgspec.structs.replace(settings.telemetry, log_level="error", log_format="console")
+    configure_logging(quiet)
+    with assembled(settings, os.environ) as assembly:
+        agent = assembly.agent
+        agent.look_twice()
+        if agent.wrong:
+            problem = "; ".join((agent.wrong, *agent.parts.sources.read().notes))
+            raise NodeUnreadable(
+                f"the node could not be looked at: {problem}", fix="Set enforcer.cgroup_base and cgroup_root."
+            )
+        rows = [msgspec.to_builtins(action) for action in agent.parts.reporter.actions]
+        notes = agent.parts.sources.read().notes
+        agent.end()
+    table = Table.from_rows(WRITES, [_cells(row) for row in rows])
+    print_table(table, output, headers=headers)
+    for note in notes:
+        message(note, style="yellow")
+    if not rows:
+        message("nothing would be written: all is as the policy says")
+
+
+def _cells(action: dict[str, object]) -> dict[str, str]:
+    """Cells of WRITES; a verdict's message is its why."""
+    row = {key: "" if value is None else str(value) for key, value in action.items()}
+    return row | {"why": row.get("why") or row.get("message", "")}

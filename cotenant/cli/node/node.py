@@ -1,0 +1,212 @@
+"""`cotenant node`: what this node's agent holds and why (status), decisions made again (replay), CPUs (topology)."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.errors import NoData, SourceUnreachable, UsageError
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.cli.node.topology import EXAMPLES, topology
+
+if TYPE_CHECKING:
+    from cotenant.enforcer.report.recorder import Replayed
+    from cotenant.enforcer.report.status import HeldValue, NodeStatus
+
+app = new_app()
+app.command(epilog=EXAMPLES)(topology)
+
+STATUS = Schema(
+    "node-status",
+    (
+        Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for a QoS class's cgroup."),
+        Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
+        Column("cpu_millicores", "CPU", Kind.MILLICORES, "Usage in the last tick."),
+        Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
+        Column("knob", "Knob", Kind.TEXT, "What the agent holds; empty: nothing."),
+        Column("value", "Value", Kind.TEXT, "Its value; -1 = no limit."),
+        Column("original", "Goes back to", Kind.TEXT, "What stood there before; empty: the agent has not written."),
+        Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
+        Column("why", "Why", Kind.TEXT, "The reason, or a finding about the pod."),
+        Column("cgroup", "Cgroup", Kind.TEXT, "Where.", wide=True),
+        Column("uid", "UID", Kind.TEXT, "The pod's.", wide=True),
+    ),
+    ("uid", "cgroup", "knob"),
+)
+REPLAY = Schema(
+    "node-replay",
+    (
+        Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1."),
+        Column("time", "Time", Kind.TIME, "When it was seen."),
+        Column("mode", "Mode", Kind.TEXT, "act, hold or release."),
+        Column("action", "Action", Kind.TEXT, "want, give back, evict; differs: not as recorded."),
+        Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
+        Column("knob", "Knob", Kind.TEXT, "What is set."),
+        Column("value", "Value", Kind.TEXT, "To what."),
+        Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
+        Column("why", "Why", Kind.TEXT, "The reason."),
+    ),
+    ("tick", "subject", "knob"),
+)
+
+
+@app.callback(epilog=examples("cotenant node status", "cotenant node replay observations.jsonl"))
+def node() -> None:
+    """What this node's agent holds on each pod and why; decisions of a recording made again; whose CPUs are."""
+
+
+@app.command(
+    epilog=examples(
+        "cotenant node status",
+        "cotenant node status -o json",
+        "cotenant node status --url http://127.0.0.1:9466/status  # asks the agent itself",
+        "kubectl exec -n cotenant cotenant-enforcer-x7k2p -- cotenant node status  # on another node",
+    )
+)
+def status(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="/status of an agent; else its file is read.")] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="The agent's status file; else of enforcer.state_dir.")
+    ] = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show, for every pod of this node, which values the agent holds there, what they go back to, and why."""
+    settings = session_of(ctx).load({}).settings
+    node_status = read_status(url, file or Path(settings.enforcer.state_dir) / "status.json")
+    rows = list(status_rows(node_status))
+    print_table(Table.from_rows(STATUS, rows), output, headers=not no_headers)
+    for line in _heading(node_status):
+        message(line)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant node replay observations.jsonl  # every change of a decision",
+        "cotenant node replay observations.jsonl -o json",
+        "cotenant --set enforcer.strategies_off=[cpu-burst] node replay observations.jsonl",
+    )
+)
+def replay(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What enforcer.record_file recorded.")],
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Make the decisions of recorded observations again, and show each change.
+
+    Exit code 3 when they differ from those recorded: then a strategy, its settings or its version is another.
+    """
+    from cotenant.enforcer.decide.registry import strategies
+    from cotenant.enforcer.report.recorder import replayed
+
+    if not file.is_file():
+        raise UsageError(
+            f"{file} is no file that is there", fix="Record with --set enforcer.record_file=FILE node enforcer."
+        )
+    settings = session_of(ctx).load({}).settings
+    rows: list[dict[str, Any]] = []
+    before: dict[tuple[str, str], Any] = {}
+    ticks = differing = 0
+    for tick in replayed(file, strategies(settings.enforcer)):
+        ticks, differing = ticks + 1, differing + (not tick.same)
+        rows += _changes(tick, before)
+    print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
+    message(f"{ticks} ticks decided again; {differing} differ from what was recorded")
+    if differing:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def read_status(url: str, file: Path) -> NodeStatus:
+    """Of the agent itself, or of its file. NoData when there is none."""
+    import msgspec
+
+    from cotenant.enforcer.report.status import NodeStatus
+
+    try:
+        raw = _fetch(url) if url else file.read_bytes()
+        return msgspec.json.decode(raw, type=NodeStatus)
+    except FileNotFoundError as error:
+        raise NoData(
+            f"no agent has written {file}",
+            fix="The agent runs on each node as a DaemonSet: `cotenant install --enforcer --apply` installs it, and it "
+            "is asked in its pod, or by --url. On a node that runs it by hand (`cotenant node enforcer`), name its "
+            "folder by enforcer.state_dir.",
+        ) from error
+    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError) as error:
+        raise SourceUnreachable(f"no status from {url or file}: {error}") from error
+
+
+def _fetch(url: str) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"--url {url!r} is no http address")
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - http and https alone
+        body: bytes = answer.read(64 << 20)
+    return body
+
+
+def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
+    """One row for each value and each finding; a pod of which nothing is held has one row."""
+    for pod in node_status.pods:
+        base = {
+            "pod": f"{pod.namespace}/{pod.name}",
+            "qos": pod.qos or pod.kubernetes_qos,
+            "cpu_millicores": pod.cpu_millicores,
+            "memory_bytes": pod.memory_bytes,
+            "uid": pod.uid,
+        }
+        rows = [base | _value(value) for value in pod.values]
+        rows += [base | {"why": f"{verdict.reason}: {verdict.message}"} for verdict in pod.verdicts]
+        yield from rows or [base]
+    for value in node_status.others:
+        yield _value(value)
+    for verdict in node_status.verdicts:
+        yield {"why": f"{verdict.reason}: {verdict.message}"}
+
+
+def _value(value: HeldValue) -> dict[str, Any]:
+    """Cells of STATUS for one value that the agent holds."""
+    original = "" if value.original is None else str(value.original)
+    cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}
+    return cells | {"cgroup": value.cgroup, "original": original}
+
+
+def _heading(status: NodeStatus) -> Iterator[str]:
+    """Lines about the whole node: mode, policy and its age, what is not ready or not supported."""
+    age = "" if status.policy_age_seconds is None else f", {status.policy_age_seconds:.0f} s old"
+    dry = "; dry run: nothing is written" if status.dry_run else ""
+    yield f"node {status.node} at {status.updated}: {status.mode}, policy from {status.policy_origin}{age}{dry}"
+    if status.ready:
+        yield f"not ready: {status.ready}"
+    yield from status.notes
+    for one in status.unsupported:
+        yield f"{one.field}: {one.why}"
+
+
+def _changes(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+    """What one tick decides otherwise than the tick before; `before` is brought up to date."""
+    base = {"tick": tick.number, "time": tick.seen.wall_seconds, "mode": tick.decided.mode.value}
+    wants = {(want.path, want.knob.value): want for want in tick.decided.wants}
+    for (path, knob), want in wants.items():
+        old = before.get((path, knob))
+        if old is None or old.value != want.value:
+            cells = {"subject": path, "knob": knob, "value": str(want.value), "strategy": want.strategy}
+            yield base | cells | {"action": "want", "why": want.why}
+    for (path, knob), old in before.items():
+        if (path, knob) not in wants:
+            yield base | {"subject": path, "knob": knob, "strategy": old.strategy, "action": "give back"}
+    for eviction in tick.decided.evictions:
+        cells = {"subject": f"{eviction.namespace}/{eviction.name}", "strategy": eviction.strategy}
+        yield base | cells | {"action": "evict", "why": eviction.why}
+    if not tick.same:
+        yield base | {"action": "differs", "why": "not what was recorded"}
+    before.clear()
+    before.update(wants)

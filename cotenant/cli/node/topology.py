@@ -1,0 +1,88 @@
+"""`cotenant node topology`: sockets, cores and threads of a node, and whose they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.command import examples
+from cotenant.base.commands.documents import documents
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.base.allocation.node_topology import NodeTopology
+    from cotenant.base.settings.root import Settings
+
+TOPOLOGY: Final = Schema(
+    "node-topology",
+    (
+        Column("cpu", "CPU", Kind.INTEGER, "Number of the thread."),
+        Column("core", "Core", Kind.INTEGER, "Number of its core on the machine; empty: it is offline."),
+        Column("socket", "Socket", Kind.INTEGER, "Its socket."),
+        Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node."),
+        Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
+        Column("pod", "Pod", Kind.TEXT, "namespace/name of who has it alone."),
+    ),
+    ("cpu",),
+)
+EXAMPLES: Final = examples(
+    "cotenant node topology worker-3",
+    "cotenant node topology worker-3 -o json",
+    "cotenant node topology --topology machine.yaml  # a machine that is not at hand",
+)
+
+
+def topology(
+    ctx: typer.Context,
+    node: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="Description of a machine, in place of a node's own."),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are; list its devices."""
+    from cotenant.cli.node.cpu_drawing import device_line, drawn
+
+    if bool(node) is (file is not None):
+        raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
+    settings = settings_of(ctx, None, kubeconfig, context)
+    machine = _described(file) if file is not None else _published(settings, node)
+    cpu_owners = machine.cpus
+    if output is Format.TABLE:
+        devices = [*map(device_line, machine.devices), *(text for _, text in machine.notes)]
+        sys.stdout.writelines(f"{line}\n" for line in (*drawn(cpu_owners), *([""] if devices else []), *devices))
+        return
+    rows = [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpu_owners]
+    print_table(Table.from_rows(TOPOLOGY, rows), output, headers=not no_headers)
+
+
+def _described(file: Path) -> NodeTopology:
+    from cotenant.base.allocation.cpu_ownership import owners
+    from cotenant.base.allocation.machine_file import described_machine
+    from cotenant.base.allocation.node_topology import NodeTopology
+
+    body, *more = documents(str(file))
+    if more or not isinstance(body, dict):
+        raise UsageError(f"{file} is not one machine", fix="Give one object in YAML or JSON.")
+    return NodeTopology(str(file), tuple(owners(described_machine(body, str(file)), {}, str(file))))
+
+
+def _published(settings: Settings, node: str) -> NodeTopology:
+    from cotenant.base.kube import connect
+    from cotenant.cli.node.topology_reading import read_topology
+
+    client = connect(settings.kube)
+    try:
+        return read_topology(client, node)
+    finally:
+        client.close()

@@ -1,0 +1,84 @@
+"""EDGE: reads whose the CPUs and devices of a node are, for the command and for the node's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from cotenant.base.allocation.cpu_ownership import owners
+from cotenant.base.allocation.device_allocator import COLLECTION
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, Allocations, decoded, inventory_of
+from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, device_owners, visible_to
+from cotenant.base.allocation.topology_document import parse_topology, topology_address
+from cotenant.base.commands.documents import mapping
+from cotenant.base.errors import ClusterError, NoData, UsageError
+from cotenant.base.people import Person, Right
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.changes.service import ClusterAccess
+
+Notes = list[tuple[str, str]]
+"""(the pod that it is about or "", what could not be read)."""
+ENDED = ("Succeeded", "Failed")
+
+
+class ClusterTopologyService:
+    """Nodes of one cluster, read with the rights that `access` gives the person. Thread-safe."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        """Nothing is read yet."""
+        self._access = access
+
+    def topology(self, who: Person, node: str) -> NodeTopology:
+        """The node as it is now, with the names of pods that the person may see."""
+        who.require(Right.READ)
+        with self._access(who) as client:
+            return visible_to(read_topology(client, node), who)
+
+
+def read_topology(client: KubeClient, node: str) -> NodeTopology:
+    """By the node's NodeResourceTopology, which lists the pods too, the Node's annotations, and its Device object.
+
+    NoData where the node publishes no topology, ClusterError where it may not be read; devices that may not be read are
+    a note.
+    """
+    body = client.get(f"/api/v1/nodes/{quote(node, safe='')}")
+    document = client.get(topology_address(node).path)
+    if body is None or document is None:
+        missing = "no NodeResourceTopology" if body else "no such node"
+        raise NoData(f"{node}: {missing}", fix="Set enforcer.report_topology on its agent; give its exact name.")
+    annotations = mapping(mapping(body.get("metadata")).get("annotations"))
+    cpus = tuple(owners(parse_topology(document), annotations, node))
+    devices, notes = _devices(client, node)
+    return NodeTopology(node, cpus, tuple(devices), tuple(notes))
+
+
+def _devices(client: KubeClient, node: str) -> tuple[list[DeviceOwnership], Notes]:
+    try:
+        body = client.get(f"{COLLECTION}/{quote(node, safe='')}")
+        if body is None:
+            return [], []
+        pods = client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        inventory = inventory_of(body)
+    except (ClusterError, UsageError) as error:
+        return [], [("", f"devices: {error.message}")]
+    allocations, unread = _shares(pods)
+    return list(device_owners(inventory, allocations)), unread
+
+
+def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], Notes]:
+    """What each pod ("namespace/name") that has not ended has of devices; and those that cannot be read."""
+    allocations: dict[str, Allocations] = {}
+    unread: Notes = []
+    for pod in pods:
+        metadata = mapping(pod.get("metadata"))
+        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        text = str(mapping(metadata.get("annotations")).get(DEVICE_ALLOCATED_ANNOTATION, ""))
+        if mapping(pod.get("status")).get("phase") not in ENDED:
+            try:
+                allocations[name] = decoded(text, name)
+            except UsageError as error:
+                unread.append((name, f"left out: {error.message}"))
+    return allocations, unread

@@ -1,0 +1,240 @@
+"""The commands in the order of work: where each one's code is, its line of help, the heading above, what it replaced.
+
+Data alone, so that `cotenant --help` imports nothing of what it lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+START: Final = "Start"
+UNDERSTAND: Final = "Look and understand"
+ACT: Final = "Act, and see what was done"
+OPERATE: Final = "Operate on a cluster and its nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command: its name, the module whose `app` holds it, its line of help and the heading above.
+
+    `command`: which of the app's commands it is; "" for the app itself. `children` make it a group, without a module.
+    `examples` are a group's; a command's stand in its module.
+    """
+
+    name: str
+    module: str
+    summary: str
+    panel: str = "Commands"
+    command: str = ""
+    children: tuple[CommandEntry, ...] = ()
+    examples: tuple[str, ...] = ()
+    hidden: bool = False
+    """Works and is documented, but is not in the help: an option there says the same."""
+
+
+_CLI: Final = "cotenant.cli"
+
+GET: Final = (
+    CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
+    CommandEntry("forecast", f"{_CLI}.analysis.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
+    CommandEntry("reclaimable", f"{_CLI}.analysis.reclaimable", "What each node can lend to batch and mid pods."),
+    CommandEntry(
+        "replicas", f"{_CLI}.analysis.replicas", "How many replicas the next peak will need, before it comes."
+    ),
+    CommandEntry("pods", f"{_CLI}.analysis.pods", "Running pods: node, class, requests and present usage."),
+    CommandEntry("clusters", f"{_CLI}.clusters", "What each cluster could lend and save, and what is at risk."),
+    CommandEntry("quotas", f"{_CLI}.queues.quota", "Quotas: who has what, who borrows and lends.", command="tree"),
+    CommandEntry(
+        "waiting", f"{_CLI}.queues.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"
+    ),
+    CommandEntry("gangs", f"{_CLI}.queues.gang", "Jobs whose pods are placed together or not at all.", command="list"),
+)
+ELSEWHERE: Final = {
+    **dict.fromkeys(("recommendations", "recommendation", "recs", "recom", "workloads"), "recs list"),
+    **dict.fromkeys(("nodes", "node"), "get reclaimable"),
+    **dict.fromkeys(("reservations", "plans"), "reservations list"),
+    "changes": "recs changes",
+}
+"""What people ask `get` for by the pages' and kubectl's names -> the command that shows it."""
+EXPLAIN: Final = (
+    CommandEntry(
+        "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation says what it says.", command="workload"
+    ),
+    CommandEntry("pod", f"{_CLI}.cluster.why", "Why a pod is pending: which nodes refuse it, and by what."),
+    CommandEntry("node", f"{_CLI}.analysis.explain.explain", "What a node can lend, term by term.", command="node"),
+    CommandEntry(
+        "node-slo",
+        f"{_CLI}.analysis.explain.explain",
+        "Which layer set each value in force on a node.",
+        command="node-slo",
+    ),
+    CommandEntry("queue", f"{_CLI}.queues.quota", "Why a pod waits for its quota or its gang.", command="explain"),
+)
+SERVE: Final = (
+    CommandEntry(
+        "manager", f"{_CLI}.cluster.manager", "Controllers that publish to the Kubernetes API; dry run first."
+    ),
+    CommandEntry("webhook", f"{_CLI}.cluster.webhook", "Admission webhooks for pods, quotas and the config."),
+    CommandEntry(
+        "extender", f"{_CLI}.cluster.extender", "Answers to kube-scheduler: load-aware filter, score, hand-over guard."
+    ),
+    CommandEntry("descheduler", f"{_CLI}.cluster.descheduler", "Which pods should leave overloaded nodes; a dry run."),
+    CommandEntry(
+        "mcp",
+        f"{_CLI}.analysis.mcp_server",
+        "The results of the last scan as tools for a language model; read-only.",
+    ),
+)
+NODE: Final = (
+    CommandEntry("enforcer", f"{_CLI}.node.enforcer", "The agent of this node; dry run first."),
+    CommandEntry("status", f"{_CLI}.node.node", "What this node's agent holds on each pod, and why.", command="status"),
+    CommandEntry("enforcement", f"{_CLI}.node.enforcement", "What node agents did and why: list, gather, import."),
+    CommandEntry(
+        "topology", f"{_CLI}.node.node", "Sockets, cores and threads of a node, and whose they are.", command="topology"
+    ),
+    CommandEntry("replay", f"{_CLI}.node.node", "Decisions of a recording made again.", command="replay"),
+    CommandEntry("cri-proxy", f"{_CLI}.node.cri_proxy", "Stand between the kubelet and a runtime that has no NRI."),
+)
+CONFIG: Final = (
+    CommandEntry("show", f"{_CLI}.settings", "Every setting: its value, and who set it.", command="show"),
+    CommandEntry("validate", f"{_CLI}.settings", "Check a settings file.", command="validate"),
+    CommandEntry("schema", f"{_CLI}.settings", "The JSON schema of a settings file.", command="schema"),
+    CommandEntry("docs", f"{_CLI}.settings", "The documentation page of all settings.", command="docs"),
+    CommandEntry("check", f"{_CLI}.check", "Check configuration files before they reach a cluster."),
+    CommandEntry("convert", f"{_CLI}.reservations.convert", "Turn objects in old forms into today's."),
+    CommandEntry(
+        "profiles", f"{_CLI}.cluster.profiles", "Colocation profiles as policies of the API server, without a webhook."
+    ),
+)
+COMMANDS: Final = (
+    CommandEntry(
+        "demo", f"{_CLI}.demo.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes.", START
+    ),
+    CommandEntry("doctor", f"{_CLI}.cluster.doctor", "Try everything that a scan needs, and say the fix.", START),
+    CommandEntry(
+        "scan", f"{_CLI}.analysis.scan", "Usage history from Prometheus to recommendations, read-only.", START
+    ),
+    CommandEntry(
+        "get",
+        "",
+        "Results and live objects as tables: findings, forecasts, pods, quotas ...",
+        UNDERSTAND,
+        children=GET,
+        examples=(
+            "cotenant get findings -n shop",
+            "cotenant get forecast shop/Deployment/checkout",
+            "cotenant get reclaimable -o wide",
+            "cotenant get quotas --resource cpu",
+        ),
+    ),
+    CommandEntry(
+        "explain",
+        "",
+        "Why: a recommendation, a pending pod, what a node can lend.",
+        UNDERSTAND,
+        children=EXPLAIN,
+        examples=(
+            "cotenant explain shop/Deployment/checkout",
+            "cotenant explain pod/shop/web-7d4b9c-x2x9z",
+            "cotenant explain pod -f pod.yaml  # where would it fit? nothing is created",
+            "cotenant explain node/node-07",
+        ),
+    ),
+    CommandEntry(
+        "backtest", f"{_CLI}.analysis.backtest", "Score forecasts on a trace or the stored history.", UNDERSTAND
+    ),
+    CommandEntry(
+        "simulate",
+        f"{_CLI}.analysis.simulate",
+        "Before anything is turned on: ways to share nodes, tried on your history.",
+        UNDERSTAND,
+    ),
+    CommandEntry("dashboard", f"{_CLI}.cluster.dashboard", "The results of the last scan in the browser.", UNDERSTAND),
+    CommandEntry(
+        "recs", f"{_CLI}.changes.recs", "Accept recommendations: review, dry run, apply, verify, roll back.", ACT
+    ),
+    CommandEntry(
+        "reservations", f"{_CLI}.reservations.reservations", "Capacity for workloads before they need it.", ACT
+    ),
+    CommandEntry(
+        "autopilot",
+        f"{_CLI}.changes.autopilot",
+        "Right-sizing by itself: status, preview, act, pause, report.",
+        ACT,
+    ),
+    CommandEntry("audit", f"{_CLI}.changes.audit", "Who did what: verify and export the ledger.", ACT),
+    CommandEntry(
+        "install", f"{_CLI}.cluster.install", "Put CRDs, priority classes and rights into a cluster.", OPERATE
+    ),
+    CommandEntry(
+        "serve",
+        "",
+        "Programs of a cluster: manager, webhook, extender, descheduler, mcp.",
+        OPERATE,
+        children=SERVE,
+        examples=("cotenant serve manager --once", "cotenant serve extender --host 127.0.0.1 --port 9445"),
+    ),
+    CommandEntry(
+        "node",
+        "",
+        "On a node: its agent, what it holds and why, its CPUs, the runtime proxy.",
+        OPERATE,
+        children=NODE,
+        examples=("cotenant node enforcer --once", "cotenant node status", "cotenant node topology worker-3"),
+    ),
+    CommandEntry(
+        "config",
+        "",
+        "Settings, and configuration files: show, validate, check, convert.",
+        OPERATE,
+        children=CONFIG,
+        examples=("cotenant config show", "cotenant config validate settings.yaml"),
+    ),
+    CommandEntry("uninstall", f"{_CLI}.cluster.uninstall", "Take out of a cluster what `install` put there.", OPERATE),
+    CommandEntry(
+        "version", f"{_CLI}.version", "Show the version, Python, platform and optional packages.", OPERATE, hidden=True
+    ),
+)
+"""The commands of `cotenant`, in the order of its help."""
+
+OLD_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
+    ("run",): ("scan", "--offline"),
+    ("findings",): ("get", "findings"),
+    ("forecast",): ("get", "forecast"),
+    ("reclaimable",): ("get", "reclaimable"),
+    ("replicas",): ("get", "replicas"),
+    ("pods",): ("get", "pods"),
+    ("quota",): ("get",),
+    ("quota", "tree"): ("get", "quotas"),
+    ("quota", "waiting"): ("get", "waiting"),
+    ("quota", "explain"): ("explain", "queue"),
+    ("gang",): ("get",),
+    ("gang", "list"): ("get", "gangs"),
+    ("why",): ("explain", "pod"),
+    ("manager",): ("serve", "manager"),
+    ("webhook",): ("serve", "webhook"),
+    ("extender",): ("serve", "extender"),
+    ("descheduler",): ("serve", "descheduler"),
+    ("mcp",): ("serve", "mcp"),
+    ("enforcer",): ("node", "enforcer"),
+    ("enforcement",): ("node", "enforcement"),
+    ("cri-proxy",): ("node", "cri-proxy"),
+    ("settings",): ("config",),
+    ("check",): ("config", "check"),
+    ("convert",): ("config", "convert"),
+    ("profiles",): ("config", "profiles"),
+}
+"""Words of a command as it was called before -> the words it is called by now; the longest old name that fits counts.
+
+Old names work for one release, are in no help, and say the new one on stderr.
+"""
+
+
+def renamed(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The old name that a command line (without global options) begins with, and its new one; None for neither."""
+    for length in (2, 1):
+        old = tuple(words[:length])
+        if len(old) == length and old in OLD_NAMES:
+            return old, OLD_NAMES[old]
+    return None

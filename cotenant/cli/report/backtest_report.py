@@ -1,0 +1,110 @@
+"""`cotenant backtest -o html`: the scores of a back-test as one HTML file that needs nothing else. Pure.
+
+No script, no address, no font from elsewhere; every text is escaped. The tables are the rows of `-o json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.table import Table
+from cotenant.base.usage.backtest import Frontier
+from cotenant.cli.report.backtest_drawings import frontier, lines
+from cotenant.cli.report.document import column_glossary, document, section
+from cotenant.cli.report.scan_drawings import text
+
+DRAWN_LEVEL: Final = 0.95
+"""Quantile whose coverage is drawn by hour of the day."""
+MOST_LINES: Final = 6
+"""Contenders in one chart; more cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestContents:
+    """What the page shows: scores and curves of `backtesting.forecast_scores`, and frontiers if there are any.
+
+    plan: what was tested on, in a sentence; ours: the name of the contender that is served, drawn first.
+    """
+
+    title: str
+    plan: str
+    computed_seconds: int
+    ours: str
+    scores: Table
+    curves: Table
+    frontiers: tuple[Frontier, ...] = ()
+
+
+def page(contents: BacktestContents) -> str:
+    """The whole file."""
+    body = "\n".join(
+        [
+            *(f'<section><h2>{text(f.title)}</h2><div class="panel">{frontier(f)}</div></section>'
+              for f in contents.frontiers),
+            _charts(contents),
+            *_tables(contents.scores),
+            column_glossary(contents.scores),
+        ]
+    )  # fmt: skip
+    footer = (
+        "relWQL and the intervals are relative to B1, the seasonal naive of the day with empirical residual quantiles."
+    )
+    return _document(f"{contents.title}. {contents.plan}", contents.computed_seconds, body, footer)
+
+
+def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
+    """The whole file of `cotenant backtest --reclaim`."""
+    shown = scores.schema.columns
+    body = f"{section('Reclaim policies', scores, shown)}\n{column_glossary(scores)}"
+    return _document(title, computed_seconds, body, "Each decision rests on what stood before it.")
+
+
+def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
+    """lead, footer: plain text."""
+    return document(
+        "Back-test", lead, computed_seconds, body, f"Made by <code>cotenant backtest -o html</code>. {text(footer)}"
+    )
+
+
+def _charts(contents: BacktestContents) -> str:
+    """Coverage by level and, of one level, by hour of the day."""
+    rows = list(contents.curves.rows())
+    names = _drawn(rows, contents.ours)
+    coverage = {n: [(r["level"], r["coverage"]) for r in rows if r["contender"] == n] for n in names}
+    coverage = {n: [(x, y) for x, y in ps if y is not None] for n, ps in coverage.items()}
+    hours = {
+        r["contender"]: [(hour, share) for hour, share in enumerate(r["by_hour"]) if share is not None]
+        for name in names
+        for r in rows
+        if r["contender"] == name and r["level"] == DRAWN_LEVEL
+    }
+    levels = lines(coverage, ("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
+    ideal = ((0, DRAWN_LEVEL), (23, DRAWN_LEVEL))
+    by_hour = lines(hours, ("hour, UTC", "share at or below p95"), "Coverage of p95 by hour", ideal=ideal)
+    return (
+        '<section aria-label="Coverage"><h2>Coverage</h2><div class="panels"><div class="panel">'
+        f"<h3>Every level: on the dashed line is right</h3>{levels}</div>"
+        f'<div class="panel"><h3>p95 by hour of the day</h3>{by_hour}</div></div></section>'
+    )
+
+
+def _drawn(rows: Sequence[dict[str, Any]], ours: str) -> list[str]:
+    """Ours first; those whose levels are all one path have no coverage to draw."""
+    spread = {}
+    for name in dict.fromkeys(r["contender"] for r in rows):
+        shares = [r["coverage"] for r in rows if r["contender"] == name and r["coverage"] is not None]
+        spread[name] = float(np.ptp(shares)) if shares else 0.0
+    varying = [name for name, width in spread.items() if width > 0]
+    return sorted(varying, key=lambda name: name != ours)[:MOST_LINES]
+
+
+def _tables(scores: Table) -> Iterator[str]:
+    """One table a stratum."""
+    shown = [c for c in scores.schema.columns if c.name != "stratum"]
+    names = scores.columns["stratum"].astype(str)
+    for stratum in dict.fromkeys(names.tolist()):
+        yield section("All series" if stratum == "all" else stratum, scores.take(names == stratum), shown)

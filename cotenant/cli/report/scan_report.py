@@ -1,0 +1,427 @@
+"""`cotenant scan -o html`: results as one HTML file that needs nothing else, for a mail or a wiki. Pure.
+
+No script, no address, no font from elsewhere (its content security policy forbids them); every text from a cluster is
+escaped. Cells carry exact amounts as `data-value`, so that a page can be read back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from cotenant.base.commands.cells import human
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.severity import Severity
+from cotenant.base.table import Kind
+from cotenant.base.text import percent, share
+from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord
+from cotenant.cli.report.scan_drawings import band, bar, heat, parts, sparkline, text
+from cotenant.cli.report.style import STYLE
+from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
+from cotenant.recommender.model.recommendation import Recommendation, Restart
+from cotenant.recommender.model.savings import When, summed_savings
+from cotenant.recommender.model.savings_text import FREES, NOTHING, RAISES, net_text, phrase_text, saving_phrases
+
+if TYPE_CHECKING:
+    from cotenant.base.table import Table
+    from cotenant.recommender.model.views import Overview
+
+MOST_ROWS: Final = 500
+MOST_FINDINGS: Final = 200
+ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.OK, Severity.GOOD, Severity.UNKNOWN)
+RESTARTS: Final = {
+    Restart.NONE: "no restart",
+    Restart.IN_PLACE: "can be resized in place",
+    Restart.ROLLOUT: "starts new pods",
+}
+HEADLINES: Final = (
+    ("CPU utilisation", "cpu_utilisation"),
+    ("CPU requests commitment", "cpu_requests_commitment"),
+    ("CPU limits commitment", "cpu_limits_commitment"),
+    ("Memory utilisation", "memory_utilisation"),
+    ("Memory requests commitment", "memory_requests_commitment"),
+    ("Memory limits commitment", "memory_limits_commitment"),
+)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportContents:
+    """What the report shows: the chosen rows of the RECOMMENDATIONS table, and what belongs to them."""
+
+    overview: Overview | None
+    rows: Table
+    recommendations: Mapping[ContainerRef, Recommendation]
+    workloads: Table | None
+    findings: Table | None
+    quality: QualityRecord | None
+    currency: str = "USD"
+
+
+def page(contents: ReportContents) -> str:
+    """The report as one HTML file: styles inside, no script; its Content-Security-Policy forbids everything else."""
+    name = contents.overview.cluster if contents.overview else "no overview"
+    sections = (_head(contents), _summary(contents), _findings(contents.findings), _table(contents), _quality(contents))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>cotenant: {text(name)}</title><style>{STYLE}</style></head><body><main>\n"
+        + "\n".join(sections)
+        + "\n<footer>Made by <code>cotenant scan -o html</code>. Times are UTC. Every value explains itself: "
+        "<code>cotenant explain NAMESPACE/KIND/NAME</code>.</footer></main></body></html>\n"
+    )
+
+
+# --- head and summary ---
+
+
+def _head(contents: ReportContents) -> str:
+    """Heading and what the report is about, as HTML; a heading alone without an overview of the cluster."""
+    overview = contents.overview
+    if overview is None:
+        return "<h1>Recommendations</h1>"
+    demo = ' <span class="pill">synthetic demo</span>' if overview.demo else ""
+    return (
+        f"<header><h1>Cluster {text(overview.cluster)}{demo}</h1>"
+        f'<p class="lead"><b>{overview.workloads}</b> workloads, <b>{overview.containers}</b> containers, '
+        f"<b>{overview.pods}</b> pods on <b>{overview.nodes}</b> nodes. {overview.window_days:.1f} days of history "
+        f"until {_time(overview.time_seconds)} UTC, from {text(overview.source)}.</p></header>"
+    )
+
+
+def _summary(contents: ReportContents) -> str:
+    overview = contents.overview
+    tiles = _saving_tiles(contents)
+    if overview is None:
+        return f'<section aria-label="Summary"><div class="tiles">{tiles}</div></section>'
+    ratios = "".join(_ratio_tile(title, getattr(overview.headline, name)) for title, name in HEADLINES)
+    cpu = band(overview.cpu, MILLICORES_PER_CORE, "CPU usage, requests and forecast of the cluster in cores")
+    memory = band(overview.memory, GIB, "Memory usage, requests and forecast of the cluster in GiB")
+    return (
+        f'<section aria-label="Summary"><div class="tiles">{tiles}</div><div class="tiles">{ratios}</div>'
+        f'<div class="panel wide"><h3>CPU, cores: last 7 days and the next 24 hours</h3>{cpu}{_keys()}</div>'
+        f'<div class="panel wide"><h3>Memory, GiB</h3>{memory}{_keys()}</div>'
+        f'<div class="panels"><div class="panel"><h3>CPU usage by weekday and hour (UTC)</h3>'
+        f"{heat(overview.heat, 'Mean CPU usage of allocatable by weekday and hour')}</div>"
+        f'<div class="panel"><h3>Requested but not used, by namespace</h3>{_waste(overview)}</div></div></section>'
+    )
+
+
+def _saving_tiles(contents: ReportContents) -> str:
+    rows = list(contents.rows.rows())
+    counts = Counter(row["severity"] for row in rows)
+    tiles = [
+        _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
+        *(_saving_tile(contents, when) for when in When),
+    ]
+    if contents.findings is not None:
+        severe = sum(s in ("critical", "warning") for s in contents.findings.columns["severity"])
+        tiles.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
+    return "".join(tiles)
+
+
+def _saving_tile(contents: ReportContents, when: When) -> str:
+    """What the shown proposals free and raise, each line by its word, and the balance."""
+    savings = summed_savings(contents.rows.columns, when)
+    lines = "<br>".join(text(phrase_text(one, contents.currency)) for one in saving_phrases(savings)) or text(NOTHING)
+    return (
+        f'<div class="tile wide-tile" data-when="{when.name.lower()}"><div class="name">{text(when.capitalize())}</div>'
+        f'<div class="saving">{lines}</div><div class="note">{text(net_text(savings, contents.currency))}; '
+        "over all pods</div></div>"
+    )
+
+
+def _severities(counts: Mapping[str, int], total: int) -> str:
+    phrase = ", ".join(f"{counts[s]} {s}" for s in ORDER if counts.get(s))
+    label = f"{total} containers: {phrase or 'none'}"
+    drawn = parts([(s.value, counts.get(s, 0)) for s in ORDER], label)
+    return f"{drawn}{text(phrase or 'no containers')}"
+
+
+def _tile(name: str, figure: str, note: str) -> str:
+    return (
+        f'<div class="tile"><div class="name">{name}</div><div class="figure">{text(figure)}</div>'
+        f'<div class="note">{note}</div></div>'
+    )
+
+
+def _ratio_tile(name: str, ratio: float) -> str:
+    shown = percent(ratio) if isfinite(ratio) else "unknown"
+    kind = "critical" if ratio > 1 else "accent"
+    return (
+        f'<div class="tile"><div class="name">{name}</div><div class="figure">{shown}</div>'
+        f"{bar(ratio, kind, f'{name}: {shown} of allocatable')}</div>"
+    )
+
+
+def _keys() -> str:
+    keys = (("usage", "usage"), ("request", "requests"), ("room", "allocatable"), ("area", "forecast, 10 to 90 %"))
+    return '<div class="keys">' + "".join(f'<span><i class="k-{k}"></i>{w}</span>' for k, w in keys) + "</div>"
+
+
+def _waste(overview: Overview) -> str:
+    shown = overview.waste[:10]
+    if not shown:
+        return '<p class="dim">Nothing is requested in vain.</p>'
+    top = max(w.cpu_millicores for w in shown) or 1
+    lines = (
+        f"<span>{text(w.namespace)}</span>"
+        f"{bar(w.cpu_millicores / top, 'accent', f'{w.namespace}: {w.cpu_millicores} millicores')}"
+        f'<span class="num">{text(_cores(w.cpu_millicores))}, '
+        f"{text(human(Kind.BYTES, w.memory_bytes))}</span>"
+        for w in shown
+    )
+    return f'<div class="bars">{"".join(lines)}</div>'
+
+
+# --- findings ---
+
+
+def _findings(table: Table | None) -> str:
+    if table is None:
+        return ""
+    rows = list(table.rows())
+    if not rows:
+        return "<section><h2>Findings</h2><p>Nothing was found beside the recommendations.</p></section>"
+    body = "".join(_finding(row) for row in rows[:MOST_FINDINGS])
+    return (
+        "<section><h2>Findings</h2>"
+        + _frame("Findings", _caption(len(rows), MOST_FINDINGS, "cotenant get findings -o csv"))
+        + '<thead><tr><th scope="col">Severity</th><th scope="col">Where</th><th scope="col">What</th>'
+        f'<th scope="col">Evidence</th></tr></thead><tbody>{body}</tbody></table></div></section>'
+    )
+
+
+def _finding(row: Row) -> str:
+    kind = row["finding"]
+    sentence = FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""
+    container = f'<br><span class="dim">container</span> {text(row["container"])}' if row["container"] else ""
+    return (
+        f'<tr data-finding="{text(kind)}"><td>{_pill(row["severity"])}</td>'
+        f'<td class="who">{_name(row)}{container}</td>'
+        f'<td><b>{text(kind.replace("-", " ").capitalize())}</b><br><span class="dim">{text(sentence)}</span></td>'
+        f"<td>{text(row['evidence'])}</td></tr>"
+    )
+
+
+# --- recommendations ---
+
+
+def _table(contents: ReportContents) -> str:
+    rows = sorted(contents.rows.rows(), key=_weight)
+    if not rows:
+        return "<section><h2>Recommendations</h2><p>No container was asked for.</p></section>"
+    lines = _sparklines(contents.workloads)
+    body = "".join(_row(row, contents, lines) for row in rows[:MOST_ROWS])
+    titles = "".join(
+        f'<th scope="col"{" class=num" if numeric else ""}>{title}</th>'
+        for title, numeric in (
+            ("Severity", False), ("Workload", False), ("CPU of a pod", True), ("Memory of a pod", True),
+            ("Over all pods", True), ("Last days, had it been applied", False),
+        )
+    )  # fmt: skip
+    return (
+        "<section><h2>Recommendations</h2>"
+        + _frame("Recommendations", _caption(len(rows), MOST_ROWS, "cotenant scan --offline -o csv"))
+        + f"<thead><tr>{titles}</tr></thead>{body}</table></div></section>"
+    )
+
+
+def _weight(row: Row) -> tuple[int, float]:
+    """The most severe first, then what moves most; a core weighs as much as 8 GiB."""
+    moved = abs(row["cpu_delta_total"] or 0) / MILLICORES_PER_CORE + abs(row["memory_delta_total"] or 0) / (8 * GIB)
+    return -Severity(row["severity"]).rank, -moved
+
+
+def _row(row: Row, contents: ReportContents, lines: Mapping[WorkloadRef, Sequence[float | None]]) -> str:
+    workload = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+    recommendation = contents.recommendations.get(ContainerRef(workload, row["container"]))
+    usage = sparkline(lines[workload], f"CPU usage of {workload}, last 7 days") if workload in lines else ""
+    container = text(ContainerRef(workload, row["container"]))
+    return (
+        f'<tbody data-container="{container}"><tr><td>{_pill(row["severity"])}</td>'
+        f'<td class="who">{_name(row)}<br><span class="dim">{text(row["container"])}, '
+        f"{row['replicas']} pods</span>{usage}</td>"
+        f"{_change(row, 'cpu', Kind.MILLICORES)}{_change(row, 'memory', Kind.BYTES)}{_effect(row, contents.currency)}"
+        f"<td>{_backtest(recommendation)}</td></tr>"
+        f'<tr class="more"><td></td><td colspan="5">{_why(row, recommendation)}</td></tr></tbody>'
+    )
+
+
+def _change(row: Row, resource: str, kind: Kind) -> str:
+    """Present and proposed request, the limit below it, and the highest seen."""
+    fields = "".join(
+        f'<div class="change">{_field(row, f"{resource}_{field}", kind, row[_action(resource, field)], field)}</div>'
+        for field in ("request", "limit")
+    )
+    highest = row[f"{resource}_observed_max"]
+    highest_seen = f'<div class="dim">highest seen {text(human(kind, highest))}</div>' if highest is not None else ""
+    return f'<td class="num">{fields}{highest_seen}</td>'
+
+
+def _action(resource: str, field: str) -> str:
+    return f"{resource}_action" if field == "request" else f"{resource}_limit_action"
+
+
+def _field(row: Row, name: str, kind: Kind, action: str, field: str) -> str:
+    now, amount = row[f"{name}_now"], row[name]
+    before = "not set" if now is None else human(kind, now)
+    if not action:
+        return f'<span class="dim">{field} {text(before)}</span>'
+    after = human(kind, amount) if amount is not None else "unset" if action == "unset" else "no statement"
+    value = "" if amount is None else amount
+    exact = f'data-field="{name}" data-now="{"" if now is None else now}" data-value="{value}"'
+    if amount == now:
+        return f'<span {exact}><span class="dim">{field}</span> {text(before)}</span>'
+    return f'<span {exact}><span class="dim">{field} {text(before)} →</span> <b>{text(after)}</b></span>'
+
+
+def _effect(row: Row, currency: str) -> str:
+    amounts = ((Kind.MILLICORES, row["cpu_delta_total"]), (Kind.BYTES, row["memory_delta_total"]))
+    lines = [
+        f'<div class="{"up" if amount > 0 else "down"}">{RAISES if amount > 0 else FREES} '
+        f"{text(human(kind, abs(amount)))}</div>"
+        for kind, amount in amounts
+        if amount
+    ]
+    for word, name in ((FREES, "freed_month"), (RAISES, "raised_month")):
+        if row[name]:
+            lines.append(f'<div class="dim">{word} {text(_money(row[name], currency))} a month</div>')
+    return f'<td class="num">{"".join(lines)}</td>'
+
+
+def _backtest(recommendation: Recommendation | None) -> str:
+    """What the proposal would have done, in words; nothing where it was not tried."""
+    tried = recommendation.backtest if recommendation else None
+    if recommendation is None or tried is None:
+        return '<span class="dim">not tried</span>'
+    lines = [
+        f"{tried.oom_kills} OOM kills (now {tried.now_oom_kills})",
+        f"{tried.throttled_minutes:.0f} min throttled (now {tried.now_throttled_minutes:.0f})",
+    ]
+    if tried.evictions:
+        lines.append(f"{tried.evictions} times above the memory request")
+    if recommendation.trust is not None:
+        lines.append(f"confidence {recommendation.trust.words}")
+    lines.append(RESTARTS[recommendation.restart])
+    return "<br>".join(text(w) for w in lines)
+
+
+def _why(row: Row, recommendation: Recommendation | None) -> str:
+    subjects = {row["cpu_reason"]: "CPU", row["memory_reason"]: "Memory"}
+    if row["cpu_reason"] == row["memory_reason"]:
+        subjects = {row["cpu_reason"]: "CPU and memory"}
+    sentences = [f"<b>{subject}:</b> {text(_sentence(reason))}" for reason, subject in subjects.items() if reason]
+    return f'<div class="dim">{" ".join(sentences)}</div>{_details(recommendation) if recommendation else ""}'
+
+
+def _sentence(reason: str) -> str:
+    return SENTENCES[Reason(reason)] if reason in set(Reason) else reason
+
+
+def _details(recommendation: Recommendation) -> str:
+    """Formula, rules that moved the amount and notes, folded."""
+    pairs = [
+        (f"{value.resource} {value.field}", line)
+        for value in recommendation.values
+        for kind in (Kind.MILLICORES if value.resource is Resource.CPU else Kind.BYTES,)
+        for line in (
+            value.formula,
+            *(f"{c.rule}: {human(kind, c.before)} → {human(kind, c.after)}" for c in value.clamps),
+            *(f"by annotation: {o}" for o in value.overrides),
+        )
+        if line
+    ]
+    pairs += [("note", note) for note in recommendation.notes]
+    if recommendation.trust and recommendation.trust.because:
+        pairs.append(("confidence", " ".join(recommendation.trust.because)))
+    if not pairs:
+        return ""
+    body = "".join(f"<dt>{text(name)}</dt><dd>{text(line)}</dd>" for name, line in pairs)
+    return f"<details><summary>How it was computed</summary><dl>{body}</dl></details>"
+
+
+def _sparklines(workloads: Table | None) -> dict[WorkloadRef, Sequence[float | None]]:
+    if workloads is None:
+        return {}
+    return {WorkloadRef(r["namespace"], r["kind"], r["workload"]): r["sparkline"] for r in workloads.rows()}
+
+
+# --- data quality ---
+
+
+def _quality(contents: ReportContents) -> str:
+    lines = list(_quality_lines(contents))
+    if not lines:
+        return ""
+    pairs = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in lines)
+    notes = contents.overview.notes if contents.overview else []
+    listed = f"<ul>{''.join(f'<li>{text(note)}</li>' for note in notes)}</ul>" if notes else ""
+    return f'<section><h2>Data quality</h2><div class="panel"><dl>{pairs}</dl>{listed}</div></section>'
+
+
+def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
+    quality, overview = contents.quality, contents.overview
+    if quality is not None:
+        yield "source", quality.source
+        yield "pulled", f"{_time(quality.time_seconds)} UTC, {quality.queries} queries, {quality.samples} samples"
+        yield "scrape interval", f"{quality.scrape_interval_seconds:g} s"
+        for span in quality.scrapes if quality.mixed else ():
+            yield (
+                f"read each {span.interval_seconds} s",
+                f"{span.series} series, {_time(span.start_seconds)} to {_time(span.end_seconds)} UTC",
+            )
+        for defect, count in quality.defects.items():
+            if count:
+                yield f"{count} x {defect}", DEFECT_SENTENCES[defect]
+    if overview is not None:
+        if isfinite(overview.coverage):
+            yield "samples present", f"{share(overview.coverage)} of those due while pods lived"
+        yield "strategy", overview.strategy
+        yield "settings", overview.settings_digest
+        yield "computed", f"{_time(overview.computed_seconds)} UTC"
+
+
+# --- words ---
+
+
+def _frame(label: str, caption: str) -> str:
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><caption>{caption}</caption>'
+
+
+def _caption(total: int, most: int, command: str) -> str:
+    if total <= most:
+        return f"{total} rows, the most severe first."
+    return f"The {most} most severe of {total} rows; <code>{command}</code> has all."
+
+
+def _name(row: Row) -> str:
+    place = f"{row['namespace']} / {row['kind']}" if row["namespace"] else row["kind"]
+    return f'<span class="dim">{text(place)}</span><br><b>{text(row["workload"])}</b>'
+
+
+def _pill(severity: str) -> str:
+    kind = severity if severity in set(Severity) else "unknown"
+    return f'<span class="pill {kind}">{text(severity)}</span>'
+
+
+def _money(amount: float, currency: str) -> str:
+    return f"{amount:,.0f} {currency}" if abs(amount) >= 100 else f"{amount:,.2f} {currency}"
+
+
+def _cores(millicores: int) -> str:
+    """Rounded, for sums: 161658 -> "161.7 cores"."""
+    return f"{millicores / MILLICORES_PER_CORE:.1f} cores"
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,54 @@
+"""EDGE: `cotenant config convert reservation`: an object in an old form, from a file, in today's on stdout."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.documents import documents
+from cotenant.base.commands.output import DocumentFormat, message, print_document
+
+app = new_app()
+
+
+class ObjectFormat(StrEnum):
+    """How objects are written."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+@app.callback(epilog=examples("cotenant config convert reservation sketch.yaml | kubectl apply -f -"))
+def _family() -> None:
+    """Turn objects in old forms into today's."""
+
+
+@app.command(
+    epilog=examples(
+        "cotenant config convert reservation sketch.yaml",
+        "cotenant config convert reservation - -o json  # from stdin",
+    )
+)
+def reservation(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - reads stdin.")],
+    output: Annotated[
+        ObjectFormat, typer.Option("--output", "-o", help="How to write the objects.")
+    ] = ObjectFormat.YAML,
+) -> None:
+    """Turn namespaced Reservations with resourceOwners and timeToLiveInSeconds into today's cluster-scoped ones.
+
+    What changed in meaning is said on stderr. A field that has no counterpart is an error, and nothing is written.
+    """
+    from cotenant.scheduler_ext.sketch import converted
+
+    results = [converted(document) for document in documents(file)]
+    for index, result in enumerate(results):
+        for note in result.notes:
+            message(f"{result.body['metadata'].get('name', '')}: {note}")
+        if index and output is ObjectFormat.YAML:
+            sys.stdout.write("---\n")
+        print_document(result.body, DocumentFormat(output.value))

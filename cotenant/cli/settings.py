@@ -1,0 +1,114 @@
+"""`cotenant config`: show what is in force and why, check a file, write the schema and the documentation page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.session import remember_cluster
+from cotenant.base.errors import UsageError
+from cotenant.base.settings import docs as pages
+from cotenant.base.settings.catalogue import catalogue, masked
+from cotenant.base.settings.clusters import the_one
+from cotenant.base.settings.load import Loaded, SettingSource, value_at
+from cotenant.base.settings.root import Settings
+from cotenant.base.table import Column, Kind, Schema, Table
+
+app = new_app()
+
+SETTINGS = Schema(
+    "settings",
+    (
+        Column("setting", "Setting", Kind.TEXT, "Path of the setting, section.key."),
+        Column("value", "Value", Kind.TEXT, "Value in force; secrets are hidden."),
+        Column("unit", "Unit", Kind.TEXT, "Unit of the value."),
+        Column("origin", "Origin", Kind.TEXT, "Who set it: default, file, env or flag."),
+        Column("place", "Place", Kind.TEXT, "Line of the file, or name of the variable or flag."),
+        Column("default", "Default", Kind.TEXT, "Value when nobody sets it.", wide=True),
+        Column("domain", "Domain", Kind.TEXT, "Values that it may take.", wide=True),
+        Column("meaning", "Meaning", Kind.TEXT, "What it does.", wide=True),
+    ),
+    ("setting",),
+)
+
+
+@app.callback(epilog=examples("cotenant config show", "cotenant config validate settings.yaml"))
+def _family() -> None:
+    """Show, check and document the settings."""
+
+
+@app.command(epilog=examples("cotenant config show", "cotenant config show dashboard -o wide --changed"))
+def show(
+    ctx: typer.Context,
+    prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
+    cluster: Annotated[  # noqa: ARG001 - the session knows it
+        str | None,
+        typer.Option("--cluster", metavar="NAME", help="As they are of this cluster.", callback=remember_cluster),
+    ] = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show every setting: its value, and whether the default, the file, a variable or a flag set it."""
+    session = session_of(ctx)
+    loaded = session.read()
+    if session.cluster is not None:
+        the_one(session.cluster, loaded.clusters)
+    asked = [r for r in rows_of(loaded) if r["setting"].startswith(prefix)]
+    if not asked:
+        raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
+    rows = [r for r in asked if r["origin"] != "default" or not changed]
+    print_table(Table.from_rows(SETTINGS, rows), output, headers=not no_headers)
+
+
+@app.command(
+    epilog=examples("cotenant config validate settings.yaml", "cotenant config validate --set dashboard.port=8051")
+)
+def validate(
+    ctx: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="Settings file; else the one in force.")] = None,
+) -> None:
+    """Check a settings file, the environment and --set; exit code 2 and the first mistake when one is wrong."""
+    session = session_of(ctx)
+    session = session if file is None else session.with_config(file)
+    loaded = session.read()
+    for name in loaded.clusters:
+        session.of_cluster(name).read()
+    count = sum(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
+    of_clusters = f"; clusters {', '.join(loaded.clusters)}" if loaded.clusters else ""
+    message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default{of_clusters}")
+
+
+@app.command(epilog=examples("cotenant config schema > settings.schema.json"))
+def schema() -> None:
+    """Write the JSON schema of a settings file, for editors and for charts."""
+    sys.stdout.write(json.dumps(pages.schema(Settings), indent=2) + "\n")
+
+
+@app.command(epilog=examples("cotenant config docs > docs/settings.md"))
+def docs() -> None:
+    """Write the documentation page of all settings (Markdown)."""
+    sys.stdout.write(pages.markdown(Settings))
+
+
+def rows_of(loaded: Loaded[Settings]) -> list[dict[str, str]]:
+    """One row per setting, in the order of declaration."""
+    return [
+        {
+            "setting": path,
+            "value": pages.shown(masked(path, value_at(loaded.settings, path))),
+            "unit": setting.unit,
+            "origin": loaded.origins[path].source.value,
+            "place": loaded.origins[path].where,
+            "default": pages.shown(masked(path, setting.default)),
+            "domain": setting.domain,
+            "meaning": setting.doc,
+        }
+        for path, setting in catalogue(Settings).items()
+    ]

@@ -1,0 +1,30 @@
+"""`cotenant version`: what runs here. Also the example of a command module."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.extras import PACKAGES, installed
+from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
+from cotenant.base.version import __version__
+
+app = new_app()
+
+
+@app.command(epilog=examples("cotenant version", "cotenant version -o json"))
+def version(output: DocumentOption = DocumentFormat.TABLE) -> None:
+    """Show the version, Python, platform and optional packages."""
+    print_document(describe(), output)
+
+
+def describe() -> dict[str, Any]:
+    """Version, Python, platform, and the installed version (or None) of each package by extra."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "packages": {extra: {name: installed(name) for name in names} for extra, names in PACKAGES.items()},
+    }

@@ -1,1 +1,0 @@
-"""The ground floor: vocabulary (`model`), `settings`, and adapters to the outside. Everything may import it."""

@@ -1,1 +1,0 @@
-"""Access to the outside that several packages share: Kubernetes, store, clock, telemetry. Files here are EDGES."""

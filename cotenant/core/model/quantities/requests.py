@@ -1,9 +1,0 @@
-"""Quantities of requests and limits, as they are and as they are proposed."""
-
-from __future__ import annotations
-
-from typing import Final
-
-from cotenant.core.model.quantities.quantity import Quantity
-
-QUANTITIES: Final[tuple[Quantity, ...]] = ()

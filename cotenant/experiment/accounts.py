@@ -1,0 +1,89 @@
+"""The accounts of one run: sums and columns by step, and the outcome that they make. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.experiment.batch_jobs import BatchJobs
+from cotenant.experiment.interference import Interference, latency_multiplier
+from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingOutcome, SharingTimeline
+from cotenant.experiment.world import World
+
+Floats = npt.NDArray[np.float64]
+
+STEP_HOURS: Final = STEP_SECONDS / HOUR_SECONDS
+_COLUMNS: Final = ("online", "batch", "offered", "bound", "suppressed", "short", "evicted", "alone", "shared")
+
+
+class Accounts:
+    """Sums over nodes of each step; changes as steps are entered."""
+
+    def __init__(self, world: World, jobs: BatchJobs, model: Interference) -> None:
+        """Nothing is entered yet."""
+        self._world, self._jobs, self._model = world, jobs, model
+        self._columns = {name: np.zeros(len(world.steps)) for name in _COLUMNS}
+        self._ended_at = np.full(len(jobs.arrival), -1, dtype=np.intp)
+        self.lost_millicore_steps = 0.0
+        """Work of evicted jobs, which begins anew."""
+
+    def ended(self, jobs: npt.NDArray[np.intp], step: int) -> None:
+        """These jobs are done within the step."""
+        self._ended_at[jobs] = step
+
+    def step(self, step: int, needed: Floats, batch: Floats, amounts: dict[str, Floats], evicted: int) -> None:
+        """One step. needed, batch: used by others and by batch, (2, n) of CPU and memory; amounts: (n,) by column."""
+        columns = self._columns
+        for name, values in amounts.items():
+            columns[name][step] = values.sum()
+        columns["online"][step], columns["batch"][step] = needed[0].sum(), batch[0].sum()
+        columns["evicted"][step] = evicted
+        world = self._world
+        capacity = world.past[Resource.CPU].capacity
+        memory = world.past.get(Resource.MEMORY)
+        size = np.full(len(capacity), np.inf) if memory is None else memory.capacity
+        online = needed[0] / capacity
+        for name, cpu, of_memory in (("alone", 0.0 * batch[0], needed[1]), ("shared", batch[0], needed[1] + batch[1])):
+            slower = latency_multiplier(self._model, world.cores, online, cpu / capacity, of_memory / size)
+            columns[name][step] = float((slower * needed[0]).sum())
+
+    def outcome(self, sharing: Sharing, knob: float) -> SharingOutcome:
+        """Of all steps that were entered."""
+        columns, jobs = self._columns, self._jobs
+        capacity = float(self._world.past[Resource.CPU].capacity.sum())
+        nodes, steps = len(self._world.cores), len(self._world.steps)
+        due = jobs.deadline < steps
+        met = due & (self._ended_at >= 0) & (self._ended_at <= jobs.deadline)
+        core_hours = STEP_HOURS / MILLICORES_PER_CORE
+        return SharingOutcome(
+            scenario=self._world.scenario,
+            sharing=sharing,
+            knob=knob,
+            utilisation_ratio=float((columns["online"] + columns["batch"]).sum() / (capacity * steps)),
+            batch_core_hours=float(columns["batch"].sum() - self.lost_millicore_steps) * core_hours,
+            deadlines_met_ratio=float(met.sum() / due.sum()) if due.any() else float("nan"),
+            evictions=int(columns["evicted"].sum()),
+            suppressed_core_hours=float(columns["suppressed"].sum()) * core_hours,
+            violation_ratio=float(columns["short"].sum() / (nodes * steps)),
+            latency_ratio=float(columns["shared"].sum() / max(columns["alone"].sum(), 1e-9)),
+            timeline=self._timeline(capacity, nodes),
+        )
+
+    def _timeline(self, capacity: float, nodes: int) -> SharingTimeline:
+        columns, grid = self._columns, self._world.past[Resource.CPU].grid
+        start = grid.start_seconds + self._world.first_slot * STEP_SECONDS
+        cores: dict[str, Any] = {
+            f"{name}_cores": columns[name] / MILLICORES_PER_CORE for name in ("online", "batch", "offered", "bound")
+        }
+        return SharingTimeline(
+            time_seconds=start + STEP_SECONDS * np.arange(len(columns["online"]), dtype=np.float64),
+            capacity_cores=np.full(len(columns["online"]), capacity / MILLICORES_PER_CORE),
+            latency_ratio=columns["shared"] / np.maximum(columns["alone"], 1e-9),
+            short_ratio=columns["short"] / nodes,
+            evictions=columns["evicted"],
+            **cores,
+        )

@@ -1,0 +1,69 @@
+"""What the agents of the nodes do each step: how much CPU batch gets, and which batch pods leave for memory. Pure.
+
+The suppression target and the choice of pods are the enforcer's own; a step of five minutes is long beside its tick of
+a second, so the target is reached within the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
+from cotenant.enforcer.contract import (
+    CpuUse,
+    GroupReading,
+    Level,
+    MemoryUse,
+    NodeReading,
+    Observation,
+    PodReading,
+    PodSpec,
+)
+from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
+from cotenant.enforcer.strategies.eviction.victims import Choices, choose
+from cotenant.enforcer.strategies.suppression.suppress_target import headroom
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+SETTINGS: Final = BestEffortSettings()
+
+
+def batch_room(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
+    """Millicores that batch may use on each node, (n,), by the suppression target, never below 0."""
+    millicores = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
+    room: Floats = np.maximum(headroom(*millicores, policy.cpu_suppress_threshold_percent), 0).astype(np.float64)
+    return room
+
+
+def crowded(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
+    """Nodes whose agents may evict for memory: at the threshold, or with less available than the emergency share."""
+    percent = used * 100 // capacity
+    emergency = capacity - used < capacity * SETTINGS.memory_emergency_percent / 100
+    return np.flatnonzero((percent >= policy.memory_evict_threshold_percent) | emergency)
+
+
+def leaving(
+    capacity_bytes: float, used_bytes: float, pods: Sequence[tuple[int, float]], policy: Thresholds
+) -> list[int]:
+    """Which of one node's batch pods its agent evicts now; pods: (job, bytes that it holds)."""
+    node = NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
+    readings = tuple(_reading(job, held) for job, held in pods)
+    observation = Observation(0.0, 0.0, node, pods=readings)
+    task, _ = best_effort_memory(observation, policy, MemoryTrend(), SETTINGS)
+    if task is None:
+        return []
+    evictions, _ = choose([task], observation, Choices(), SETTINGS)
+    return [int(eviction.uid) for eviction in evictions]
+
+
+def _reading(job: int, held: float) -> PodReading:
+    spec = PodSpec("batch", f"job-{job}", str(job), qos_class=QosClass.BE, priority_class=PriorityClass.BATCH)
+    memory = MemoryUse(int(held), int(held), int(held))
+    return PodReading(spec, GroupReading("", Level.POD, CpuUse(0.0), memory))

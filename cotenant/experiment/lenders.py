@@ -1,0 +1,160 @@
+"""What each way of sharing lends to batch, node by node and step by step, by the product's own formulas. Pure.
+
+koordinator and cotenant are the policies `usage` and `forecast` of `recommender.colocation.formulas`, on present usage
+(the step before, as a NodeMetric says it) and on calibrated peaks of the last decision (every six hours, from what
+stood before it alone). Pods that came since that decision are not announced here, which lends more than the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from cotenant.backtesting.policies import NodesPast, decision_slots, forecasts_at, present_columns
+from cotenant.base.colocation.colocation_strategy import ColocationStrategy
+from cotenant.base.progress import Progress
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.experiment.batch_jobs import LONGEST_STEPS
+from cotenant.experiment.install import FORECAST, USAGE, install_of
+from cotenant.experiment.outcome import Incident, Sharing
+from cotenant.experiment.world import World
+from cotenant.recommender.colocation.formulas import Parameters, batch
+
+Floats = npt.NDArray[np.float64]
+Slots = npt.NDArray[np.intp]
+Forecasts = Mapping[Resource, Mapping[float, Mapping[str, Any]]]
+"""By resource and risk in percent: columns of the formulas, (n, decisions)."""
+
+DECISION_STEPS: Final = 72
+"""Six hours: between two decisions on peaks."""
+
+
+class Lender(Protocol):
+    """A way of sharing at one setting of its knob."""
+
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """What each node lends in these slots, (n, slots), in the unit of the resource."""
+
+
+def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
+    """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does.
+
+    risks_percent: of CPU, the keys of the answer; memory has as much less as in an install.
+    """
+    served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
+    share = settings.memory_risk_percent / settings.risk_percent
+    progress.stage("Forecasts", len(world.past) * len(_judged(world)))
+    for resource, past in world.past.items():
+        slots = _judged(world)
+        own = {risk: risk * share if resource is Resource.MEMORY else risk for risk in risks_percent}
+        columns = forecasts_at(replace(past, cold=_cold(past, slots)), slots, settings, list(own.values()), progress)
+        shape = len(past.nodes), len(slots)
+        served[resource] = {risk: {k: v.reshape(shape) for k, v in columns[at].items()} for risk, at in own.items()}
+    return served
+
+
+def _judged(world: World) -> npt.NDArray[np.intp]:
+    """Slots of the decisions, from the first judged step on."""
+    return np.arange(world.first_slot, world.steps.stop, DECISION_STEPS, dtype=np.intp)
+
+
+def _cold(past: NodesPast, slots: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Requests of pods without a past at these decisions, (n, D); those of the last day are not judged elsewhere."""
+    judged = decision_slots(past.grid, past.older)
+    place: npt.NDArray[np.intp] = np.searchsorted(judged, slots).clip(max=len(judged) - 1).astype(np.intp)
+    return past.cold[:, place]
+
+
+@dataclass(frozen=True, slots=True)
+class ByFormula:
+    """Policies `usage` and `forecast`; forecasts: of the risk, None under `usage`."""
+
+    world: World
+    strategy: ColocationStrategy
+    forecasts: Mapping[Resource, Mapping[str, Any]] | None
+
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """By the formula, from the step before each; an absent manager leaves what it last wrote."""
+        effect, past = self.world.effect, self.world.past[resource]
+        slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
+        columns = present_columns(past, slots)
+        if self.forecasts is not None:
+            at = self._decisions(slots)
+            columns = replace(columns, **{name: of[:, at].ravel() for name, of in self.forecasts[resource].items()})
+        amounts = batch(columns, Parameters.of([self.strategy] * len(columns.nodes), resource), now_seconds=0.0)
+        return np.where(amounts.lent, amounts.amounts, 0).astype(np.float64).reshape(len(past.nodes), len(slots))
+
+    def _decisions(self, slots: Slots) -> Slots:
+        """Number of the newest decision in each judged slot; none is made without Prometheus."""
+        effect = self.world.effect
+        slots = np.where(effect.during(slots, Incident.PROMETHEUS_AWAY), effect.first - 1, slots)
+        return ((slots - self.world.first_slot) // DECISION_STEPS).astype(np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class ByShare:
+    """A fixed share of each node's capacity, at all times; 0 = no colocation."""
+
+    world: World
+    share: float
+
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """The same in every slot, and not what the kubelet keeps."""
+        past = self.world.past[resource]
+        lent = np.minimum(self.share * past.capacity, past.capacity - past.reserved)
+        return np.repeat(lent[:, None], len(slots), axis=1).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ByOracle:
+    """What will be free for as long as a batch job may run at full speed; ahead: highest need from each slot on."""
+
+    world: World
+    ahead: Mapping[Resource, Floats]
+
+    @classmethod
+    def of(cls, world: World) -> ByOracle:
+        """A lender that knows what the whole run will need."""
+        return cls(world, {r: highest_ahead(world.need(r), LONGEST_STEPS) for r in world.past})
+
+    def offered(self, resource: Resource, slots: Slots) -> Floats:
+        """Amount free on each node throughout the longest job from each slot on, (nodes, slots), never negative.
+
+        In the resource's unit; `ahead` knows the need that will come, which no real lender does.
+        """
+        return np.maximum(self.world.past[resource].capacity[:, None] - self.ahead[resource][:, slots], 0.0)
+
+
+def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> Lender:
+    """knob: as in SharingOutcome."""
+    if sharing is Sharing.COTENANT:
+        # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
+        own = install_of(FORECAST).strategy
+        tolerated = min(100, max(own.forecast_violation_percent, int(2 * knob)))
+        strategy = structs.replace(own, forecast_violation_percent=tolerated)
+        return ByFormula(world, strategy, {r: of[knob] for r, of in forecasts.items()})
+    if sharing is Sharing.KOORDINATOR:
+        own = install_of(USAGE).strategy
+        memory = own.memory_reclaim_percent + int(knob) - own.cpu_reclaim_percent
+        strategy = structs.replace(own, cpu_reclaim_percent=int(knob), memory_reclaim_percent=memory)
+        return ByFormula(world, strategy, None)
+    if sharing is Sharing.ORACLE:
+        return ByOracle.of(world)
+    return ByShare(world, knob if sharing is Sharing.STATIC else 0.0)
+
+
+def highest_ahead(need: npt.NDArray[Any], steps: int) -> Floats:
+    """Highest of each slot and the `steps` after it, (n, slots); the last slots look as far as there are any."""
+    highest, covered = need.astype(np.float64), 1
+    reach = min(steps + 1, highest.shape[1])
+    while covered < reach:
+        shift = min(covered, reach - covered)
+        highest[:, : highest.shape[1] - shift] = np.maximum(highest[:, :-shift], highest[:, shift:])
+        covered += shift
+    return highest

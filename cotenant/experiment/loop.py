@@ -1,0 +1,235 @@
+"""The closed loop: one way of sharing on one world, step by step of five minutes, over all nodes at once. Pure.
+
+    lend (formulas) -> place (extender) -> use (suppression) -> evict (memory) -> account, and so on
+
+The same world, way, knob and seed give the same outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT
+from cotenant.base.progress import Progress
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.extender import Percentages
+from cotenant.experiment import agents
+from cotenant.experiment.accounts import Accounts
+from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
+from cotenant.experiment.install import FORECAST, USAGE, Install, install_of
+from cotenant.experiment.interference import Interference
+from cotenant.experiment.lenders import Forecasts, Lender, lender
+from cotenant.experiment.outcome import STEP_SECONDS, Incident, Sharing, SharingOutcome
+from cotenant.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
+from cotenant.experiment.world import World
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+LOAD: Final = 1.0
+"""Of what is free on average: batch work that arrives."""
+ROUNDING: Final = 1e-6
+"""Of a node's capacity, by which need and promise may pass it, and of a step's work, below which a job has ended."""
+HOUR_STEPS: Final = 12
+"""Over which the extender's view of suppression is a running mean; one advance of the progress."""
+BLOCK_STEPS: Final = 72
+"""Steps whose amounts are computed together."""
+
+
+def thresholds_of(sharing: Sharing, knob: float) -> Install:
+    """The install of a way's policy; with Koordinator's formulas its thresholds rise with its reclaim percentage.
+
+    Static overcommit and the oracle have the thresholds of policy `forecast`, so that nothing but what is lent differs.
+    """
+    own = install_of(USAGE if sharing is Sharing.KOORDINATOR else FORECAST)
+    above = int(knob) - own.strategy.cpu_reclaim_percent if sharing is Sharing.KOORDINATOR else 0
+    if above <= 0:
+        return own
+    percent = min(own.agents.cpu_suppress_threshold_percent + above, AMPLE_PERCENT)
+    memory = min(own.agents.memory_evict_threshold_percent + above, AMPLE_PERCENT)
+    raised = structs.replace(own.agents, cpu_suppress_threshold_percent=percent, memory_evict_threshold_percent=memory)
+    load = structs.replace(own.extender.load_aware, usage=Percentages(percent, AMPLE_PERCENT))
+    return replace(own, agents=raised, extender=structs.replace(own.extender, load_aware=load))
+
+
+@dataclass(slots=True)
+class Running:
+    """Batch pods that run: job, node, work left and done, (r,) each."""
+
+    job: Indices
+    node: Indices
+    left: Floats
+    done: Floats
+
+    @classmethod
+    def nothing(cls) -> Running:
+        """No pod."""
+        return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0), np.zeros(0))
+
+    def take(self, chosen: npt.NDArray[Any]) -> Running:
+        """Some of them."""
+        return Running(self.job[chosen], self.node[chosen], self.left[chosen], self.done[chosen])
+
+    def plus(self, jobs: Indices, nodes: Indices, work: Floats) -> Running:
+        """With pods that start."""
+        return Running(
+            np.concatenate([self.job, jobs]),
+            np.concatenate([self.node, nodes]),
+            np.concatenate([self.left, work]),
+            np.concatenate([self.done, np.zeros(len(jobs))]),
+        )
+
+
+class SharingLoop:
+    """A simulated cluster under one way of sharing; `run` goes through all steps once."""
+
+    def __init__(self, world: World, jobs: BatchJobs, lending: Lender, settings: Install) -> None:
+        """Empty of batch pods."""
+        self.world, self.jobs, self.lending, self.policy = world, jobs, lending, settings.agents
+        self.nodes = len(world.cores)
+        self.placing = BatchPlacement(self.nodes, settings, np.random.default_rng([world.scenario.seed, 3]))
+        self.queue, self.running = BatchQueue(jobs), Running.nothing()
+        self.request = {r: jobs.requests(r) for r in Resource}
+        self.capacity = {r: self._column(r, np.inf) for r in Resource}
+        self.need = {r: world.need(r) for r in world.past}
+        self.batch_used = np.zeros((2, self.nodes))
+        self.suppressed = np.zeros(self.nodes)
+
+    def run(self, accounts: Accounts, progress: Progress) -> None:
+        """All steps; progress advances once a simulated hour."""
+        steps = self.world.steps
+        for first in range(steps.start, steps.stop, BLOCK_STEPS):
+            slots = np.arange(first, min(first + BLOCK_STEPS, steps.stop), dtype=np.intp)
+            lent = self._offered(slots)
+            for place, slot in enumerate(slots.tolist()):
+                offered, step = lent[:, :, place], slot - steps.start
+                if slot == self.world.effect.first:
+                    self._begin_anew(np.isin(self.running.node, self.world.effect.failed), accounts)
+                self._place(offered, slot, step)
+                self._work(offered, slot, step, accounts)
+                if step % HOUR_STEPS == HOUR_STEPS - 1:
+                    progress.advance()
+
+    def _column(self, resource: Resource, absent: float) -> Floats:
+        past = self.world.past.get(resource)
+        return np.full(self.nodes, absent) if past is None else past.capacity.astype(np.float64)
+
+    def _offered(self, slots: Indices) -> Floats:
+        """(2, n, slots); memory without bound where the trace says nothing of it; nobody lends more than there is.
+
+        What is lent does not depend on what batch does with it, so that a block of slots is computed at once.
+        """
+        unbounded = np.full((self.nodes, len(slots)), np.inf)
+        rows = [
+            np.minimum(self.lending.offered(r, slots), self.capacity[r][:, None]) if r in self.world.past else unbounded
+            for r in Resource
+        ]
+        lent = np.stack(rows)
+        effect = self.world.effect
+        away = np.flatnonzero(effect.during(slots, Incident.NODE_FAILURE))
+        for node in effect.failed:
+            lent[:, node, away] = 0
+        return lent
+
+    def _needed(self, slot: int) -> Floats:
+        return np.stack([self.need[r][:, slot] if r in self.need else np.zeros(self.nodes) for r in Resource])
+
+    def _bound(self) -> Floats:
+        rows = [np.bincount(self.running.node, self.request[r][self.running.job], self.nodes) for r in Resource]
+        return np.stack(rows).astype(np.float64)
+
+    def _place(self, offered: Floats, slot: int, step: int) -> None:
+        """Pods that wait, the oldest first; what is placed counts as used by the extender's estimate at once."""
+        capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
+        used = self._needed(max(slot - 1, 0)) + self.batch_used
+        bound = self._bound()
+        kinds = self.jobs.kind[self.queue.waiting(step)]
+        for _ in range(ROUNDS):
+            load = PlacementLoad(capacity, used, offered, bound, self.suppressed)
+            pods, nodes = self.placing.places(kinds, load, float(slot * STEP_SECONDS))
+            if not len(pods):
+                break
+            jobs, kinds = self.queue.take(pods), np.delete(kinds, pods)
+            self.running = self.running.plus(jobs, nodes, self.jobs.work_steps[jobs])
+            bound[:, nodes] += np.stack([self.request[r][jobs] for r in Resource])
+            used[:, nodes] += self.placing.estimates[:, self.jobs.kind[jobs]]
+
+    def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
+        """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
+        needed, bound = self._needed(slot), self._bound()
+        unused = self.capacity[CPU] - needed[0]
+        room = np.minimum(agents.batch_room(self.capacity[CPU], needed[0], self.policy), unused)
+        speed = np.divide(room, bound[0], out=np.ones(self.nodes), where=bound[0] > room)
+        evicted = self._evict(needed[1], accounts)
+        running = self.running
+        progress = np.minimum(speed[running.node], running.left)
+        used = np.bincount(running.node, progress * self.request[CPU][running.job], self.nodes)
+        held = self._bound()[1] * MEMORY_USED_SHARE
+        running.left -= progress
+        running.done += progress
+        has_ended = running.left <= ROUNDING
+        accounts.ended(running.job[has_ended], step)
+        self.running = running.take(~has_ended)
+        self.batch_used = np.stack([used, held])
+        self.suppressed += (1.0 - speed - self.suppressed) / HOUR_STEPS
+        short = needed[0] + bound[0] > self.capacity[CPU] * (1 + ROUNDING)
+        short |= needed[1] + bound[1] > self.capacity[MEMORY] * (1 + ROUNDING)
+        amounts = {"offered": offered[0], "bound": bound[0], "suppressed": np.maximum(bound[0] - room, 0.0)}
+        accounts.step(step, needed, self.batch_used, amounts | {"short": short.astype(np.float64)}, evicted)
+
+    def _evict(self, needed_bytes: Floats, accounts: Accounts) -> int:
+        """Number of pods that leave for memory; their work is lost and they wait again."""
+        if MEMORY not in self.world.past or not len(self.running.job):
+            return 0
+        running = self.running
+        held = self.request[MEMORY][running.job] * MEMORY_USED_SHARE
+        used = needed_bytes + np.bincount(running.node, held, self.nodes)
+        leaving: list[int] = []
+        for node in agents.crowded(self.capacity[MEMORY], used, self.policy).tolist():
+            here = np.flatnonzero(running.node == node)
+            pods = list(zip(running.job[here].tolist(), held[here].tolist(), strict=True))
+            leaving += agents.leaving(self.capacity[MEMORY][node], used[node], pods, self.policy) if pods else []
+        if leaving:
+            self._begin_anew(np.isin(running.job, leaving), accounts)
+        return len(leaving)
+
+    def _begin_anew(self, leaves: npt.NDArray[Any], accounts: Accounts) -> None:
+        """Pods that leave their nodes: what they did is lost, and they wait again."""
+        running = self.running
+        accounts.lost_millicore_steps += float((running.done * self.request[CPU][running.job])[leaves].sum())
+        self.queue.put_back(running.job[leaves])
+        self.running = running.take(~leaves)
+
+
+def jobs_of(world: World) -> BatchJobs:
+    """Arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch."""
+    free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
+    return arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Experiment:
+    """A world, what was forecast in it at the risks that are to be run, and how batch work slows others down."""
+
+    world: World
+    forecasts: Forecasts
+    model: Interference
+
+    def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
+        """One way of sharing at one setting of its knob; progress advances once a simulated hour.
+
+        settings: of agents and extender; those of an install when None.
+        """
+        world = self.world
+        jobs = jobs_of(world)
+        accounts = Accounts(world, jobs, self.model)
+        progress.stage(f"{sharing} {knob:g}", len(world.steps) // HOUR_STEPS)
+        in_force = settings or thresholds_of(sharing, knob)
+        SharingLoop(world, jobs, lender(world, sharing, knob, self.forecasts), in_force).run(accounts, progress)
+        return accounts.outcome(sharing, knob)

@@ -1,0 +1,90 @@
+"""What nodes did, resource by resource, from a stored or generated history: what decisions are replayed on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.backtesting.policies import NodesPast, decision_slots
+from cotenant.base.identity import NodeRef
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid, Usage
+from cotenant.pipeline.analysis import History, NodeMaxima, PodTotals, next_border
+from cotenant.pipeline.nodes.node_peaks import cold_pods
+from cotenant.pipeline.nodes.reclaimable import HIGH, POD_SIGNAL, node_refs, of_classes, system_usage
+from cotenant.profiler.pool import by_node
+from cotenant.recommender.colocation.facts import ColocationNode
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: NodeMaxima) -> NodesPast:
+    """What the nodes did since the window's first UTC border of six hours, and maxima of prod before it."""
+    inventory, window = history.inventory, history.window
+    first = next_border(window.start_seconds)
+    grid = TimeGrid.between(first, window.end_seconds, window.step_seconds)
+    older = maxima.before(first)
+    older = older[:, np.isfinite(older).any(axis=0).argmax() :] if np.isfinite(older).any() else older[:, :0]
+    slots = decision_slots(grid, older)
+    moments = (grid.start_seconds + slots * grid.step_seconds).tolist()
+    facts = [ColocationNode.of(node) for node in inventory.nodes]
+    system = system_usage(history, resource, totals.pods)
+    return NodesPast(
+        nodes=tuple(node.name for node in inventory.nodes),
+        resource=resource,
+        grid=grid,
+        capacity=np.array([f.node.capacity.get(resource, 0) for f in facts], dtype=np.float64),
+        reserved=np.array([f.reserved(resource) for f in facts], dtype=np.float64),
+        prod=_of_nodes(totals.prod, inventory.nodes, grid, absent=0.0),
+        high=_of_nodes(totals.high, inventory.nodes, grid, absent=0.0),
+        system=_of_nodes(system, inventory.nodes, grid, absent=np.nan),
+        cold=_cold(history, resource, moments),
+        demand=_demand(history, resource, moments),
+        older=older,
+    )
+
+
+def _of_nodes(usage: Usage[NodeRef], nodes: Sequence[Any], grid: TimeGrid, absent: float) -> Floats:
+    """Rows in the order of the nodes from the grid's start on; a node whose row is empty or missing: `absent`."""
+    row_of = usage.row_of
+    values = usage.values[:, usage.grid.size - grid.size :]
+    rows = np.full((len(nodes), grid.size), absent)
+    for index, node in enumerate(nodes):
+        row = row_of.get(NodeRef(node.name))
+        if row is not None and np.isfinite(values[row]).any():
+            rows[index] = values[row]
+    return rows
+
+
+def _cold(history: History, resource: Resource, moments: Sequence[float]) -> Floats:
+    """Requests of prod pods without a past by node and decision, as the pipeline counts them."""
+    inventory, since = history.inventory, history.window.start_seconds
+    columns = [cold_pods(inventory, resource, moment, since) for moment in moments]
+    rows = [[cold.get(node.name, 0.0) for cold in columns] for node in inventory.nodes]
+    return np.array(rows, dtype=np.float64).reshape(len(inventory.nodes), len(moments))
+
+
+def _demand(history: History, resource: Resource, moments: Sequence[float]) -> Floats:
+    """Sum over the high-priority pods that ran of the larger of use and request, (nodes, decisions)."""
+    usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
+    refs = node_refs(inventory)
+    members = of_classes(by_node(usage.refs, inventory, refs), usage.refs, inventory, HIGH)
+    pods = {(p.namespace, p.name): p for p in inventory.pods}
+    at = np.array([usage.grid.index_of(int(moment)) - 1 for moment in moments], dtype=np.intp)
+    used: dict[tuple[str, str], Floats] = {}
+    node_of: dict[tuple[str, str], int] = {}
+    for row in np.flatnonzero(members.rows >= 0).tolist():
+        ref = usage.refs[row]
+        key = ref.namespace, ref.pod
+        node_of[key] = int(members.rows[row])
+        used[key] = used.get(key, 0.0) + np.nan_to_num(usage.rows(np.array([row]))[0, at])
+    sums = np.zeros((len(refs), len(moments)))
+    now = np.asarray(moments, dtype=np.float64)
+    for key, column in used.items():
+        pod = pods[key]
+        runs = (pod.start_seconds <= now) & (now < (np.inf if pod.end_seconds is None else pod.end_seconds))
+        sums[node_of[key]] += np.maximum(column, pod.requests.get(resource, 0) * runs)
+    return sums

@@ -1,0 +1,152 @@
+"""Where batch jobs go: the extender's own filter and points over all nodes, then the scheduler's choice. Pure.
+
+As in a cluster with the shipped configuration: kube-scheduler leaves the nodes whose batch-cpu and batch-memory have
+room, the extender refuses those that are too busy and hands back the best, and kube-scheduler, to which batch pods are
+all alike (they request no cpu), takes one of them by chance. The half hours that the extender's forecast looks at are
+not served here: that rule has no opinion, and its view of a node's peak counts half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.experiment.batch_jobs import KINDS
+from cotenant.experiment.install import Install
+from cotenant.scheduler_ext.extender import best_nodes, decide
+from cotenant.scheduler_ext.extender.columns import WIDTH, NodeState, SnapshotColumn, node_row
+from cotenant.scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode
+from cotenant.scheduler_ext.extender.pod import PodFacts, estimate_of
+from cotenant.scheduler_ext.extender.snapshot import NEEDED, RESERVING, NodeSnapshot, slot_of
+from cotenant.scheduler_ext.extender.watch.frame import CollectionState
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+ROUNDS: Final = 12
+"""Views of the cluster in a step, on every one of which a node gets one pod at most."""
+LIMITS: Final = [
+    SnapshotColumn.LIMIT_CPU,
+    SnapshotColumn.LIMIT_MEMORY,
+    SnapshotColumn.PLAIN_CPU,
+    SnapshotColumn.PLAIN_MEMORY,
+    SnapshotColumn.BATCH_LIMIT_CPU,
+]
+"""Columns of thresholds, which are alike on all nodes."""
+_FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementLoad:
+    """What the extender sees of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
+
+    suppressed: mean over the last hour of the share of their CPU that batch pods did not get, (n,).
+    """
+
+    capacity: Floats
+    used: Floats
+    offered: Floats
+    bound: Floats
+    suppressed: Floats
+
+
+class BatchPlacement:
+    """The extender and the scheduler of one simulated cluster."""
+
+    def __init__(self, nodes: int, install: Install, rng: np.random.Generator) -> None:
+        """Nodes are numbered."""
+        settings = install.extender
+        alike = NodeState(ExtenderNode("", lends_forecast=install.lends_forecast))
+        self._limits = node_row(alike, settings.load_aware)[LIMITS, None]
+        names = tuple(str(number) for number in range(nodes))
+        self._empty = NodeSnapshot(names=names, rows={n: i for i, n in enumerate(names)}, sources=_FRESH)
+        self._ahead = np.full((2, self._empty.ahead.shape[1], nodes), np.nan)
+        self._settings, self._rng = settings, rng
+        self._pods = tuple(batch_pod(number, settings) for number in range(len(KINDS)))
+        self.estimates = np.array([pod.estimate for pod in self._pods], dtype=np.float64).T
+        """What the extender expects pods to use, (2, kinds): millicores before bytes."""
+
+    def places(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> tuple[Indices, Indices]:
+        """Which of the pods that wait get a node now, and different nodes for them. kinds: the oldest pod's first.
+
+        As kube-scheduler takes them: the oldest pod that has a node somewhere, whatever its kind; who has none is
+        passed over. It ends where a pod would have to ask anew, since all nodes that it was offered are taken.
+        """
+        offered = self._offered(kinds, load, now_seconds)
+        untried = {kind: iter(nodes) for kind, nodes in offered.items()}
+        has_node = np.array([kind in offered for kind in range(len(KINDS))])[kinds]
+        most = sum(map(len, offered.values())) + 1  # the pod after these finds nobody's offer left
+        places: dict[int, int] = {}
+        for pod in np.flatnonzero(has_node)[:most].tolist():
+            node = next((node for node in untried[int(kinds[pod])] if node not in places), None)
+            if node is None:
+                break
+            places[node] = pod
+        return np.array(list(places.values()), dtype=np.intp), np.array(list(places), dtype=np.intp)
+
+    def _offered(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
+        """Nodes that a pod of each kind is offered, in the order of chance; without kinds that no node may have."""
+        fitting = {kind: self._with_room(kind, load) for kind in range(len(KINDS)) if (kinds == kind).any()}
+        fitting = {kind: rows for kind, rows in fitting.items() if len(rows)}
+        if not fitting:
+            return {}
+        snapshot = self._snapshot(load, now_seconds)
+        now = decide.Moment(now_seconds, now_seconds)
+        context = decide.known_now(snapshot, now, self._settings)
+        offered = {}
+        for kind, rows in fitting.items():
+            pod = self._pods[kind]
+            judgement, _ = decide.judge(snapshot, pod, rows, now, self._settings, context)
+            passed = rows[judgement.passed]
+            if len(passed):
+                best = best_nodes.narrowed(snapshot, pod, passed, now, self._settings, context)
+                offered[kind] = self._rng.permutation(passed[best]).tolist()
+        return offered
+
+    def _with_room(self, kind: int, load: PlacementLoad) -> Indices:
+        """Nodes whose batch-cpu and batch-memory have room, as kube-scheduler's NodeResourcesFit sees it."""
+        request = np.array(KINDS[kind], dtype=np.float64)[:, None]
+        return np.flatnonzero((load.bound + request <= load.offered).all(axis=0))
+
+    def _snapshot(self, load: PlacementLoad, now_seconds: float) -> NodeSnapshot:
+        """The rows that a watcher would send: every node has reported just now."""
+        columns = np.zeros((WIDTH, load.capacity.shape[1]))
+        columns[LIMITS] = self._limits
+        for column, values in (
+            (SnapshotColumn.CAPACITY_CPU, load.capacity),
+            (SnapshotColumn.USED_CPU, load.used),
+            (SnapshotColumn.RANKED_CPU, load.used),
+            (SnapshotColumn.REPORTED_CPU, load.used),
+            (SnapshotColumn.BATCH_CPU, load.bound),
+            (SnapshotColumn.BATCH_ROOM_CPU, load.offered),
+            (SnapshotColumn.ALLOCATABLE_CPU, load.capacity),
+        ):
+            columns[column : column + 2] = values
+        columns[SnapshotColumn.UPDATED] = now_seconds
+        columns[SnapshotColumn.MEASURED] = 1.0
+        columns[SnapshotColumn.SUPPRESSED] = load.suppressed
+        return replace(
+            self._empty,
+            columns=columns,
+            ahead=self._ahead,
+            first_slot=slot_of(now_seconds),
+            reserved_rows=np.zeros(columns.shape[1], dtype=np.bool_),
+            taken_seconds=now_seconds,
+        )
+
+
+def batch_pod(kind: int, settings: ExtenderSettings) -> PodFacts:
+    """A pod of batch class as the extender reads it: requests and limits of batch-cpu and batch-memory."""
+    requests = dict(zip(BATCH_NAMES, KINDS[kind], strict=True))
+    factors = settings.load_aware.scaling_factors
+    scale = {Resource.CPU: factors.cpu, Resource.MEMORY: factors.memory}
+    estimate = estimate_of(PriorityClass.BATCH, (requests, requests), scale)
+    identity = PodIdentity("batch", f"kind-{kind}", f"kind-{kind}", {}, {}, ())
+    return replace(PodFacts(identity), priority_class=PriorityClass.BATCH, requests=requests, estimate=estimate)

@@ -1,0 +1,51 @@
+"""The document of the dashboard's page What if, from outcomes on the stored history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.base.usage.what_if import LentDay, RiskOutcome, WhatIf
+from cotenant.experiment.outcome import Sharing, SharingOutcome
+
+RISKS_PERCENT: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+"""Places of the page's slider."""
+
+
+def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf | None:
+    """From the runs of one world; None where none of them is cotenant's."""
+    ours = sorted((o for o in outcomes if o.sharing is Sharing.COTENANT), key=lambda o: o.knob)
+    if not ours:
+        return None
+    by_use = next((o for o in outcomes if o.sharing is Sharing.KOORDINATOR), None)
+    return WhatIf(
+        computed_seconds,
+        ours[0].scenario.nodes,
+        float(ours[0].timeline.capacity_cores.mean()),
+        tuple(_outcome(one, one.knob) for one in ours),
+        None if by_use is None else _outcome(by_use, None),
+    )
+
+
+def _outcome(one: SharingOutcome, risk_percent: float | None) -> RiskOutcome:
+    return RiskOutcome(
+        risk_percent,
+        one.batch_core_hours,
+        one.utilisation_ratio,
+        one.violation_ratio,
+        one.latency_ratio,
+        one.evictions,
+        tuple(_days(one)),
+    )
+
+
+def _days(one: SharingOutcome) -> Iterator[LentDay]:
+    line = one.timeline
+    starts = line.time_seconds // DAY_SECONDS * DAY_SECONDS
+    columns = (line.online_cores, line.offered_cores, line.batch_cores, line.short_ratio)
+    for start in np.unique(starts).tolist():
+        of_day = starts == start
+        yield LentDay(int(start), *(float(column[of_day].mean()) for column in columns))

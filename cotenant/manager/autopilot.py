@@ -1,0 +1,61 @@
+"""EDGE: the autopilot's controller from the manager's parts: its client writes under the Lease alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cotenant.autopilot.controller import AutopilotController
+from cotenant.autopilot.notes import ChatNotes
+from cotenant.autopilot.rounds.acts import ActConfig, LedClient
+from cotenant.autopilot.rounds.floors import floor_forecasts
+from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.base.controllers.sender import Leadership
+from cotenant.base.http.webhook import receiver_of
+from cotenant.base.kube import KubeClient
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.people import Person
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ledger_place
+from cotenant.base.settings.sections.store import store_url
+from cotenant.base.store import Store
+from cotenant.changes.soak.usage_comparison import comparison_of
+from cotenant.recommender.stored_recommendations import recommendations_of, requested_millicores
+
+
+def autopilot_controller(
+    client: KubeClient,
+    settings: Settings,
+    cluster: str,
+    leadership: Leadership,
+    metrics: Metrics | None,
+    clock: Clock,
+) -> AutopilotController:
+    """Its controller; nothing is asked yet."""
+    store = Store(store_url(settings.store, os.environ), cluster)
+
+    @contextmanager
+    def access(_who: Person) -> Iterator[KubeClient]:
+        """Our own account, whoever asks: the autopilot acts for nobody else."""
+        led = LedClient.of(client, leadership.require)
+        try:
+            yield led
+        finally:
+            led.close()
+
+    config = ActConfig(
+        access=access,
+        ledger=ledger_place(settings.actions, os.environ),
+        settings=settings,
+        clock=clock,
+        requested_millicores=lambda: requested_millicores(store),
+        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        **comparison_of(settings.profiler.prometheus),
+    )
+    registry = metrics.registry if metrics else None
+    own = settings.autopilot
+    rounds = Rounds(config, recommendations_of(store), lambda: floor_forecasts(store))
+    notes = ChatNotes(settings.notify, cluster, receiver_of(settings.notify.url_file))
+    return AutopilotController(rounds, own.interval_seconds, registry, own.start_up_seconds, notes)

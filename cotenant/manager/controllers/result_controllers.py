@@ -1,0 +1,147 @@
+"""EDGE: the controllers that publish the pipeline's results: list what is there once a run, decide, follow up.
+
+What is there is listed, not watched: 20,000 Recommendations change once a day at most, so a watch would hold them in
+memory for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.controllers.published import ExistingObject
+from cotenant.base.controllers.watched import WatchedNode
+from cotenant.base.errors import ClusterForbidden, ClusterObjectGone
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
+from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP, OWN_GROUP
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.manager.decisions import forecasts, recommendations
+from cotenant.manager.decisions.forecasts import ForecastView, UsageForecastObject
+from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
+from cotenant.manager.decisions.results import RunResults
+from cotenant.recommender.model.recommendation import PLURAL
+
+LOOK_SECONDS: Final = 10.0
+"""Between two looks at whether a run has ended; it costs nothing."""
+
+
+class _OwnerMeta(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class _OwnerObject(msgspec.Struct):
+    metadata: _OwnerMeta
+
+
+class RecommendationController(Feature):
+    """Feature `recommendations`."""
+
+    name = "recommendations"
+    needs: tuple[str, ...] = ()
+    interval_seconds: float = LOOK_SECONDS
+
+    def __init__(self, client: KubeClient, results: Callable[[], RunResults], settings: ManagerSettings) -> None:
+        """Nothing is asked yet; `client` is used by this feature's thread alone."""
+        self._client, self._results, self._settings = client, results, settings
+        self._looked: RunResults | None = None
+        self._done: RunResults | None = None
+        self._there: dict[tuple[str, str], RecommendationObject] = {}
+        self._owners: Mapping[WorkloadRef, ExistingObject] = {}
+        self._notes: tuple[ObjectNote, ...] = ()
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+        """What the last run has to say that is not published; nothing once that is done."""
+        results = self._results()
+        if results is self._done:
+            return ControllerDecision(notes=self._notes)
+        if results is not self._looked:
+            self._look(results)
+        decision = recommendations.decide(
+            RecommendationView(results, self._there, self._owners), now_seconds, self._settings
+        )
+        if not decision.intents:
+            self._done, self._there, self._owners = results, {}, {}
+            self._looked = None
+        return ControllerDecision(decision.intents, (*self._notes, *decision.notes))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep what the server made of it: a new object's status is decided on that. One that is gone is made anew."""
+        for outcome in outcomes:
+            place = outcome.intent.address.namespace, outcome.intent.address.name
+            if outcome.ok:
+                self._there[place] = msgspec.convert(outcome.body, RecommendationObject)
+            elif isinstance(outcome.error, ClusterObjectGone):
+                self._there.pop(place, None)
+
+    def _look(self, results: RunResults) -> None:
+        path = f"/apis/{ANALYSIS_GROUP}/{PLURAL}"
+        published = self._client.list(path, RecommendationObject)
+        self._there = {(r.metadata.namespace, r.metadata.name): r for r in published}
+        kinds = {w.kind for w in results.workloads} | {r.workload.kind for r in published}
+        self._owners, self._notes = self._owned(kinds)
+        self._looked = results
+
+    def _owned(self, kinds: set[str]) -> tuple[dict[WorkloadRef, ExistingObject], tuple[ObjectNote, ...]]:
+        """Workloads that exist, of the kinds that matter; a kind that may not be listed is noted and left out."""
+        owners: dict[WorkloadRef, ExistingObject] = {}
+        strange = sorted(kinds - WORKLOAD_API_VERSIONS.keys() - {"Pod"})
+        notes = [
+            ObjectNote(kind, "UnknownKind", "Workloads of this kind are not listed, so none is published.")
+            for kind in strange
+        ]
+        for kind in sorted(kinds & WORKLOAD_API_VERSIONS.keys()):
+            try:
+                objects = self._client.list(f"/apis/{WORKLOAD_API_VERSIONS[kind]}/{kind.lower()}s", _OwnerObject)
+            except ClusterForbidden as error:
+                notes.append(ObjectNote(f"{kind}s", "Forbidden", f"{error.message} {error.fix}", warning=True))
+                continue
+            owners |= {
+                WorkloadRef(m.namespace, kind, m.name): ExistingObject(WORKLOAD_API_VERSIONS[kind], kind, m.name, m.uid)
+                for m in (thing.metadata for thing in objects)
+            }
+        return owners, tuple(notes)
+
+
+class ForecastController(Feature):
+    """Feature `forecasts`."""
+
+    name = "forecasts"
+    needs: tuple[str, ...] = ("nodes",)
+    interval_seconds: float = LOOK_SECONDS
+
+    def __init__(
+        self,
+        client: KubeClient,
+        nodes: Mirror[Any],
+        results: Callable[[], RunResults],
+        settings: ManagerSettings,
+    ) -> None:
+        """Nothing is asked yet."""
+        self._client, self._nodes, self._results, self._settings = client, nodes, results, settings
+        self._done: tuple[RunResults, frozenset[str]] | None = None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+        """One forecast a node, when the run is new or a node of that name was replaced."""
+        results = self._results()
+        nodes: Mapping[tuple[str, str], WatchedNode] = self._nodes.snapshot()
+        uids = frozenset(node.owned.uid for node in nodes.values())
+        if self._done is not None and self._done[0] is results and self._done[1] == uids:
+            return ControllerDecision()
+        published = self._client.list(f"/apis/{OWN_GROUP}/{forecasts.PLURAL}", UsageForecastObject)
+        owners = {name: node.owned for (_, name), node in nodes.items()}
+        by_node = {f.metadata.name: f for f in published}
+        decision = forecasts.decide(ForecastView(results, by_node, owners), now_seconds, self._settings)
+        self._done = None if decision.intents else (results, uids)
+        return decision
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The next round lists again, so that nothing has to be remembered."""

@@ -1,0 +1,188 @@
+"""UsageForecast CRs (cotenant.dev/v1alpha1): one per node, the one channel by which other processes read a forecast.
+
+Each holds the next 48 half hours (p50 and p95, millicores and bytes) and the 24-hour peak. It is written again at most
+once per `forecast_interval_seconds`, and only when the forecast moved out of the dead-band around the published one or
+the published one reaches less far ahead than `forecast_refresh_hours`. A node that goes takes its CR along (the
+ownerReference); a forecast that is not renewed ends at validUntil and is nobody's promise afterwards. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
+from cotenant.base.controllers.published import ExistingObject, PublishedMeta, seconds_of
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.base.kubernetes.quantity import format_amount, parse_amount
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import percent
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
+
+PLURAL: Final = "usageforecasts"
+PEAK_QUANTILE: Final = 0.95
+
+
+class _Cpu(msgspec.Struct, rename={"median": "q50Millicores", "high": "q95Millicores"}):
+    median: list[int] = []
+    high: list[int] = []
+    peak: str | int = 0
+
+
+class _Memory(msgspec.Struct, rename={"median": "q50Bytes", "high": "q95Bytes"}):
+    median: list[int] = []
+    high: list[int] = []
+    peak: str | int = 0
+
+
+class _PublishedForecastSpec(msgspec.Struct, rename="camel"):
+    start: str = ""
+    step_seconds: int = 1800
+    valid_until: str = ""
+    settings_digest: str = ""
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+
+
+class UsageForecastObject(msgspec.Struct):
+    """A UsageForecast CR as it is in the cluster."""
+
+    metadata: PublishedMeta
+    spec: _PublishedForecastSpec = msgspec.field(default_factory=_PublishedForecastSpec)
+
+    def series(self, resource: Resource) -> _Cpu | _Memory | None:
+        """Published figures of one resource, if there are any."""
+        return self.spec.cpu if resource is Resource.CPU else self.spec.memory
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastView:
+    """What the controller looks at: the last run, the CRs by name, and the nodes that exist."""
+
+    results: RunResults
+    there: Mapping[str, UsageForecastObject]
+    nodes: Mapping[str, ExistingObject]
+
+
+def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
+    """One intent for each node whose published forecast is missing, has moved or ends soon."""
+    intents: list[Apply] = []
+    notes: list[ObjectNote] = []
+    for outlook in view.results.nodes:
+        node, published = view.nodes.get(outlook.node), view.there.get(outlook.node)
+        if node is None or outlook.end_seconds <= now_seconds:
+            continue  # the node is gone, or the run is so old that nothing of its horizon is left
+        if published is not None and not published.metadata.ours:
+            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else made it; it is left alone."))
+            continue
+        if why := news(outlook, published, now_seconds, settings):
+            address = Address(OWN_GROUP, PLURAL, outlook.node)
+            intents.append(Apply(address, _body(address, outlook, node), why=why))
+    return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
+
+
+def _before(intents: Sequence[Apply], published: Mapping[str, UsageForecastObject]) -> dict[Address, str]:
+    """Start and peaks of the forecasts to be replaced."""
+    replaced = {i.address: published.get(i.address.name) for i in intents}
+    return {address: _in_short(forecast) for address, forecast in replaced.items() if forecast is not None}
+
+
+def _in_short(forecast: UsageForecastObject) -> str:
+    peaks = {r: series.peak for r in Resource if (series := forecast.series(r)) is not None}
+    return msgspec.json.encode({"start": forecast.spec.start, "peak": peaks}).decode()
+
+
+def news(
+    outlook: NodeOutlook, published: UsageForecastObject | None, now_seconds: float, settings: ManagerSettings
+) -> str:
+    """Why the CR must be written, in words; empty when it need not, or when it is too soon."""
+    if published is None:
+        return "new node"
+    start, until = seconds_of(published.spec.start), seconds_of(published.spec.valid_until)
+    if start is None or until is None:
+        return "the published one cannot be read"
+    if outlook.start_seconds - start < settings.forecast_interval_seconds:
+        return ""
+    band = settings.forecast_dead_band_fraction
+    reasons = {
+        f"the published one ends {moment(until)}": until - now_seconds < settings.forecast_refresh_hours * HOUR_SECONDS,
+        "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
+        f"it moved by more than {percent(band)} of its peak": _moved(outlook, published, start, band),
+    }
+    return next((why for why, true in reasons.items() if true), "")
+
+
+def _moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, band: float) -> bool:
+    """Whether any half hour that both cover, or the peak, differs by more than `band` of the published peak."""
+    if published.spec.step_seconds != outlook.step_seconds:
+        return True
+    skip = (outlook.start_seconds - start) // outlook.step_seconds
+    return any(_apart(outlook.series.get(r), published.series(r), r, (skip, band)) for r in Resource)
+
+
+def _apart(new: SeriesOutlook | None, old: _Cpu | _Memory | None, resource: Resource, by: tuple[int, float]) -> bool:
+    if new is None or old is None:
+        return (new is None) != (old is None)
+    skip, band = by
+    peak = _amount(resource, old.peak)
+    largest = max(
+        abs(_amount(resource, _peak(resource, new.peak)) - peak),
+        _largest_difference(old.median[skip:], new.median),
+        _largest_difference(old.high[skip:], new.high),
+    )
+    return largest > band * peak
+
+
+def _largest_difference(old: list[int], new: list[int]) -> float:
+    shared = min(len(old), len(new))
+    return float(np.abs(np.subtract(new[:shared], old[:shared])).max()) if shared else 0.0
+
+
+def _amount(resource: Resource, text: str | int) -> int:
+    """A published peak; 0 for what is no quantity, so that it counts as moved."""
+    try:
+        return parse_amount(resource, text)
+    except QuantityError:
+        return 0
+
+
+def _body(address: Address, outlook: NodeOutlook, node: ExistingObject) -> dict[str, Any]:
+    spec = {
+        "start": moment(outlook.start_seconds),
+        "stepSeconds": outlook.step_seconds,
+        "validUntil": moment(outlook.end_seconds),
+        "settingsDigest": outlook.settings_digest,
+        "historyStart": moment(outlook.history_start_seconds),
+        "historyEnd": moment(outlook.history_end_seconds),
+        **{r.value: _series(r, series) for r, series in outlook.series.items()},
+    }
+    metadata = {"labels": {MANAGED_BY_LABEL: MANAGED_BY}, "ownerReferences": [node.reference()]}
+    return address.manifest("UsageForecast", metadata, spec=spec)
+
+
+def _series(resource: Resource, series: SeriesOutlook) -> dict[str, Any]:
+    unit = resource.unit.capitalize()
+    at = {} if series.peak_seconds is None else {"peakTime": moment(series.peak_seconds)}
+    return {
+        f"q50{unit}": series.median,
+        f"q95{unit}": series.high,
+        "peak": _peak(resource, series.peak),
+        "peakQuantile": PEAK_QUANTILE,
+        "model": series.model,
+        "reason": series.reason,
+        **at,
+    }
+
+
+def _peak(resource: Resource, amount: int) -> str:
+    """As people read it in a column: memory rounded up to whole Mi."""
+    return f"{-(-amount // MIB)}Mi" if resource is Resource.MEMORY else format_amount(resource, amount)

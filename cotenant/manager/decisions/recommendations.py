@@ -1,0 +1,324 @@
+"""Recommendation CRs (analysis.koordinator.sh/v1alpha1): one per workload, beside it, written when there is news.
+
+A CR is written when an amount leaves the dead-band around what is published (downwards at most once a day), when its
+state changes (ready, withheld, stale) or when the settings behind it change. On a normal day that is hardly ever: the
+API server is no time-series database, the full records stay in the store. A workload that history no longer covers is
+marked stale and keeps its last amounts; when the workload is deleted, Kubernetes collects the CR through its
+ownerReference.
+
+What Koordinator's schema has no field for (percentiles, limits, digests, span) stands in one annotation. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote, camel
+from cotenant.base.controllers.published import ExistingObject, PublishedCondition, PublishedMeta, seconds_of
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.pod_request import readable_amounts
+from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import percent
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.manager.decisions.results import RunResults, WorkloadAdvice
+from cotenant.recommender.model.recommendation import PLURAL, object_name
+
+EVIDENCE_ANNOTATION: Final = "cotenant.dev/evidence"
+STATE_LABEL: Final = "cotenant.dev/state"
+CURRENT: Final = "current"
+WITHHELD: Final = "withheld"
+STALE: Final = "stale"
+CONDITIONS: Final = ("Ready", "Stale", "Withheld")
+"""Ours; Regressed belongs to whoever judges accepted changes."""
+
+
+class _RecommendedWorkload(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _RecommendationTarget(msgspec.Struct):
+    workload: _RecommendedWorkload = msgspec.field(default_factory=_RecommendedWorkload)
+
+
+class _RecommendationSpec(msgspec.Struct):
+    target: _RecommendationTarget = msgspec.field(default_factory=_RecommendationTarget)
+
+
+class _RecommendedContainer(msgspec.Struct, rename="camel"):
+    container_name: str = ""
+    resources: dict[str, str | int] | None = None
+
+
+class _RecommendedPodStatus(msgspec.Struct, rename="camel"):
+    container_statuses: list[_RecommendedContainer] | None = None
+
+
+class _PublishedStatus(msgspec.Struct, rename="camel"):
+    pod_status: _RecommendedPodStatus = msgspec.field(default_factory=_RecommendedPodStatus)
+    conditions: list[PublishedCondition] | None = None
+    update_time: str = ""
+
+
+class RecommendationObject(msgspec.Struct):
+    """A Recommendation CR as it is in the cluster."""
+
+    metadata: PublishedMeta
+    spec: _RecommendationSpec = msgspec.field(default_factory=_RecommendationSpec)
+    status: _PublishedStatus = msgspec.field(default_factory=_PublishedStatus)
+
+    @property
+    def workload(self) -> WorkloadRef:
+        """What it is about."""
+        target = self.spec.target.workload
+        return WorkloadRef(self.metadata.namespace, target.kind, target.name)
+
+    def amounts(self) -> dict[str, dict[Resource, int]]:
+        """Published amounts by container; what is no quantity counts as not published."""
+        return {
+            c.container_name: readable_amounts(c.resources or {})
+            for c in self.status.pod_status.container_statuses or ()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationView:
+    """What the controller looks at: the last run, the CRs by (namespace, name), and the workloads that exist."""
+
+    results: RunResults
+    there: Mapping[tuple[str, str], RecommendationObject]
+    owners: Mapping[WorkloadRef, ExistingObject]
+
+
+@dataclass(frozen=True, slots=True)
+class _ConditionState:
+    """One condition as it should be."""
+
+    type: str
+    true: bool
+    reason: str
+    message: str
+
+
+def decide(view: RecommendationView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
+    """Intents for what differs. A new CR's status follows in the next round, once the object is there."""
+    advised = {w.ref: w for w in view.results.workloads}
+    intents: list[Apply] = []
+    notes: list[ObjectNote] = []
+    for ref, advice in advised.items():
+        owner = view.owners.get(ref)
+        if owner is None:
+            continue  # gone, or of a kind that nobody let us list: Kubernetes could never collect its CR
+        key = (ref.namespace, object_name(ref))
+        published = view.there.get(key)
+        if published is not None and not published.metadata.ours:
+            notes.append(
+                ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else made it; it is left alone.")
+            )
+            continue
+        intents += _write(advice, owner, published, (now_seconds, settings))
+    for published in view.there.values():
+        if published.metadata.ours and published.workload not in advised and published.workload in view.owners:
+            intents += _without_advice(published, view.owners[published.workload], now_seconds)
+    return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
+
+
+def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], RecommendationObject]) -> dict[Address, str]:
+    """Amounts that are published of the workloads to be written."""
+    replaced = {i.address: published.get((i.address.namespace, i.address.name)) for i in intents}
+    return {a: msgspec.json.encode(r.amounts()).decode() for a, r in replaced.items() if r is not None}
+
+
+def _write(
+    advice: WorkloadAdvice,
+    owner: ExistingObject,
+    published: RecommendationObject | None,
+    at: tuple[float, ManagerSettings],
+) -> Iterator[Apply]:
+    """The object when it is not there or carries old evidence; its status when that says something else."""
+    now_seconds, settings = at
+    why = _news(advice, published, now_seconds, settings)
+    states = _states(advice, now_seconds, settings)
+    address = Address(ANALYSIS_GROUP, PLURAL, object_name(advice.ref), advice.namespace)
+    label, evidence = _label(states), _evidence_of(advice)
+    if published is None or not _owned_by(published, owner) or (why and _marks(published) != (label, evidence)):
+        missing = "new workload" if published is None else "new owner"
+        yield Apply(address, _body(address, owner, label, evidence), why=why or missing)
+    if published is not None and why:
+        yield Apply(address, _status(address, _containers(advice), states, published, now_seconds), "status", why=why)
+
+
+def _news(
+    advice: WorkloadAdvice, published: RecommendationObject | None, now_seconds: float, settings: ManagerSettings
+) -> str:
+    """Why the CR must be written again, in words; empty when it need not."""
+    if published is None:
+        return ""
+    before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
+    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds, settings)}:
+        return "its state changed"
+    if before.keys() != after.keys():
+        return "its containers changed"
+    if _digest(published) != advice.settings_digest:
+        return "the settings behind it changed"
+    return _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0), settings)
+
+
+def _movement(
+    before: Mapping[str, Mapping[Resource, int]],
+    after: Mapping[str, Mapping[Resource, int]],
+    age_seconds: float,
+    settings: ManagerSettings,
+) -> str:
+    """Whether an amount left the dead-band: upwards at any time, downwards only so long after the last write.
+
+    A request that is too low does harm, one that is too high for a day costs little; and what swings around an edge of
+    the band would be written at every run.
+    """
+    band = settings.recommendation_dead_band_fraction
+    pairs = [(before[name], after[name]) for name in after]
+    if any(old.keys() != new.keys() for old, new in pairs):
+        return "an amount came or went"
+    if any(new[r] > old[r] * (1 + band) for old, new in pairs for r in new):
+        return f"an amount rose by more than {percent(band)}"
+    waited = age_seconds >= settings.recommendation_fall_hours * HOUR_SECONDS
+    if waited and any(new[r] < old[r] * (1 - band) for old, new in pairs for r in new):
+        return f"an amount fell by more than {percent(band)}"
+    return ""
+
+
+def _without_advice(published: RecommendationObject, owner: ExistingObject, now_seconds: float) -> Iterator[Apply]:
+    """Mark stale, once, what history no longer covers; its last amounts stay readable."""
+    states = [
+        _ConditionState("Ready", False, "Stale", "The history holds nothing of this workload any more."),
+        _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
+        _ConditionState("Withheld", False, "None", "Nothing is withheld."),
+    ]
+    if _published_conditions(published) == {(s.type, s.true, s.reason) for s in states}:
+        return
+    address, why = (
+        Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace),
+        "no history any more",
+    )
+    containers = [_container(name, amounts) for name, amounts in published.amounts().items()]
+    yield Apply(address, _body(address, owner, STALE, _marks(published)[1]), why=why)
+    yield Apply(address, _status(address, containers, states, published, now_seconds), "status", why=why)
+
+
+def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSettings) -> list[_ConditionState]:
+    """Ready: there are amounts to use. Withheld: some are missing on purpose. Stale: the history ended long ago."""
+    withheld = [(c.name, r, code) for c in advice.containers for r, code in sorted(c.withheld.items())]
+    some = any(c.amounts for c in advice.containers)
+    stale = now_seconds - advice.end_seconds > settings.recommendation_stale_hours * HOUR_SECONDS
+    reason = camel(withheld[0][2]) if withheld else "None"
+    message = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
+    ready = (True, "Computed") if some and not stale else (False, "Stale" if stale else reason)
+    return [
+        _ConditionState("Ready", *ready, "Requests computed from history." if ready[0] else "No amounts to use now."),
+        _ConditionState(
+            "Stale", stale, "HistoryEnded" if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."
+        ),
+        _ConditionState("Withheld", bool(withheld), reason, message or "Nothing is withheld."),
+    ]
+
+
+def _label(states: list[_ConditionState]) -> str:
+    """The state in one word, for a column and a selector."""
+    true = {state.type for state in states if state.true}
+    return STALE if "Stale" in true else CURRENT if "Ready" in true else WITHHELD
+
+
+def _body(address: Address, owner: ExistingObject, state: str, evidence: str) -> dict[str, Any]:
+    workload = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name}
+    metadata = {
+        "labels": {MANAGED_BY_LABEL: MANAGED_BY, STATE_LABEL: state},
+        "annotations": {EVIDENCE_ANNOTATION: evidence},
+        "ownerReferences": [owner.reference()],
+    }
+    return address.manifest("Recommendation", metadata, spec={"target": {"type": "workload", "workload": workload}})
+
+
+def _evidence_of(advice: WorkloadAdvice) -> str:
+    """What the amounts rest on, as JSON: digests, span of the history, figures of the whole workload, limits."""
+    evidence: dict[str, Any] = {
+        "settings": advice.settings_digest,
+        "record": advice.record_digest,
+        "from": moment(advice.start_seconds),
+        "to": moment(advice.end_seconds),
+        **advice.figures,
+    }
+    limits = {
+        c.name: {r.value: format_amount(r, a) for r, a in c.limits.items()} for c in advice.containers if c.limits
+    }
+    evidence |= {"limits": limits} if limits else {}
+    return msgspec.json.encode(evidence, order="sorted").decode()
+
+
+def _status(
+    address: Address,
+    containers: list[dict[str, Any]],
+    states: list[_ConditionState],
+    published: RecommendationObject,
+    now_seconds: float,
+) -> dict[str, Any]:
+    status = {
+        "updateTime": moment(now_seconds),
+        "conditions": [_condition(state, published, now_seconds) for state in states],
+        "podStatus": {"containerStatuses": containers},
+    }
+    return address.manifest("Recommendation", status=status)
+
+
+def _condition(state: _ConditionState, published: RecommendationObject, now_seconds: float) -> dict[str, str]:
+    """The time of transition stays while the status stays, as Kubernetes' conventions want it."""
+    status = str(state.true)
+    before = next((c for c in published.status.conditions or () if c.type == state.type), None)
+    since = before.last_transition_time if before and before.status == status else ""
+    return {
+        "type": state.type,
+        "status": status,
+        "reason": state.reason,
+        "message": state.message,
+        "lastTransitionTime": since or moment(now_seconds),
+    }
+
+
+def _containers(advice: WorkloadAdvice) -> list[dict[str, Any]]:
+    return [_container(c.name, c.amounts) for c in advice.containers]
+
+
+def _container(name: str, amounts: Mapping[Resource, int]) -> dict[str, Any]:
+    return {"containerName": name, "resources": {r.value: format_amount(r, a) for r, a in sorted(amounts.items())}}
+
+
+def _published_conditions(published: RecommendationObject) -> set[tuple[str, bool, str]]:
+    conditions = published.status.conditions or ()
+    return {(c.type, c.status == "True", c.reason) for c in conditions if c.type in CONDITIONS}
+
+
+def _marks(published: RecommendationObject) -> tuple[str, str]:
+    """(state label, evidence) as published."""
+    meta = published.metadata
+    return (meta.labels or {}).get(STATE_LABEL, ""), (meta.annotations or {}).get(EVIDENCE_ANNOTATION, "")
+
+
+def _digest(published: RecommendationObject) -> str:
+    """Settings digest in the evidence; empty when it cannot be read."""
+    try:
+        return str(msgspec.json.decode(_marks(published)[1], type=dict[str, Any]).get("settings", ""))
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _owned_by(published: RecommendationObject, owner: ExistingObject) -> bool:
+    return [r.uid for r in published.metadata.owner_references or ()] == [owner.uid]

@@ -1,0 +1,292 @@
+"""What a run of the pipeline hands to the publishing controllers: small, encodable, all that a CR will say.
+
+The analysis (`corridor.analyse`) holds a cluster's whole history in memory, so it runs in a process of its own
+(`manager.pipeline_child`) and sends `RunResults` back. `collect` makes them from an Analysis; pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.pipeline.analysis import Analysis, WorkloadColumns
+from cotenant.pipeline.nodes.node_peaks import prod_census
+from cotenant.recommender.colocation.model.pod_turnover import PodCensus
+from cotenant.recommender.colocation.model.prod_peaks import ProdPeak, StoredCensus
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.replicas import ReplicaFloor
+from cotenant.scheduler_ext.rebalance.model.workload_median import WorkloadMedian
+from cotenant.scheduler_ext.reservations.model.plan import Proposal
+
+MEDIAN: Final = 0.5
+HIGH: Final = 0.95
+
+
+class PipelineJob(msgspec.Struct):
+    """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
+
+    settings: Settings
+    cluster: str
+    keep: bool = True
+
+
+class PipelineFailure(msgspec.Struct):
+    """Why there are no results: the kind of error, what happened, what helps."""
+
+    kind: str
+    message: str
+    fix: str = ""
+
+
+class ContainerAdvice(msgspec.Struct, frozen=True):
+    """What one container should request, in millicores and bytes, and why a resource has no amount."""
+
+    name: str
+    amounts: dict[Resource, int] = {}
+    limits: dict[Resource, int] = {}
+    withheld: dict[Resource, str] = {}
+    """Reason code of each resource without an amount."""
+
+
+class WorkloadAdvice(msgspec.Struct, frozen=True):
+    """What one workload should request. `figures`: of the whole workload, such as `cpu_p95` and `cpu_cv`.
+
+    record_digest names the full record in the store; start_seconds, end_seconds: span of the history it rests on.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    containers: tuple[ContainerAdvice, ...]
+    settings_digest: str
+    record_digest: str
+    start_seconds: int
+    end_seconds: int
+    figures: dict[str, float] = {}
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+
+class SeriesOutlook(msgspec.Struct, frozen=True):
+    """One resource's next 24 hours in its unit: p50 and p95 of each half hour's mean, p95 of the highest 5 minutes."""
+
+    median: list[int]
+    high: list[int]
+    peak: int
+    peak_seconds: int | None = None
+    """Start of the highest peak window; None when no window stands out."""
+    model: str = ""
+    reason: str = ""
+
+
+class NodeOutlook(msgspec.Struct, frozen=True):
+    """One node's forecast; history_*: span of usage it rests on, Unix seconds."""
+
+    node: str
+    start_seconds: int
+    step_seconds: int
+    series: dict[Resource, SeriesOutlook]
+    settings_digest: str
+    history_start_seconds: int
+    history_end_seconds: int
+
+    @property
+    def end_seconds(self) -> int:
+        """End of the last half hour."""
+        return self.start_seconds + self.step_seconds * max((len(s.high) for s in self.series.values()), default=0)
+
+
+class RunResults(msgspec.Struct, frozen=True):
+    """One run: when, about which cluster, what it says."""
+
+    computed_seconds: int
+    workloads: tuple[WorkloadAdvice, ...] = ()
+    nodes: tuple[NodeOutlook, ...] = ()
+    prod_reclaimable: dict[str, dict[Resource, int]] = {}
+    """By node: what prod requested and will not use in the next 24 hours (forecast)."""
+
+    prod_peaks: dict[Resource, dict[str, ProdPeak]] = {}
+    """By node: what the colocation policy `forecast` rests on."""
+
+    prod_census: StoredCensus | None = None
+    """The pods that `prod_peaks` know."""
+
+    proposals: tuple[Proposal, ...] = ()
+    """Capacity to reserve for the next peaks of workloads."""
+
+    workload_medians: tuple[WorkloadMedian, ...] = ()
+    """What the descheduler looks ahead with; empty where it is off."""
+
+
+def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
+    """Everything that is published of an analysis. with_medians: workload_medians too, 400 bytes a workload."""
+    return RunResults(
+        computed_seconds=analysis.computed_seconds,
+        workloads=advice(analysis.recommendations, _figures(analysis)),
+        nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
+        prod_reclaimable=_prod_reclaimable(analysis),
+        prod_peaks=_prod_peaks(analysis),
+        prod_census=StoredCensus.of(_census(analysis)),
+        proposals=analysis.proposals,
+        workload_medians=medians(analysis.workloads, analysis.replica_floors) if with_medians else (),
+    )
+
+
+def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> tuple[WorkloadMedian, ...]:
+    """Of each workload with a forecast of at least one resource, in the order of their names."""
+    replicas = {one.workload: list(one.floor) for one in floors if one.most is not None}
+    by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
+    for resource, paths in workloads.medians.items():
+        for row in np.flatnonzero(np.isfinite(paths).all(axis=1)).tolist():
+            by_workload[workloads.refs[row]][resource] = _whole(paths[row])
+    return tuple(
+        WorkloadMedian(
+            ref.namespace, ref.kind, ref.name, workloads.grid.start_seconds, by_workload[ref], replicas.get(ref, [])
+        )
+        for ref in sorted(by_workload)
+    )
+
+
+def advice(
+    recommendations: Iterable[Recommendation], figures: Mapping[WorkloadRef, dict[str, float]]
+) -> tuple[WorkloadAdvice, ...]:
+    """Recommendations joined by workload, in the order of their names."""
+    by_workload: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+    for recommendation in recommendations:
+        by_workload[recommendation.container.workload].append(recommendation)
+    return tuple(_workload(ref, by_workload[ref], figures.get(ref, {})) for ref in sorted(by_workload))
+
+
+def outlooks(
+    forecasts: Mapping[Resource, Forecasts[NodeRef]], digest: str, history: TimeGrid
+) -> tuple[NodeOutlook, ...]:
+    """One outlook per node with a forecast of at least one resource; the others have nothing to publish."""
+    by_node: dict[str, dict[Resource, SeriesOutlook]] = defaultdict(dict)
+    for resource, forecast in forecasts.items():
+        finite = np.isfinite(forecast.quantiles).all(axis=(1, 2)) & np.isfinite(forecast.peak).all(axis=1)
+        for i in np.flatnonzero(finite).tolist():
+            by_node[forecast.refs[i].name][resource] = _series(forecast, i)
+    grids = [forecast.grid for forecast in forecasts.values()]
+    return tuple(
+        NodeOutlook(
+            node=name,
+            start_seconds=grids[0].start_seconds,
+            step_seconds=grids[0].step_seconds,
+            series=by_node[name],
+            settings_digest=digest,
+            history_start_seconds=history.start_seconds,
+            history_end_seconds=history.end_seconds,
+        )
+        for name in sorted(by_node)
+    )
+
+
+def _workload(ref: WorkloadRef, recommendations: list[Recommendation], figures: dict[str, float]) -> WorkloadAdvice:
+    first = recommendations[0]
+    return WorkloadAdvice(
+        namespace=ref.namespace,
+        kind=ref.kind,
+        name=ref.name,
+        containers=tuple(_container(r) for r in recommendations),
+        settings_digest=first.settings_digest,
+        record_digest=hashlib.sha256(msgspec.json.encode(recommendations, order="deterministic")).hexdigest()[:12],
+        start_seconds=first.end_seconds - first.window_seconds,
+        end_seconds=first.end_seconds,
+        figures=figures,
+    )
+
+
+def _container(recommendation: Recommendation) -> ContainerAdvice:
+    """Without memory that holds only together with another heap: who reads the object would set the one alone."""
+    if recommendation.heap is not None:
+        values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY)
+        rest = _container(replace(recommendation, values=values, heap=None))
+        return msgspec.structs.replace(rest, withheld={**rest.withheld, Resource.MEMORY: Reason.HEAP.value})
+    requests = {v.resource: v for v in recommendation.values if v.field is Field.REQUEST}
+    limits = [
+        v for v in recommendation.values if v.field is Field.LIMIT and v.action is Action.SET and v.amount is not None
+    ]
+    return ContainerAdvice(
+        name=recommendation.container.container,
+        amounts={r: v.amount for r, v in requests.items() if v.amount is not None},
+        limits={v.resource: v.amount for v in limits if v.amount is not None},
+        withheld={r: v.reason.value for r, v in requests.items() if v.amount is None},
+    )
+
+
+def _series(forecast: Forecasts[NodeRef], row: int) -> SeriesOutlook:
+    window = forecast.peak_window(row)
+    return SeriesOutlook(
+        median=_whole(forecast.level(MEDIAN)[row]),
+        high=_whole(forecast.level(HIGH)[row]),
+        peak=_whole(forecast.peak_level(HIGH)[row : row + 1])[0],
+        peak_seconds=window.start_seconds if window else None,
+        model=forecast.model[row],
+        reason=forecast.reason[row].value,
+    )
+
+
+def _whole(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
+    """Rounded up: a forecast is never published below what was computed."""
+    integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
+    return integers
+
+
+def _figures(analysis: Analysis) -> dict[WorkloadRef, dict[str, float]]:
+    """p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples."""
+    figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
+    workloads = analysis.workloads
+    for resource in Resource:
+        columns = (workloads.p95[resource].tolist(), workloads.variation[resource].tolist())
+        for ref, high, cv in zip(workloads.refs, *columns, strict=True):
+            if np.isfinite(high):
+                figures[ref][f"{resource}_p95"] = round(high)
+            if np.isfinite(cv):
+                figures[ref][f"{resource}_cv"] = round(cv, 3)
+    return dict(figures)
+
+
+def _census(analysis: Analysis) -> PodCensus:
+    """At the end of the totals behind the peaks."""
+    grid = analysis.pod_totals[Resource.CPU].prod.grid
+    return prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
+
+
+def _prod_peaks(analysis: Analysis) -> dict[Resource, dict[str, ProdPeak]]:
+    """Nodes without a finite peak have none."""
+    return {
+        resource: {
+            name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak), p.mid_peak)
+            for name, p in forecasts.items()
+        }
+        for resource, forecasts in analysis.peak_forecasts.items()
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _prod_reclaimable(analysis: Analysis) -> dict[str, dict[Resource, int]]:
+    """The term of the mid formula that rests on the forecast, as the reclaimable rows show it."""
+    by_node: dict[str, dict[Resource, int]] = defaultdict(dict)
+    for row in analysis.reclaimable:
+        if "prod_reclaimable" in row.terms:
+            by_node[row.node][row.resource] = row.terms["prod_reclaimable"]
+    return dict(by_node)

@@ -1,0 +1,113 @@
+"""EDGE: publishes the state of every feature: a log line, a metric, a ConfigMap, an Event, a probe.
+
+The board is a feature itself: the ConfigMap is decided and written like everything else, and when the right for it is
+missing, the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from cotenant.autopilot.model import POLICIES
+from cotenant.base.controllers.audit import Audit
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.feature import STATUS_CONFIG_MAP, ControllerCondition, FeatureState, status_intent
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.kube import EventRecorder, Regarding
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
+
+LOOK_SECONDS: Final = 2.0
+QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
+"""States that are logged as information; the others are warnings."""
+SCHEDULING_KINDS: Final = {"reservations": "Reservation", "podmigrationjobs": "PodMigrationJob"}
+"""Plural -> kind of the objects that notes are about."""
+log = structlog.get_logger(__name__)
+
+
+class Board(Feature):
+    """Feature `status`; `report` may be called from any thread."""
+
+    name = "status"
+    needs: tuple[str, ...] = ()
+    interval_seconds: float = LOOK_SECONDS
+
+    def __init__(self, namespace: str, audit: Audit, events: EventRecorder | None) -> None:
+        """Nothing is known yet; without `events` none are written."""
+        self._namespace, self._audit, self._events = namespace, audit, events
+        self._states: dict[str, FeatureState] = {}
+        self._shown: dict[str, FeatureState] = {}
+        self._offered: dict[str, FeatureState] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def states(self) -> Mapping[str, FeatureState]:
+        """The present state of each feature that has reported."""
+        with self._lock:
+            return dict(self._states)
+
+    def report(self, state: FeatureState) -> None:
+        """Takes a feature's state after a round; publishes it when it differs from the last one."""
+        self._audit.stands(state)
+        with self._lock:
+            before = self._states.get(state.feature)
+            if state.same(before):
+                return
+            same = before is not None and before.standing is state.standing
+            self._states[state.feature] = (
+                replace(state, since_seconds=before.since_seconds) if same and before else state
+            )
+        tell = log.info if state.standing in QUIET else log.warning
+        tell("feature", feature=state.feature, state=state.standing.value, message=state.message)
+        if self._events and state.standing not in QUIET:
+            self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
+
+    def tell(self, notes: Sequence[ObjectNote]) -> None:
+        """What a feature has to say about objects: what people should see becomes an Event."""
+        for note in notes:
+            if self._events and (note.warning or note.event):
+                self._events.record(self._regarding(note.subject), note.reason, note.message, note.warning)
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+        """The ConfigMap, when a state is another than it shows; Events that are due."""
+        if self._events:
+            self._events.flush()
+        states = {name: state for name, state in self.states.items() if name != self.name}
+        if not states or states == self._shown:
+            return ControllerDecision()
+        self._offered = states
+        return ControllerDecision((status_intent(self._namespace, states),))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """What the ConfigMap shows now."""
+        if outcomes and outcomes[0].ok:
+            self._shown = self._offered
+
+    def wrong(self) -> str:
+        """What keeps us from being ready, in words; empty when every feature works, stands by or waits for a person."""
+        waiting = [
+            s
+            for s in self.states.values()
+            if s.standing in (ControllerCondition.WAITING, ControllerCondition.UNREACHABLE)
+        ]
+        return "; ".join(f"{s.feature}: {s.message}" for s in waiting)
+
+    def _subject(self) -> Regarding:
+        return Regarding("v1", "ConfigMap", STATUS_CONFIG_MAP, self._namespace)
+
+    def _regarding(self, subject: str) -> Regarding:
+        """The object of a note: configmaps/NAME in our namespace, nodes/NAME, else the status itself."""
+        kind, _, name = subject.partition("/")
+        if kind == POLICIES and "/" in name:
+            namespace, _, name = name.partition("/")
+            return Regarding(OWN_GROUP, "AutopilotPolicy", name, namespace)
+        if kind == "configmaps" and name:
+            return Regarding("v1", "ConfigMap", name, self._namespace)
+        if kind in SCHEDULING_KINDS and name:
+            return Regarding(SCHEDULING_GROUP, SCHEDULING_KINDS[kind], name)
+        return Regarding("v1", "Node", name) if kind == "nodes" and name else self._subject()

@@ -1,0 +1,132 @@
+"""EDGE: runs the pipeline on its interval in a child process and keeps the last results for the controllers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.base.controllers.sender import Leadership
+from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.settings.root import Settings
+from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
+
+CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
+NO_DATA_RETRY_SECONDS: Final = 60.0
+LONGEST_RETRY_SECONDS: Final = 600.0
+"""Pause after a run that failed, at most the interval."""
+log = structlog.get_logger(__name__)
+
+
+class PipelineFailed(CotenantError):
+    """The pipeline's process ended without results; its own log says more."""
+
+
+class Pipeline:
+    """One thread that starts one child at a time; `results` may be asked from any thread."""
+
+    def __init__(
+        self, settings: Settings, cluster: str, leadership: Leadership, ran: Callable[[], None] = lambda: None
+    ) -> None:
+        """Nothing runs yet. ran: called after each run that ended with results."""
+        self._run_ended = ran
+        self._settings = settings
+        self._job = PipelineJob(settings, cluster, settings.manager.write)
+        self._leadership = leadership
+        self._results: RunResults | None = None
+        self._error: CotenantError | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+
+    def start(self) -> None:
+        """Run now and on every interval."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and a run that is under way with it."""
+        self._stopping.set()
+        child = self._child
+        if child is not None and child.poll() is None:
+            child.terminate()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def has_results(self) -> bool:
+        """Whether a run has ended well."""
+        return self._results is not None
+
+    def results(self) -> RunResults:
+        """The last run's; the last error when no run has ended well yet, NoData before the first has ended."""
+        if self._results is not None:
+            return self._results
+        raise self._error or NoData("the first run of the pipeline has not ended yet")
+
+    def accept(self, results: RunResults) -> None:
+        """Results of a run that was made elsewhere."""
+        self._results, self._error = results, None
+
+    def run_once(self) -> None:
+        """One run, now."""
+        try:
+            self._results, self._error = self._ran(), None
+            self._run_ended()
+            log.info("pipeline ran", workloads=len(self._results.workloads), nodes=len(self._results.nodes))
+        except CotenantError as error:
+            self._error = error
+            if not self._stopping.is_set():
+                log.warning("pipeline gave no results", error=error.message, fix=error.fix)
+
+    def _run(self) -> None:
+        interval = self._settings.manager.pipeline_interval_seconds
+        while not self._stopping.is_set():
+            if not self._leadership.held:
+                self._stopping.wait(self._settings.manager.retry_seconds)
+                continue
+            self.run_once()
+            self._stopping.wait(min(interval, self._pause_seconds(interval)))
+
+    def _pause_seconds(self, interval_seconds: float) -> float:
+        """Until the next run: history may come any minute, what failed is tried again in a while."""
+        if self._error is None:
+            return interval_seconds
+        return NO_DATA_RETRY_SECONDS if isinstance(self._error, NoData) else LONGEST_RETRY_SECONDS
+
+    def _ran(self) -> RunResults:
+        code, answer = self._answered()
+        if code not in (0, 1) or not answer:
+            raise PipelineFailed(
+                f"the pipeline's process ended with {code}", fix="Its log lines stand above; is memory short?"
+            )
+        try:
+            if code == 0:
+                return msgspec.json.decode(answer, type=RunResults)
+            failure = msgspec.json.decode(answer, type=PipelineFailure)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PipelineFailed(
+                f"the pipeline's process answered what is no result: {error}", fix="Its log lines stand above."
+            ) from error
+        kind = NoData if failure.kind == NoData.__name__ else PipelineFailed
+        raise kind(failure.message, fix=failure.fix)
+
+    def _answered(self) -> tuple[int, bytes]:
+        """Exit code and output of a child of its own; one that `stop` just missed is ended here."""
+        command = [sys.executable, *CHILD]
+        try:
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603
+                self._child = child
+                if self._stopping.is_set():
+                    child.terminate()
+                answer, _ = child.communicate(msgspec.json.encode(self._job))
+        except OSError as error:
+            raise PipelineFailed(
+                f"the pipeline's process could not be started: {error.strerror}", fix="Is memory short?"
+            ) from error
+        self._child = None
+        return child.returncode, answer

@@ -1,0 +1,90 @@
+"""EDGE: the pipeline in a process of its own: pull history, analyse, publish results, hand back what CRs will say.
+
+A whole cluster's history takes gigabytes for a minute; a process that ends gives all of it back, and one that is killed
+ends no other. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1) to
+stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO
+
+import msgspec
+
+from cotenant.base.errors import ClusterError, CotenantError
+from cotenant.base.kube import connect
+from cotenant.base.kube.live import LiveCluster, observe
+from cotenant.base.kube.overlay import overlay
+from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.process.child_process import PARENT_GONE, follow_parent, job_from
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.store import store_url
+from cotenant.base.store import Store
+from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
+from cotenant.pipeline import corridor
+from cotenant.profiler.history import pull
+from cotenant.profiler.prometheus import PrometheusSource
+
+
+def run(job: PipelineJob) -> RunResults:
+    """One run. CotenantError when the history cannot be had."""
+    settings, clock = job.settings, SystemClock()
+    store = Store(store_url(settings.store, os.environ), job.cluster)
+    if settings.profiler.prometheus.url:
+        live = _observed(settings)
+        marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
+        pull(
+            PrometheusSource(settings.profiler.prometheus, job.cluster, marks),
+            store,
+            settings.profiler,
+            clock,
+            Silent(),
+        )
+        inventory = store.read_inventory()
+        if live is not None and inventory is not None:
+            store.write_inventory(overlay(inventory, live))
+    analysis = corridor.analyse(store, settings, clock, Silent())
+    if job.keep:
+        corridor.publish(analysis, store, settings)
+    return collect(analysis, with_medians=settings.descheduler.enabled and settings.descheduler.mode == "forecast")
+
+
+def _observed(settings: Settings) -> LiveCluster | None:
+    """What runs now; None when pods may not be listed, as for a scan."""
+    try:
+        return observe(connect(settings.kube))
+    except ClusterError:
+        return None
+
+
+def answer_alone() -> IO[bytes]:
+    """Our stdout, which is the answer's alone from now on: what anybody else prints goes to stderr."""
+    own = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return own
+
+
+def main() -> int:
+    """Run the job on stdin."""
+    follow_parent()
+    out = answer_alone()
+    job = job_from(sys.stdin.buffer, PipelineJob)
+    configure_logging(job.settings.telemetry)
+    try:
+        outcome: RunResults | PipelineFailure = run(job)
+    except CotenantError as error:
+        outcome = PipelineFailure(type(error).__name__, error.message, error.fix)
+    try:
+        with out:
+            out.write(msgspec.json.encode(outcome))
+    except BrokenPipeError:
+        return PARENT_GONE
+    return int(isinstance(outcome, PipelineFailure))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""EDGE: the manager's process: mirrors, one thread a controller, one Lease, probes; started and ended in order.
+
+mirrors (nodes, NodeMetrics, NodeSLOs, the ConfigMap, pods) ──► features decide ──► Sender, while the Lease is held
+store ──► pipeline in a child process ──► results ──► recommendations, forecasts
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+import structlog
+
+from cotenant.base.controllers.audit import Audit
+from cotenant.base.controllers.contract import FIELD_MANAGER, ObjectNote
+from cotenant.base.controllers.loop import AlwaysLeads, Feature, FeatureRunner, Hub, LoopContext, Unled
+from cotenant.base.controllers.sender import Leadership, Sender
+from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.http.health import Checks, HealthServer
+from cotenant.base.kube import EventRecorder, KubeClient, Lease, fresh_identity
+from cotenant.base.kube.client import OLD_DEFINITION
+from cotenant.base.kube.definitions import older_definitions
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import Clock, SystemClock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.telemetry import MANAGER_PORT
+from cotenant.manager.feature_status import Board
+from cotenant.manager.features import NAMES, FeatureDependencies, features, wanted
+from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.pipeline import Pipeline
+from cotenant.profiler.enforcement.collector import EnforcementCollector
+
+LEASE: Final = "cotenant-manager"
+DEFINITIONS: Final = "customresourcedefinitions"
+SYNC_SECONDS: Final = 120.0
+"""Ceiling of the first lists in a run that ends."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run is asked: cluster's name in the store, whether another replica may run, who identifies us."""
+
+    cluster: str = "default"
+    elect: bool = True
+    identity: str = ""
+    fast_forward: bool = False
+    """The clock is another than the machine's on purpose, so it is not held against the API server's."""
+
+
+class Manager:
+    """`start`, `stop`, or as a context manager; `settle` for a run that ends by itself."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: Settings,
+        metrics: Metrics,
+        options: Options | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Nothing is asked yet; SettingsError for a feature that does not exist."""
+        unknown = sorted(set(settings.manager.features_off) - set(NAMES))
+        if unknown:
+            raise SettingsError(
+                f"manager.features_off: no feature is named {unknown[0]!r}", fix=f"Known: {', '.join(NAMES)}."
+            )
+        options = options or Options()
+        self._settings, self._clock = settings, clock or SystemClock()
+        self._lease = self._candidate(client, options) if settings.manager.write and options.elect else None
+        self.leadership: Leadership = self._lease or (AlwaysLeads() if settings.manager.write else Unled())
+        self._client = client
+        audit = Audit(metrics)
+        self._events = self._recorder(client)
+        self.board = Board(settings.manager.namespace, audit, self._events)
+        wake = threading.Event()
+        names = wanted(settings)
+        self.mirrors = mirrors_of(client, settings, names, wake)
+        self.hub = Hub(self.mirrors, wake)
+        self.pipeline = Pipeline(
+            settings, options.cluster, self.leadership, lambda: metrics.succeeded("pipeline", self._clock)
+        )
+        self.gatherer = self._listener(client, options.cluster)
+        self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
+        if self._piped:
+            metrics.expect("pipeline", settings.manager.pipeline_interval_seconds)
+        audit.expect(names)
+        server_clock = None if options.fast_forward else client.server_clock
+        around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board, server_clock)
+        parts = FeatureDependencies(
+            client,
+            settings,
+            self.mirrors,
+            self.pipeline.results,
+            metrics,
+            options.cluster,
+            self.leadership,
+            self._clock,
+        )
+        working = features(parts, names)
+        reporters: list[Feature] = [self.board] if settings.manager.write else []
+        self.runners = [self._runner(feature, client, around) for feature in (*working, *reporters)]
+        self._metrics = metrics
+
+    def start(self) -> None:
+        """Begin to watch, to stand for the Lease and to run every feature."""
+        if self._lease:
+            self._lease.start()
+        threading.Thread(target=self._compare_definitions, name="definitions", daemon=True).start()
+        for mirror in self.mirrors.values():
+            mirror.start()
+        self.hub.start()
+        if self._piped:
+            self.pipeline.start()
+        if self.gatherer:
+            self.gatherer.start()
+        for runner in self.runners:
+            runner.start()
+
+    def stop(self, *, withdraw: bool = True) -> None:
+        """End what writes, take back what was promised, then give the Lease back.
+
+        withdraw: False where the cluster ends as well, so that nobody is left to whom anything was promised.
+        """
+        for runner in self.runners:
+            runner.stop()
+        for runner in self.runners if withdraw else ():
+            runner.close()
+        if self.gatherer:
+            self.gatherer.stop()
+        self.pipeline.stop()
+        self.hub.stop()
+        for mirror in self.mirrors.values():
+            mirror.stop()
+        if self._lease:
+            self._lease.stop()
+        if self._events:
+            self._events.close()
+
+    def __enter__(self) -> Manager:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def settle(self, patience_seconds: float = SYNC_SECONDS) -> dict[str, list[dict[str, str]]]:
+        """Every feature until it has nothing left to send, one after another; the caller stops afterwards.
+
+        What was sent by each feature, or would be; how it went is on the board. `patience_seconds`: longest wait for
+        the Lease, and for the first lists.
+        """
+        if self._lease:
+            self._lease.start()
+            self._lease.wait_held(patience_seconds)
+        for mirror in self.mirrors.values():
+            mirror.start()
+        if self._piped and not self.pipeline.has_results:
+            self.pipeline.run_once()
+        deadline = time.monotonic() + patience_seconds
+        for mirror in self.mirrors.values():
+            while mirror.error is None and time.monotonic() < deadline and not mirror.wait_synced(0.05):
+                continue
+        return {runner.feature.name: runner.settle() for runner in self.runners}
+
+    def rounds(self, feature: str) -> int:
+        """Decisions of a feature so far; 0 for one that does not run."""
+        return sum(runner.rounds for runner in self.runners if runner.feature.name == feature)
+
+    def checks(self) -> Checks:
+        """What the probes ask: ready once every feature has seen its first lists."""
+        return Checks(ready={"features": self.board.wrong})
+
+    def _compare_definitions(self) -> None:
+        """Say once which kinds the cluster serves in an older form: what is written to them will be refused."""
+        client = self._client.sibling()
+        try:
+            for sentence in older_definitions(client):
+                log.warning("definition is older", found=sentence, fix=OLD_DEFINITION)
+                self.board.tell(
+                    [ObjectNote(DEFINITIONS, "OldDefinition", f"{sentence}. {OLD_DEFINITION}", warning=True)]
+                )
+        except CotenantError as error:
+            log.info("definitions not compared", why=error.message)
+        finally:
+            client.close()
+
+    def _candidate(self, client: KubeClient, options: Options) -> Lease:
+        identity, own = options.identity or fresh_identity(), self._settings.manager
+        return Lease(client, own.namespace, LEASE, identity, own, self._clock)
+
+    def _recorder(self, client: KubeClient) -> EventRecorder | None:
+        if not self._settings.manager.write:
+            return None
+        return EventRecorder(client, FIELD_MANAGER, self._clock, self.leadership.require)
+
+    def _listener(self, client: KubeClient, cluster: str) -> EnforcementCollector | None:
+        """A dry run keeps nothing."""
+        if not self._settings.manager.write:
+            return None
+        return EnforcementCollector(client, self._settings, cluster, self.leadership, self._clock)
+
+    def _runner(self, feature: Feature, client: KubeClient, around: LoopContext) -> FeatureRunner:
+        sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), feature.listed)
+        runner = FeatureRunner(feature, sender, around)
+        self.hub.join(runner)
+        return runner
+
+
+def run(manager: Manager, settings: Settings, metrics: Metrics, wait: Callable[[], None]) -> None:
+    """Run with probes until `wait` returns; the Lease is given back at the end."""
+    checks = manager.checks()
+    with HealthServer(checks, metrics, settings.telemetry, MANAGER_PORT) as health, manager:
+        log.info(
+            "manager runs",
+            port=health.port,
+            write=settings.manager.write,
+            features=[r.feature.name for r in manager.runners],
+        )
+        wait()
+        checks.draining = True

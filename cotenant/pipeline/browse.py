@@ -1,0 +1,251 @@
+"""From an Analysis to the tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import EventKind, Node
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.resource import Resource
+from cotenant.base.table import Kind, Table
+from cotenant.base.usage.histogram import HistogramBatch
+from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
+from cotenant.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
+from cotenant.pipeline.nodes.pod_hours import hours_of
+from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
+from cotenant.pipeline.time_run import usage_while_running
+from cotenant.profiler.group_reduce import reduce_rows
+from cotenant.profiler.pool import by_workload
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
+from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, RECOMMENDATION_LOG, portraits_of
+
+LADDER: Final = (0.5, 0.9, 0.95, 0.98, 0.99)
+REQUEST_SIGNAL: Final = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
+AHEAD_NAMES: Final = {LIKELY: "likely", SURE: "sure"}
+"""Level of the forecast -> end of a column's name in NODE_HISTORY."""
+LIGHTEST_BUCKET: Final = 1e-6
+"""Share below which a bucket is not drawn."""
+HOURS_PER_WEEK: Final = 168
+THURSDAY: Final = 3
+"""Weekday of 1970-01-01, 0 = Monday."""
+_ROWS_AT_ONCE: Final = 512
+LOG_ROWS_KEPT: Final = 50
+"""Entries of the log kept per container."""
+
+
+def coverage(analysis: Analysis) -> tuple[Table, Table]:
+    """How complete the CPU history is: by namespace, and by day."""
+    of_cpu = analysis.coverage
+    return Table.from_rows(COVERAGE, of_cpu.namespace_rows()), Table.from_rows(COVERAGE_BY_DAY, of_cpu.day_rows())
+
+
+def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0 for Monday 0 h UTC, 167 for Sunday 23 h."""
+    return (times // HOUR_SECONDS + THURSDAY * 24) % HOURS_PER_WEEK
+
+
+def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
+    """One table per namespace; of each workload one row a resource."""
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for ref, *of_resources in zip(
+        analysis.workloads, *(_portrait_rows(analysis, resource) for resource in Resource), strict=True
+    ):
+        name = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+        for resource, row in zip(Resource, of_resources, strict=True):
+            rows[ref.namespace].append({**name, "resource": resource.value, **row})
+    return (Table.from_rows(portraits_of(namespace), namespace_rows) for namespace, namespace_rows in rows.items())
+
+
+def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[dict[str, Any]]:
+    usage = analysis.totals[POD_SIGNAL[resource]]
+    mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
+    requested, pods = _requested(analysis, resource, mean.grid)
+    heat = _heat(mean)
+    portraits = analysis.portraits[resource]
+    histograms = usage_while_running(analysis, resource)
+    ladder = np.column_stack([histograms.percentiles(LADDER), portraits.maximum])
+    for i in range(len(analysis.workloads)):
+        bounds, weights = _buckets(histograms, i)
+        yield {
+            "start": mean.grid.start_seconds,
+            "mean": mean.values[i],
+            "highest": highest.values[i],
+            "request": requested[i],
+            "pods": pods[i] if np.isfinite(pods[i]).any() else (),
+            "heat": heat[i],
+            "bounds": bounds,
+            "weights": weights,
+            "ladder": ladder[i],
+        }
+
+
+def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
+    as_asked = Usage(usage.refs, usage.grid, usage.values, usage.resource, statistic)
+    return as_asked.coarser(HOUR_SECONDS // usage.grid.step_seconds)
+
+
+def requested_by_hour(usage: AnyUsage[Any]) -> HourlySum:
+    """Sum over the series of a signal of requests, some hundred rows at a time."""
+    sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
+    for first in range(0, len(usage.refs), _ROWS_AT_ONCE):
+        values = usage.rows(slice(first, first + _ROWS_AT_ONCE))
+        sums += np.nansum(values, axis=0, dtype=np.float64)
+        some |= np.isfinite(values).any(axis=0)
+    return HourlySum(usage.grid, sums, some)
+
+
+def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) -> tuple[FloatMatrix, FloatMatrix]:
+    """Sum of requests over the pods of each workload and hour, and how many pods, (n, hours); NaN without a record."""
+    stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
+    members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
+    in_group, size = members.rows >= 0, len(analysis.workloads)
+    values, rows = stored.values[in_group], members.rows[in_group]
+    sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)
+    refs = [stored.refs[row] for row in np.flatnonzero(in_group).tolist()]
+    pods = reduce_rows(np.add, *_present_by_pod(refs, np.isfinite(values), rows), size, 0.0)
+    index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
+    at = np.clip(index, 0, max(stored.grid.size - 1, 0))
+    has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)
+    requested, running = (np.where(has_pods, one[:, at], np.nan).astype(np.float32) for one in (sums, pods))
+    return requested, running
+
+
+def _present_by_pod(
+    refs: Sequence[PodContainerRef], present: npt.NDArray[np.bool_], rows: npt.NDArray[np.integer[Any]]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Whether any container of a pod is present in each hour, (pods, hours), and each pod's workload, (pods,).
+
+    refs, present, rows: of the containers, their hours (containers, hours) and the row of their workload.
+    """
+    place = {pod: row for row, pod in enumerate(dict.fromkeys((ref.namespace, ref.pod) for ref in refs))}
+    of_pod = np.array([place[ref.namespace, ref.pod] for ref in refs], dtype=np.intp)
+    some = reduce_rows(np.logical_or, present, of_pod, len(place), False)
+    workload = np.zeros(len(place), dtype=np.intp)
+    workload[of_pod] = rows
+    return some.astype(np.float64), workload
+
+
+def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:
+    """Mean by hour of week, (n, 168), NaN where never seen."""
+    slot = hour_of_week(hourly.grid.times())
+    one_hot = np.zeros((hourly.grid.size, HOURS_PER_WEEK), dtype=np.float32)
+    one_hot[np.arange(hourly.grid.size), slot] = 1
+    present = np.isfinite(hourly.values)
+    sums, counts = np.where(present, hourly.values, 0) @ one_hot, present.astype(np.float32) @ one_hot
+    heat: npt.NDArray[np.float64] = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    return heat
+
+
+def _buckets(histograms: HistogramBatch, row: int) -> tuple[Sequence[float] | npt.NDArray[Any], ...]:
+    """(lower bounds, shares) of the buckets that hold weight."""
+    total_weight = float(histograms.total[row])
+    if total_weight <= 0:
+        return [], []
+    shares = histograms.weights[row] / total_weight
+    heavy = np.flatnonzero(shares >= LIGHTEST_BUCKET)
+    return histograms.buckets.starts[heavy], shares[heavy]
+
+
+def events(analysis: Analysis) -> Table:
+    """Deploys, restarts and OOM kills of the window; a deploy once per workload and moment."""
+    inventory, window = analysis.history.inventory, analysis.history.window
+    owners = inventory.owners()
+    rows_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for event in inventory.events:
+        owner = owners.get((event.subject.namespace, event.subject.pod))
+        if owner is None or not window.start_seconds <= event.time_seconds < window.end_seconds:
+            continue
+        deploy = event.kind is EventKind.DEPLOY
+        row = {
+            "namespace": owner.namespace,
+            "kind": owner.kind,
+            "workload": owner.name,
+            "time": event.time_seconds,
+            "event": event.kind.value,
+            "pod": "" if deploy else event.subject.pod,
+            "container": "" if deploy else event.subject.container,
+        }
+        rows_by_key[tuple(row.values())] = row
+    return Table.from_rows(
+        EVENTS, sorted(rows_by_key.values(), key=lambda r: (r["time"], r["namespace"], r["workload"]))
+    )
+
+
+def hourly(usage: Usage[Any]) -> Usage[Any]:
+    """Hourly means, with one of the hour that has begun at the end of the usage."""
+    grid, hours = usage.grid, hours_of(usage.grid)
+    missing = (hours.end_seconds - grid.end_seconds) // grid.step_seconds
+    padded = np.pad(usage.values, ((0, 0), (0, missing)), constant_values=np.nan)
+    longer = replace(usage, grid=replace(grid, size=grid.size + missing), values=padded)
+    return _hourly(longer, Statistic.MEAN)
+
+
+def node_history(analysis: Analysis) -> Table:
+    """What every node used, and what it could and can lend, in the inventory's order of nodes."""
+    rows: list[dict[str, Any]] = []
+    nodes = analysis.history.inventory.nodes
+    for resource, lines in analysis.lendable.items():
+        of_nodes = analysis.history.node_usage[NODE_SIGNAL[resource]]
+        used = {
+            "total": _in_order(hourly(of_nodes), nodes),
+            "prod": hourly(analysis.pod_totals[resource].prod).values,
+        }
+        lent = {band.value: line for band, line in lines.past.items()}
+        ahead = {f"{band}_{AHEAD_NAMES[level]}": line for (band, level), line in lines.ahead.items()}
+        columns: dict[str, npt.NDArray[Any]] = used | lent | ahead
+        grids = {"start": lines.hours.start_seconds, "ahead": lines.half_hours.start_seconds}
+        for i, node in enumerate(nodes):
+            lists = {name: _floats(line[i]) for name, line in columns.items()}
+            rows.append({"node": node.name, "resource": resource.value, **grids, **lists})
+    return Table.from_rows(NODE_HISTORY, rows)
+
+
+def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
+    """Rows in the inventory's order, NaN for a node that reports nothing."""
+    row = {ref.name: i for i, ref in enumerate(usage.refs)}
+    padded = np.append(usage.values, np.full((1, usage.grid.size), np.nan, dtype=np.float32), axis=0)
+    return padded[[row.get(node.name, -1) for node in nodes]]
+
+
+def logged(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
+    """The log with today's proposals added where they differ from the last entry; the oldest entries go."""
+    old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in before.rows() if before else ():
+        old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)
+    for recommendation in recommendations:
+        row = _log_row(recommendation)
+        entries = old[tuple(str(row[k]) for k in _LOG_KEY)]
+        if not entries or any(entries[-1].get(k) != v for k, v in row.items() if k != "time"):
+            entries.append(row)
+    latest_rows = [row for key in sorted(old) for row in old[key][-LOG_ROWS_KEPT:]]
+    return Table.from_rows(RECOMMENDATION_LOG, latest_rows)
+
+
+_LOG_KEY: Final = ("namespace", "kind", "workload", "container")
+
+
+def _log_row(recommendation: Recommendation) -> dict[str, Any]:
+    """One entry, with every column, so that entries can be compared."""
+    ref = recommendation.container
+    row: dict[str, Any] = {c.name: ("" if c.kind is Kind.TEXT else None) for c in RECOMMENDATION_LOG.columns}
+    row |= {"namespace": ref.workload.namespace, "kind": ref.workload.kind, "workload": ref.workload.name}
+    row |= {"container": ref.container, "time": recommendation.end_seconds, "strategy": recommendation.strategy}
+    for value in recommendation.values:
+        row[f"{value.resource}_{value.field}"] = value.amount
+        if value.field is Field.REQUEST:
+            row[f"{value.resource}_reason"] = value.reason.value
+    return row
+
+
+def _floats(values: npt.NDArray[Any]) -> list[float]:
+    numbers: list[float] = values.tolist()
+    return numbers

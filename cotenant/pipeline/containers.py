@@ -1,0 +1,275 @@
+"""Recommendations and findings of every container, some workloads at a time.
+
+Strategies, back-tests and findings look at the series of every pod. As matrices these are large where pods come and go
+(`model.usage.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
+a bounded number of workloads, two such groups side by side, with the same outcome as for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.inventory.one_off import without_over
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.threads import side_by_side
+from cotenant.base.usage.plausible import plausible_signals
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.usage import Signal, Usage
+from cotenant.pipeline import gpus
+from cotenant.pipeline.analysis import History
+from cotenant.profiler import portrait
+from cotenant.profiler.pool import by_container, demand
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.recommender.deleted_workloads import gone_workloads, withhold_deleted
+from cotenant.recommender.enrich import enrich
+from cotenant.recommender.evidence import Evidence, assemble
+from cotenant.recommender.findings import in_order, of_cluster, of_containers
+from cotenant.recommender.incomplete import founded_findings, without_decreases
+from cotenant.recommender.model.finding import ClusterFinding
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.money import priced
+from cotenant.recommender.partial_inventory import withhold_partial, without_partial
+from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
+
+SERIES_AT_ONCE: Final = 256
+"""Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContainerResults:
+    """What is said about containers, and about workloads and nodes beside it."""
+
+    recommendations: tuple[Recommendation, ...]
+    findings: tuple[ClusterFinding, ...]
+
+    def of_cluster(self, history: History, settings: Settings) -> ContainerResults:
+        """With what is said of nodes, of workloads that fit on none, and of GPUs, as all surfaces show it.
+
+        Recommendations in the order of places; findings the most severe first, less those not founded.
+        """
+        own, lasting = settings.recommender.findings, without_over(history.inventory)
+        above = of_cluster(lasting, history.node_usage, history.window, own)
+        of_gpus = gpus.findings(replace(history, inventory=lasting), settings)
+        every = [*above, *of_gpus, *self.findings]
+        every = priced(every, history.inventory, settings.recommender.prices)
+        whole = without_partial(in_order(every), history.inventory)
+        findings = founded_findings(whole, history.unread_seconds)
+        return ContainerResults(self.recommended(), tuple(findings))
+
+    def recommended(self) -> tuple[Recommendation, ...]:
+        """Recommendations in the order of their workloads' places."""
+        return tuple(sorted(self.recommendations, key=lambda one: one.container.workload.place))
+
+
+def assess(
+    history: History,
+    settings: Settings,
+    server: ServerQuantiles | None = None,
+    series_at_once: int = SERIES_AT_ONCE,
+    least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
+) -> ContainerResults:
+    """Recommendations in the order of places, findings the most severe first. least_margins: see `day_margins`."""
+    deleted = gone_workloads(history.inventory)
+    container_results = judge(history, settings, deleted, server, series_at_once, least_margins)
+    return container_results.of_cluster(history, settings)
+
+
+def judge(
+    history: History,
+    settings: Settings,
+    deleted: Collection[WorkloadRef],
+    server: ServerQuantiles | None = None,
+    series_at_once: int = SERIES_AT_ONCE,
+    least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
+) -> ContainerResults:
+    """What can be said of each of the inventory's workloads by itself, in its order; nothing of what is over."""
+    own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
+    history = replace(history, inventory=without_over(history.inventory))
+    scrape = history.quality.slowest_seconds if history.quality else None
+    parts = _Parts.of(history, settings, server)
+
+    def judged(workloads: Sequence[Workload]) -> ContainerResults:
+        part = parts.evidence(workloads)
+        margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
+        evidence = replace(part, least_margins=margins)
+        measured = withhold_unmeasured(recommend(strategy, evidence, own), evidence)
+        whole = withhold_partial(measured, workloads)
+        proposed = withhold_deleted(whole, deleted)
+        founded = without_decreases(proposed, history.unread_seconds)
+        enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
+        found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
+        return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
+
+    return joined(side_by_side(judged, parts.groups(series_at_once)))
+
+
+def joined(parts: Iterable[ContainerResults]) -> ContainerResults:
+    """The results of several parts, one after another."""
+    parts = tuple(parts)
+    return ContainerResults(
+        tuple(one for part in parts for one in part.recommendations),
+        tuple(one for part in parts for one in part.findings),
+    )
+
+
+def evidences(
+    history: History, settings: Settings, server: ServerQuantiles | None, series_at_once: int
+) -> Iterator[Evidence]:
+    """Evidence of all containers in the inventory's order, each workload in one piece."""
+    parts = _Parts.of(history, settings, server)
+    return (parts.evidence(workloads) for workloads in parts.groups(series_at_once))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """A history, with what of it belongs to each workload."""
+
+    history: History
+    settings: Settings
+    server: ServerQuantiles | None
+    rows: Mapping[Signal, defaultdict[WorkloadRef, list[int]]]
+    pods: defaultdict[WorkloadRef, list[Pod]]
+    events: defaultdict[WorkloadRef, list[Event]]
+    pod_rows: defaultdict[WorkloadRef, list[PodRow]]
+    daemons: Sequence[Pod]
+
+    @classmethod
+    def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _Parts:
+        pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
+        daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
+        pod_rows = _pod_rows_of(history.inventory)
+        return cls(history, settings, server, _rows_by_signal(history), pods, events, pod_rows, daemons)
+
+    def groups(self, most_series: int) -> list[list[Workload]]:
+        """Neighbouring workloads of at most so many series of a signal together, or a larger one alone."""
+        workloads, rows = self.history.inventory.workloads, self.rows
+        counts = {w.ref: max((len(of.get(w.ref, ())) for of in rows.values()), default=0) for w in workloads}
+        return list(_groups(workloads, counts, most_series))
+
+    def evidence(self, workloads: Sequence[Workload]) -> Evidence:
+        """Evidence of these workloads' containers."""
+        refs = [w.ref for w in workloads]
+        usage = {
+            signal: self.history.usage[signal].select(
+                np.array(sorted(i for r in refs for i in of.get(r, ())), dtype=np.intp)
+            )
+            for signal, of in self.rows.items()
+        }
+        return self._evidence(workloads, usage)
+
+    def without_garbage(self, evidence: Evidence, workloads: Sequence[Workload]) -> Evidence:
+        """The same evidence where each sample can be usage (`model.usage.plausible`), else that of those that can.
+
+        What is withheld as implausible is no finding, and hides none.
+        """
+        usage = plausible_signals(evidence.usage, self.history.inventory.nodes)
+        same = all(series.values is evidence.usage[signal].values for signal, series in usage.items())
+        return evidence if same else self._evidence(workloads, usage)
+
+    def _evidence(self, workloads: Sequence[Workload], usage: Mapping[Signal, Usage[PodContainerRef]]) -> Evidence:
+        refs = {w.ref: None for w in workloads}
+        part = replace(
+            self.history.inventory,
+            workloads=tuple(workloads),
+            pods=tuple(pod for ref in refs for pod in self.pods.get(ref, ())),
+            events=tuple(event for ref in refs for event in self.events.get(ref, ())),
+            pod_rows=tuple(row for ref in refs for row in self.pod_rows.get(ref, ())),
+        )
+        evidence = _evidence(self.history, part, usage, self.settings, self.server)
+        others = tuple(pod for pod in self.daemons if pod.workload not in refs)
+        # nothing looks at pods of other groups; each group would go through all of them
+        return replace(evidence, inventory=replace(part, pods=part.pods + others))
+
+
+def _evidence(
+    history: History,
+    part: Inventory,
+    usage: Mapping[Signal, Usage[PodContainerRef]],
+    settings: Settings,
+    server: ServerQuantiles | None,
+) -> Evidence:
+    """All that strategies may look at: usage, demand portraits, events, templates; of the part of the inventory."""
+    cpu_demand = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
+    of_pods = {Resource.CPU: cpu_demand, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
+    portraits: dict[Resource, Portraits[ContainerRef]] = {}
+    members = by_container(cpu_demand.refs, part)
+    for resource, series in of_pods.items():
+        if series.refs != cpu_demand.refs:
+            members = by_container(series.refs, part)
+        portraits[resource] = portrait.build(
+            members.refs, members.rows, series, settings.portrait, members.start_seconds
+        )
+    return assemble(part, history.window, usage, portraits, server=server, silence=history.silence)
+
+
+def _groups(workloads: Sequence[Workload], counts: Mapping[WorkloadRef, int], most: int) -> Iterator[list[Workload]]:
+    """Neighbouring workloads of at most so many series together, or one alone; one empty group of no workloads."""
+    group: list[Workload] = []
+    series = 0
+    for workload in workloads:
+        if group and series + counts[workload.ref] > most:
+            yield group
+            group, series = [], 0
+        group.append(workload)
+        series += counts[workload.ref]
+    yield group
+
+
+def _rows_by_signal(history: History) -> dict[Signal, defaultdict[WorkloadRef, list[int]]]:
+    """Rows of each workload; most signals have the same series, which are looked up once."""
+    owners = history.inventory.owners()
+    looked_up: list[tuple[tuple[PodContainerRef, ...], defaultdict[WorkloadRef, list[int]]]] = []
+    by_signal: dict[Signal, defaultdict[WorkloadRef, list[int]]] = {}
+    for signal, usage in history.usage.items():
+        rows = next((rows for refs, rows in looked_up if refs == usage.refs), None)
+        if rows is None:
+            rows = _rows_of_workloads(usage.refs, owners)
+            looked_up.append((usage.refs, rows))
+        by_signal[signal] = rows
+    return by_signal
+
+
+def _rows_of_workloads(
+    refs: Iterable[PodContainerRef], owners: Mapping[tuple[str, str], WorkloadRef]
+) -> defaultdict[WorkloadRef, list[int]]:
+    rows = defaultdict[WorkloadRef, list[int]](list)
+    for row, ref in enumerate(refs):
+        owner = owners.get((ref.namespace, ref.pod))
+        if owner is not None:
+            rows[owner].append(row)
+    return rows
+
+
+def _pods_of(pods: Iterable[Pod]) -> defaultdict[WorkloadRef, list[Pod]]:
+    by_workload = defaultdict[WorkloadRef, list[Pod]](list)
+    for pod in pods:
+        by_workload[pod.workload].append(pod)
+    return by_workload
+
+
+def _events_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[Event]]:
+    owners, events = inventory.owners(), defaultdict[WorkloadRef, list[Event]](list)
+    for event in inventory.events:
+        owner = owners.get((event.subject.namespace, event.subject.pod))
+        if owner is not None:
+            events[owner].append(event)
+    return events
+
+
+def _pod_rows_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[PodRow]]:
+    owners, pod_rows = inventory.owners(), defaultdict[WorkloadRef, list[PodRow]](list)
+    for row in inventory.pod_rows:
+        owner = owners.get((row.namespace, row.name))
+        if owner is not None:
+            pod_rows[owner].append(row)
+    return pod_rows

@@ -1,0 +1,325 @@
+"""One run of the pipeline: reads history, computes all stages, publishes results.
+
+`analyse` divides the workloads into shards, has an executor compute each from the store, joins them and decides what
+concerns nodes and the cluster; `publish` writes what surfaces show. Nothing here knows where history came from, and no
+result depends on who computed a shard.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import structlog
+
+from cotenant.base.errors import NoData, StoreError
+from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef
+from cotenant.base.process.clock import Clock
+from cotenant.base.process.memory import give_back, uncollected
+from cotenant.base.progress import Progress
+from cotenant.base.resource import MeasuredResource, Resource
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.pipeline import PipelineSettings
+from cotenant.base.store import Store
+from cotenant.base.table import Schema, Table
+from cotenant.base.threads import side_by_side
+from cotenant.base.usage.forecast import Forecasts, joined
+from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.usage import Usage
+from cotenant.pipeline import browse, day_margins, gpus, learned, overview, plans, pods, tables, weeks
+from cotenant.pipeline.analysis import Analysis, Division, Floats, History
+from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history
+from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
+from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
+from cotenant.pipeline.shards import executors, judgements, plan
+from cotenant.pipeline.shards.executors import Executor, Here
+from cotenant.pipeline.shards.merge import Merger
+from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
+from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
+from cotenant.pipeline.shards.work import ShardTask, compute, compute_packed, everything
+from cotenant.pipeline.stored_history import surroundings
+from cotenant.profiler.pool import total
+from cotenant.recommender import stored_recommendations
+from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
+from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsals
+
+DIVISION: Final = "shards"
+"""Name of the document that holds the division of the last run."""
+REHEARSALS: Final = "rehearsals"
+"""Name of the one that holds what rehearsed plans taught."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Who computes shards, and the most that a shard holds."""
+
+    executor: Executor
+    size: ShardSize = field(default_factory=ShardSize)
+
+
+@uncollected()
+def analyse(
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    progress: Progress,
+    *,
+    server: ServerQuantiles | None = None,
+    sharding: Sharding | None = None,
+) -> Analysis:
+    """The whole analysis of the stored history, from portraits to recommendations; NoData when there is none.
+
+    sharding: how the work is divided and who does it, else by the settings.
+    """
+    progress.stage("Read inventory and nodes", 1)
+    sharding = sharding or Sharding(executors.chosen(settings.pipeline))
+    # no result tells who computed it
+    own = msgspec.structs.replace(settings, pipeline=PipelineSettings())
+    run = _Run(store, own, sharding.executor, progress, clock.now_seconds())
+    history = surroundings(store, own)
+    division = plan.divide(history.inventory, stored_division(store), sharding.size)
+    tasks = run.tasks(history, plan.shards(history.inventory, division), server)
+    with closing(sharding.executor):
+        result = run.analysis(history, run.merged(history, tasks), division)
+    give_back()
+    return result
+
+
+def _computing(settings: Settings) -> Settings:
+    """What workers compute by, all else at its defaults: no header, password or token travels to them."""
+    return Settings(
+        actions=ActionSettings(guardrails=settings.actions.guardrails),
+        portrait=settings.portrait,
+        forecasting=settings.forecasting,
+        recommender=settings.recommender,
+        plans=settings.plans,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """What all stages of one analysis need."""
+
+    store: Store
+    settings: Settings
+    executor: Executor
+    progress: Progress
+    now_seconds: float
+
+    def tasks(
+        self, history: History, shards: Sequence[WorkloadShard], server: ServerQuantiles | None
+    ) -> list[ShardTask]:
+        """One a shard."""
+        margins = day_margins.read(self.store, self.settings, self.now_seconds)
+        tasks = []
+        for shard in shards:
+            containers = (ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers)
+            own = {ref: margins[ref] for ref in containers if ref in margins}
+            at = (self.store.url, self.store.cluster, _computing(self.settings), shard)
+            tasks.append(ShardTask(*at, history.window, history.quality, own, server, history.silence))
+        return tasks
+
+    def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:
+        """Results of all shards; a single one is computed here: it is not worth a process of its own."""
+        merger = Merger(history)
+        if len(tasks) == 1:
+            merger.add(compute(tasks[0], self.progress))
+            return merger
+        self.progress.stage("Workloads, shard by shard", len(tasks))
+        with executors.ordered(self.executor, compute_packed, tasks) as results:
+            # strict: a shard without a result must not go unnoticed
+            for _, result in zip(tasks, results, strict=True):
+                merger.add(result)
+                self.progress.advance()
+        give_back()  # what the results were sent in
+        return merger
+
+    def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
+        """With what concerns nodes and the cluster."""
+        settings, now_seconds = self.settings, self.now_seconds
+        sums, clusters = merger.pod_sums(), _cluster_totals(history, merger)
+        prod = {r: of.totals.prod for r, of in sums.items()}
+        own = self.executor if division.firsts else Here()
+        series = _series_above(history, prod, clusters)
+        forecasts, groups = self.forecasts(series, own)
+        self.executor.close()  # what follows needs the memory of its workers
+        self.progress.stage("Reclaimable", 1)
+        maxima = node_history.maxima_of_nodes(self.store, history, prod, settings.node_peak)
+        running = {r: of.peaks for r, of in sums.items()}
+        peaks = prod_node_peaks(history, prod, running, maxima, settings.node_peak)
+        foreseen = {r: peak_forecasts(history, r, peaks[r], of.totals) for r, of in sums.items()}
+        lending = lenders(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
+        container_results = merger.container_results().of_cluster(history, settings)
+        most, before = settings.plans.most_proposals, stored_rehearsals(self.store)
+        proposed, rehearsed = plans.proposals(merger.candidates().largest(most), settings, before)
+        since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
+        return Analysis(
+            history=history,
+            workloads=merger.workloads(),
+            rows=merger.rows(),
+            coverage=merger.coverage(),
+            savings=merger.savings(),
+            requested=merger.requested(),
+            cluster_totals=clusters,
+            pod_sums=sums,
+            node_forecasts={r: forecasts["nodes", r] for r in Resource},
+            prod_forecasts={r: forecasts["prod", r] for r in Resource},
+            prod_peaks=peaks,
+            peak_forecasts=foreseen,
+            node_maxima=maxima,
+            cluster_forecasts={resource: of for (kind, resource), of in forecasts.items() if kind == "cluster"},
+            reclaimable=reclaimable(lending, history),
+            lendable={
+                r: lendable_lines.lines(history, lender, sums[r], forecasts["prod", r]) for r, lender in lending.items()
+            },
+            recommendations=container_results.recommendations,
+            findings=container_results.findings,
+            settings_digest=digest(settings),
+            computed_seconds=int(now_seconds),
+            replica_floors=tuple(merger.floors),
+            proposals=proposed,
+            rehearsals=rehearsed,
+            weeks=weeks.foreseen(clusters, merger.largest(), settings.forecasting),
+            division=division,
+            judgements=merger.judgements,
+            learned=merger.learned | {one.group: one.news for one in groups if one.news is not None},
+            learned_seconds=min(since, default=None),
+        )
+
+    def forecasts(
+        self, series: Sequence[tuple[str, Usage[Any], Floats | None]], executor: Executor
+    ) -> tuple[dict[tuple[str, MeasuredResource], Forecasts[Any]], list[GroupForecast]]:
+        """Forecasts by kind and resource, and of each group of series that one worker took."""
+        tasks: list[SeriesTask] = []
+        kinds: list[tuple[str, MeasuredResource]] = []
+        for kind, usage, allocatable in series:
+            assert usage.resource is not None
+            for group, part in parts(kind, usage):
+                before = learned.read(self.store, group, learned.settings_of(group, self.settings.forecasting))
+                tasks.append(SeriesTask(group, part, _computing(self.settings), before, allocatable))
+                kinds.append((kind, usage.resource))
+        self.progress.stage("Forecasts of nodes and the cluster", len(tasks))
+        groups: list[GroupForecast] = []
+        with executors.ordered(executor, forecast_series, tasks) as results:
+            for one in results:
+                groups.append(one)
+                self.progress.advance()
+        by_kind: dict[tuple[str, MeasuredResource], list[Forecasts[Any]]] = defaultdict(list)
+        for name, one in zip(kinds, groups, strict=True):
+            by_kind[name].append(one.forecasts)
+        return {name: joined(of) for name, of in by_kind.items()}, groups
+
+
+def _series_above(
+    history: History, prod: Mapping[Resource, Usage[NodeRef]], clusters: Mapping[Resource, Usage[ClusterRef]]
+) -> list[tuple[str, Usage[Any], Floats | None]]:
+    """Series of nodes, of prod's pods on them, of the cluster and of its GPUs where their use is known.
+
+    With what is allocatable in the cluster, (1,).
+    """
+    series: list[tuple[str, Usage[Any], Floats | None]] = []
+    series += [("nodes", history.node_usage[signal], None) for signal in NODE_SIGNAL.values()]
+    series += [("prod", usage, None) for usage in prod.values()]
+    for resource, usage in clusters.items():
+        capacity = np.array([overview.allocatable(history.inventory, resource) or np.nan])
+        series.append(("cluster", usage, capacity))
+    if (of_gpus := gpus.cluster_total(history)) is not None:
+        series.append(("cluster", of_gpus, None))
+    return series
+
+
+def _cluster_totals(history: History, merger: Merger) -> dict[Resource, Usage[ClusterRef]]:
+    """Sum over the nodes (the system's own share included); over the workloads where no node reports."""
+    totals = merger.cluster_totals()
+    for resource, signal in NODE_SIGNAL.items():
+        nodes = history.node_usage[signal]
+        if nodes.refs:
+            totals[resource] = total(nodes, everything(history.inventory.cluster, len(nodes.refs)))
+    return totals
+
+
+def stored_division(store: Store) -> Division | None:
+    """That of the last run; None when there was none."""
+    return store.read_document(DIVISION, Division)
+
+
+def stored_rehearsals(store: Store) -> Rehearsals | None:
+    """Those of the last run; None when there are none that can be read."""
+    try:
+        return store.read_document(REHEARSALS, Rehearsals)
+    except StoreError as error:
+        structlog.get_logger(__name__).info("plans are rehearsed anew", reason=str(error))
+        return None
+
+
+@uncollected()
+def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
+    """Write tables, explanations and the overview document; readers see all of them at once, or none.
+
+    StoreConflict when another run was published meanwhile.
+    """
+    before = stored_division(store)
+    with store.publishing() as run:
+        _write(analysis, run, settings, demo=demo)
+    if before != analysis.division:
+        learned.forget(store, "workloads-", analysis.learned)
+        judgements.forget(store, analysis.judgements)
+
+
+def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
+    store.write_document(DIVISION, analysis.division)
+    store.write_document(REHEARSALS, analysis.rehearsals)
+    # each is written through to the disk, and one waits there while the next is encoded
+    of_workloads = [parts_of_table for name, parts_of_table in analysis.rows.items() if name != FORECASTS.name]
+    side_by_side(lambda of: store.write_parts(of.schema, of.stored()), of_workloads)
+    store.write_parts(FORECASTS, tables.forecast_parts(analysis))
+    for table in _result_tables(analysis):
+        store.write_table(table)
+    browsable = set(analysis.rows)
+    for table in _browsable_tables(analysis, store):
+        store.write_table(table)
+        browsable.add(table.schema.name)
+    store.remove_others(browsable, portraits_of("").name)
+    node_history.write(store, analysis.node_maxima)
+    for name, lessons in analysis.learned.items():
+        learned.write(store, name, lessons, learned.settings_of(name, settings.forecasting))
+    for name, of in analysis.judgements.items():
+        judgements.write(store, name, of)
+    day_margins.write(store, settings, analysis.recommendations, analysis.computed_seconds)
+    stored_recommendations.write(store, analysis.recommendations)
+    node_explanations.write(store, analysis, settings.recommender.reclaimable)
+    summed = overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy)
+    store.write_document("overview", summed)
+
+
+def _result_tables(analysis: Analysis) -> Iterator[Table]:
+    """One after another: together they take more memory than the largest."""
+    yield tables.nodes(analysis)
+    yield pods.pods(analysis.history.inventory, {r: of.present for r, of in analysis.pod_sums.items()})
+    yield tables.reclaimable(analysis.reclaimable)
+    yield tables.findings(analysis.findings)
+    yield tables.replicas(analysis.replica_floors)
+    yield plans.table(analysis.proposals)
+    yield weeks.table(analysis.weeks)
+
+
+def _browsable_tables(analysis: Analysis, store: Store) -> Iterator[Table]:
+    yield browse.events(analysis)
+    yield browse.node_history(analysis)
+    yield browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations)
+    yield from browse.coverage(analysis)
+
+
+def _stored(store: Store, schema: Schema) -> Table | None:
+    """A table of the run before, None when there was none."""
+    try:
+        return store.read_table(schema)
+    except NoData:
+        return None

@@ -1,0 +1,64 @@
+"""Margins of `recommender.cotenant.cpu_day_risk` from one analysis to the next: they rise at once and fall slowly.
+
+Two weeks hold a handful of days on which many containers jump; a margin calibrated on them alone follows each of them
+as it comes and goes. So each analysis stores the margins it used, and the next one goes no further below them than the
+time between the two allows (`day_risk.fallen`). Another risk begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.strategies.cotenant import day_risk
+
+_FOLDER: Final = "day-margins"
+_BLOCK: Final = "cpu"
+_TEXTS: Final = ("namespace", "kind", "name", "container")
+
+
+def read(store: Store, settings: Settings, now_seconds: float) -> dict[ContainerRef, float]:
+    """The least margin of each container now; empty where none was stored, or for another risk."""
+    risk = settings.recommender.cotenant.cpu_day_risk
+    stored = store.read_block(_FOLDER, _BLOCK) if risk is not None else None
+    if stored is None or stored[1]["risk"] != repr(risk):
+        return {}
+    block, stamp = stored
+    days = max(0.0, now_seconds - float(stamp["computed_seconds"])) / DAY_SECONDS
+    rows = zip(*(block[text].tolist() for text in _TEXTS), block["margin"].tolist(), strict=True)
+    return {
+        ContainerRef(WorkloadRef(namespace, kind, name), container): day_risk.fallen(margin, days)
+        for namespace, kind, name, container, margin in rows
+    }
+
+
+def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], now_seconds: float) -> None:
+    """Store the margins that these recommendations rest on; nothing where no risk is chosen.
+
+    Those of an earlier analysis have fallen since: of them it is what the next one may go down to now.
+    """
+    risk = settings.recommender.cotenant.cpu_day_risk
+    if risk is None:
+        return
+    listed = tuple(recommendations)
+    newest_seconds = max((one.end_seconds for one in listed), default=0)
+    made_now = _margins(one for one in listed if one.end_seconds == newest_seconds)
+    margins = _margins(listed) | read(store, settings, now_seconds) | made_now
+    if not margins:
+        return
+    texts = zip(*((r.workload.namespace, r.workload.kind, r.workload.name, r.container) for r in margins), strict=True)
+    block = {name: np.array(column, dtype=object) for name, column in zip(_TEXTS, texts, strict=True)}
+    stamp = {"risk": repr(risk), "computed_seconds": repr(float(now_seconds))}
+    store.write_block(_FOLDER, _BLOCK, {**block, "margin": np.array(list(margins.values()))}, stamp)
+
+
+def _margins(recommendations: Iterable[Recommendation]) -> dict[ContainerRef, float]:
+    name = day_risk.MARGIN_INPUT
+    return {r.container: float(v.inputs[name]) for r in recommendations for v in r.values if name in v.inputs}

@@ -1,0 +1,145 @@
+"""Keeps what forecasts learned from back-tests from one analysis to the next, beside the results.
+
+One block a group of series (`workloads-cpu`) with a row a series, and one with a row a tree of their boosters. What
+cannot be read, was learned with other settings or members, or was written in another form is as if it were not there:
+the next forecast learns anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import structlog
+from msgspec.structs import replace
+
+from cotenant.base.errors import StoreError
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
+from cotenant.base.store import Store
+from cotenant.base.usage.forecast import ModelCard
+from cotenant.forecasting.boosting.booster import Booster
+from cotenant.forecasting.boosting.trees import LEAVES, Trees
+from cotenant.forecasting.learned import Learned
+from cotenant.forecasting.plugins import members
+from cotenant.forecasting.shard import MixtureFit
+
+_FOLDER: Final = "learned-forecasts"
+_FORM: Final = "1"
+"""Rises whenever what is learned, or how it is stored, changes its meaning."""
+_TREES: Final = "-trees"
+_END: Final = "end_seconds"
+"""Of the learning, in the stamps of both blocks."""
+_SERIES_PARTS: Final = ("scores", "booster_scores", "lifts", "errors")
+_TREE_PARTS: Final = ("features", "thresholds", "remaining", "leaves")
+_Block = dict[str, npt.NDArray[Any]]
+
+
+def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSettings:
+    """Of a group of series: sums of nodes have no booster, which would cost more time than all their members."""
+    return replace(settings, booster_rows=0) if group.startswith(("nodes", "prod")) else settings
+
+
+def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | None:
+    """What was learned of a group of series with these settings; None where nothing usable is stored."""
+    try:
+        stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, _trees_of(group))
+        if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):
+            return None
+        if stored[1][_END] != grown[1][_END]:  # the process ended between the two writes
+            return None
+        return _decoded(*stored, grown[0])
+    except (StoreError, KeyError, ValueError, IndexError, msgspec.MsgspecError) as error:
+        structlog.get_logger(__name__).info("forecasts learn anew", group=group, reason=str(error))
+        return None
+
+
+def write(store: Store, group: str, learned: Learned, settings: ForecastingSettings) -> None:
+    """Store it for the next analysis; nothing where no series could be tested."""
+    if not learned.names:
+        return
+    series, trees, stamp = _encoded(learned)
+    store.write_block(_FOLDER, group, series, {**stamp, "key": _key(settings)})
+    store.write_block(_FOLDER, _trees_of(group), trees, {_END: stamp[_END], "key": _key(settings)})
+
+
+def forget(store: Store, prefix: str, groups: Container[str]) -> None:
+    """Remove what was learned of groups of that prefix and is not of these."""
+    for name in store.block_names(_FOLDER):
+        if name.startswith(prefix) and name.removesuffix(_TREES) not in groups:
+            store.remove_result(f"{_FOLDER}/{name}.parquet")
+
+
+def _trees_of(group: str) -> str:
+    return f"{group}{_TREES}"
+
+
+def _key(settings: ForecastingSettings) -> str:
+    """Changes with the form, the settings and the members: any of them makes what was learned useless."""
+    names = [member.name for member in members(tuple(settings.plugins))]
+    return " ".join((_FORM, digest(settings), *names))
+
+
+class _Boosted(msgspec.Struct):
+    """What a stored fit holds beside its arrays: its number of series and models, what its booster learned from."""
+
+    size: int
+    models: int = 0
+    base: tuple[float, ...] = ()
+    rows: int = 0
+    series: int = 0
+    card: ModelCard | None = None
+
+
+def _encoded(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
+    """Rows of the series, rows of the trees, and the stamp of the former."""
+    fits = learned.fits
+    series = {
+        "name": np.array(learned.names, dtype=object),
+        **{part: np.concatenate([getattr(fit, part) for fit in fits]) for part in _SERIES_PARTS},
+    }
+    grown = [fit.booster.trees for fit in fits if fit.booster]
+    trees = {part: _rows([getattr(of, part) for of in grown], part) for part in _TREE_PARTS}
+    boosted = msgspec.json.encode([_boosted(fit) for fit in fits]).decode()
+    return series, trees, {_END: str(learned.end_seconds), "fits": boosted}
+
+
+def _boosted(fit: MixtureFit) -> _Boosted:
+    if fit.booster is None:
+        return _Boosted(len(fit.scores))
+    trees = fit.booster.trees
+    return _Boosted(
+        len(fit.scores), len(trees.base), tuple(trees.base.tolist()), fit.booster.rows, fit.booster.series, fit.card
+    )
+
+
+def _rows(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    """Trees of all boosters, one a row; none of the right shape where there are no boosters."""
+    if not parts:
+        return np.zeros((0, LEAVES if name == "leaves" else LEAVES - 1))
+    return np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+
+
+def _decoded(series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], trees: Mapping[str, Any]) -> Learned:
+    """Inverse of `_encoded`; KeyError, ValueError or msgspec's errors for what it did not write."""
+    boosted = msgspec.json.decode(stamp["fits"], type=list[_Boosted])
+    trees_per_model = len(trees["leaves"]) // max(1, sum(one.models for one in boosted))
+    fits, first, first_tree = [], 0, 0
+    for one in boosted:
+        rows, own = slice(first, first + one.size), slice(first_tree, first_tree + one.models * trees_per_model)
+        booster = _booster(one, {part: trees[part][own] for part in _TREE_PARTS}) if one.models else None
+        scores, boosted_scores, lifts, errors = (series[part][rows] for part in _SERIES_PARTS)
+        fits.append(MixtureFit(scores, boosted_scores, lifts, errors, booster, one.card))
+        first, first_tree = rows.stop, own.stop
+    names = tuple(series["name"].tolist())
+    if first != len(names):
+        raise ValueError(f"{len(names)} series, {first} of them in fits")
+    return Learned(names, int(stamp[_END]), tuple(fits))
+
+
+def _booster(of: _Boosted, trees: Mapping[str, npt.NDArray[Any]]) -> Booster:
+    shaped = {part: rows.reshape(of.models, -1, rows.shape[-1]) for part, rows in trees.items()}
+    return Booster(Trees(np.array(of.base), **shaped), of.rows, of.series)

@@ -1,0 +1,93 @@
+"""The explanation of each node's reclaimable capacity: stored with the results, or computed from live objects."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.errors import NoData
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.base.store import Store
+from cotenant.pipeline.analysis import Analysis
+from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
+from cotenant.recommender.colocation.explain import Context, NodeExplained, explain
+from cotenant.recommender.colocation.facts import ColocationNode
+from cotenant.recommender.colocation.state import ColocationState
+from cotenant.recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
+
+if TYPE_CHECKING:
+    from cotenant.base.kube.colocation import NodeInputs
+
+DOCUMENT: Final = "nodes-explained"
+
+
+def write(store: Store, analysis: Analysis, settings: ReclaimableSettings) -> None:
+    """One document for all nodes."""
+    store.write_document(DOCUMENT, _of_analysis(analysis, settings))
+
+
+def of_node(store: Store, node: str) -> NodeExplained:
+    """The stored explanation of a node; NoData when there is none."""
+    explanations = store.read_document(DOCUMENT, list[NodeExplained])
+    if explanations is None:
+        raise NoData(f"no explanation of nodes is stored at {store.url}", fix="Run cotenant scan once more.")
+    one = next((e for e in explanations if e.node == node), None)
+    if one is None:
+        raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
+    return one
+
+
+def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
+    """From the objects as they are now; SettingsError when the ConfigMap's colocation-config cannot be used."""
+    name, notes = inputs.node.name, list(inputs.notes)
+    text = None if inputs.config_map is None else inputs.config_map.get(CONFIG_KEY)
+    if text is None:
+        notes.append(f"ConfigMap {SLO_CONFIG_MAP} has no {CONFIG_KEY}: colocation is off")
+    config = ColocationConfig() if text is None else ColocationConfig.parse(text)
+    state = ColocationState(config)
+    state.upsert_nodes([inputs.node])
+    state.upsert_pods(inputs.pods)
+    state.report([inputs.metric] if inputs.metric else [])
+    reclaimable = [columns.message(0) for columns in state.compute(now_seconds).values()]
+    metric = inputs.metric
+    context = Context(
+        resolved=state.resolved(name),
+        now_seconds=now_seconds,
+        measured_seconds=metric.update_seconds if metric else None,
+        published=inputs.node.extended_allocatable,
+        notes=(*notes, *state.facts[0].notes, *(metric.notes if metric else ())),
+    )
+    return explain(reclaimable, context)
+
+
+def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[NodeExplained]:
+    config, inventory = ColocationConfig.of_settings(settings), analysis.history.inventory
+    by_node: dict[str, list[Reclaimable]] = defaultdict(list)
+    for one in analysis.reclaimable:
+        by_node[one.node].append(one)
+    measured = _measured(analysis)
+    return [
+        explain(
+            by_node[node.name],
+            Context(
+                resolved=config.resolve(node.labels, node.annotations),
+                now_seconds=analysis.computed_seconds,
+                measured_seconds=measured.get(node.name),
+                published=node.extended_allocatable,
+                notes=ColocationNode.of(node).notes,
+            ),
+        )
+        for node in inventory.nodes
+    ]
+
+
+def _measured(analysis: Analysis) -> dict[str, float]:
+    """Unix time of each node's newest sample of CPU."""
+    usage = analysis.history.node_usage[NODE_SIGNAL[Resource.CPU]]
+    pairs = zip((ref.name for ref in usage.refs), newest(usage)[1], strict=True)
+    return {name: float(moment) for name, moment in pairs if np.isfinite(moment)}

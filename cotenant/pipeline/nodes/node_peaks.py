@@ -1,0 +1,203 @@
+"""The calibrated peak of prod's usage on each node: totals, limits and cold pods for `forecasting.node_peaks`. Pure.
+
+A node's total goes on through roll-outs, for the pods that went are part of it. What it cannot know is a pod more: a
+pod younger than a day counts with its request unless a pod of the same workload left the same node within that day; of
+CPU only what is beyond the node's usual coming and going, which its total has known all along (bench.decisions_churn:
+with all of it the risk came out a fifth of what was asked for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.usage import DAY_SECONDS, Usage
+from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
+from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
+from cotenant.pipeline.nodes.pod_hours import PROD
+from cotenant.profiler.pool import Members
+from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced
+from cotenant.recommender.incomplete import node_forecast_incomplete
+
+Floats = npt.NDArray[np.float64]
+
+USUAL_DAYS = 14
+_PODS_AT_ONCE: Final = 256
+"""Series of pods whose dense rows exist at the same time."""
+
+
+def prod_node_peaks(
+    history: History,
+    totals: Mapping[Resource, Usage[NodeRef]],
+    pods: Mapping[Resource, Floats],
+    maxima: Mapping[Resource, NodeMaxima],
+    settings: NodePeakSettings,
+) -> dict[Resource, NodePeaks[NodeRef]]:
+    """By resource: peaks of prod's totals at the one risk of the settings.
+
+    pods: `running_peaks` of all pods; maxima: of nodes, of which the blocks before the totals count. Where part
+    of the history could not be read, no tested decision counts: such a peak does not decide alone.
+    """
+    peaks = {
+        resource: node_peaks(
+            total,
+            _room(history.inventory, total),
+            (settings.risk(resource),),
+            settings,
+            pods[resource],
+            maxima[resource].before(total.grid.start_seconds),
+        )
+        for resource, total in totals.items()
+    }
+    return {
+        r: replace(p, days=np.zeros_like(p.days)) if node_forecast_incomplete(r, history.unread_seconds) else p
+        for r, p in peaks.items()
+    }
+
+
+def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) -> dict[str, float]:
+    """By node: what prod pods younger than a day request, beyond those that took another's place on the node."""
+    pods = _Pods.of(inventory, resource)
+    return {node: float(amount) for node, amount in zip(pods.nodes, pods.cold(now_seconds), strict=True) if amount > 0}
+
+
+def unusually_cold(
+    inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float
+) -> dict[str, float]:
+    """The same beyond what was cold on the node at the mean of six-hourly moments since then, at most 14 days.
+
+    What comes as it always came is in the totals that the peak was calibrated on. Without a day of history: all of it.
+    """
+    pods = _Pods.of(inventory, resource)
+    more = pods.cold(now_seconds) - pods.usually_cold(now_seconds, since_seconds)
+    return {node: float(amount) for node, amount in zip(pods.nodes, more, strict=True) if amount > 0}
+
+
+def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
+    """By node: requests of prod pods that its total cannot know of, by the rule of the resource."""
+    if resource is Resource.CPU:
+        return unusually_cold(inventory, resource, now_seconds, since_seconds)
+    return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone
+
+
+def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
+    """What `unusually_cold` knows of each node's pods at a moment, for judging those that come later by the same rule.
+
+    Of memory nothing is usual.
+    """
+    pods = _Pods.of(inventory, Resource.CPU)
+    less = pods.usually_cold(now_seconds, since_seconds) - pods.cold(now_seconds)
+    usual = {node: float(amount) for node, amount in zip(pods.nodes, less, strict=True) if amount > 0}
+    counts = zip(pods.places, pods.known(now_seconds).tolist(), strict=True)
+    return PodCensus(now_seconds, {place: count for place, count in counts if count}, {Resource.CPU: usual})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pods:
+    """Prod pods as columns, (n,). node_of: (places,), number of each place's node.
+
+    place: number of each pod's place; start, end: Unix seconds, end infinite while it runs; request: millicores or
+    bytes, 0 = not set.
+    """
+
+    nodes: tuple[str, ...]
+    places: tuple[Place, ...]
+    node_of: npt.NDArray[np.intp]
+    place: npt.NDArray[np.intp]
+    start: Floats
+    end: Floats
+    request: Floats
+
+    @classmethod
+    def of(cls, inventory: Inventory, resource: Resource) -> _Pods:
+        """Prod pods of an inventory, ended ones too; placeholders of reservations use nothing and are left out."""
+        prod = [p for p in inventory.pods if p.effective_priority in PROD and p.namespace != PLACEHOLDER_NAMESPACE]
+        places = {place: number for number, place in enumerate(dict.fromkeys(_place(p) for p in prod))}
+        nodes = {node: number for number, node in enumerate(dict.fromkeys(node for node, _ in places))}
+        return cls(
+            nodes=tuple(nodes),
+            places=tuple(places),
+            node_of=np.array([nodes[node] for node, _ in places], dtype=np.intp),
+            place=np.array([places[_place(p)] for p in prod], dtype=np.intp),
+            start=np.array([p.start_seconds for p in prod], dtype=np.float64),
+            end=np.array([np.inf if p.end_seconds is None else p.end_seconds for p in prod], dtype=np.float64),
+            request=np.array([p.requests.get(resource, 0) for p in prod], dtype=np.float64),
+        )
+
+    def cold(self, moment: float) -> Floats:
+        """Requests of young pods at a moment beyond as many as left their place within the day before, (nodes,)."""
+        young = self._young(moment)
+        requested = np.bincount(self.place[young], weights=self.request[young], minlength=len(self.places))
+        beyond = unreplaced(self._count(young), self._count(self._ended(moment)), requested)
+        return np.bincount(self.node_of, weights=beyond, minlength=len(self.nodes)).astype(np.float64)
+
+    def usually_cold(self, now_seconds: float, since_seconds: float) -> Floats:
+        """Mean of `cold` at six-hourly moments since then, at most 14 days, (nodes,); 0 without a day of history."""
+        first = max(since_seconds + DAY_SECONDS, now_seconds - USUAL_DAYS * DAY_SECONDS)
+        moments = np.arange(now_seconds - BLOCK_SECONDS, first, -BLOCK_SECONDS)
+        if not len(moments):
+            return np.zeros(len(self.nodes))
+        usual: Floats = np.mean([self.cold(moment) for moment in moments], axis=0)
+        return usual
+
+    def known(self, moment: float) -> npt.NDArray[np.intp]:
+        """Pods that run in each place, and those that left it within the day before and were not replaced, (places,).
+
+        The totals of the last day hold them all; a pod that comes later takes the place of one that is missing.
+        """
+        running = self._count((self.start <= moment) & (self.end > moment))
+        unreplaced = self._count(self._ended(moment)) - self._count(self._young(moment))
+        return np.asarray(running + np.maximum(unreplaced, 0))
+
+    def _young(self, moment: float) -> npt.NDArray[np.bool_]:
+        return (self.start >= moment - DAY_SECONDS) & (self.start <= moment) & (self.end > moment)
+
+    def _ended(self, moment: float) -> npt.NDArray[np.bool_]:
+        return (self.end >= moment - DAY_SECONDS) & (self.end <= moment)
+
+    def _count(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+        return np.bincount(self.place[chosen], minlength=len(self.places))
+
+
+def _place(pod: Pod) -> Place:
+    return pod.node, pod.workload
+
+
+def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
+    """Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used."""
+    assert isinstance(total.resource, Resource)
+    room = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
+    now = total.grid.end_seconds
+    cold = cold_pods(inventory, total.resource, now, total.grid.start_seconds)
+    stated = np.array([room.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
+    used = np.nan_to_num(total.values).max(axis=1, initial=0.0)
+    return NodeLimits(
+        limits=np.where(stated > 0, stated, used),
+        cold=np.array([cold.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64),
+    )
+
+
+def running_peaks(inventory: Inventory, usage: AnyUsage[PodContainerRef], members: Members[NodeRef]) -> Floats:
+    """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.
+
+    usage: series of some pods; members: of the nodes, rows as the series'.
+    """
+    assert isinstance(usage.resource, Resource)
+    prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}
+    rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)
+    running, sums = np.flatnonzero(rows), np.zeros(len(members.refs))
+    for first in range(0, len(running), _PODS_AT_ONCE):
+        some = running[first : first + _PODS_AT_ONCE]
+        peaks = pod_peaks(usage.rows(some), np.zeros(len(some)), usage.grid.slots_per_day, usage.resource)
+        sums += np.bincount(members.rows[some], weights=peaks.astype(np.float64), minlength=len(members.refs))
+    return sums

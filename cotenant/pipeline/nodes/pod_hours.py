@@ -1,0 +1,194 @@
+"""What the pods of each node used and requested at the end of every hour, as the formulas count them. Pure.
+
+A pod's present usage, its request and its class enter as they do now (`recommender.colocation.pods`): at the end of a
+past hour the newest samples of its last ten minutes count, and the request of a pod that ran then without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import Resource
+from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
+from cotenant.profiler.group_reduce import reduce_rows
+from cotenant.recommender.colocation.pods import PodFacts, demand_terms
+
+Floats = npt.NDArray[np.float64]
+Slots = npt.NDArray[np.int64]
+
+PRESENT_SLOTS: Final = 2
+"""A pod's newest sample counts as present when it lies in the last ten minutes."""
+PROD: Final = (PriorityClass.PROD, PriorityClass.NONE)
+TERMS: Final = ("all_used", "hp_used", "hp_request", "hp_max", "prod_request", "prod_used")
+_PODS_AT_ONCE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodHours:
+    """Sums over the pods of k nodes at the end of H hours by name of a term, (k, H) each, in the resource's unit.
+
+    nodes: (k,) distinct positions in the inventory's nodes; the other nodes have none of these pods.
+    """
+
+    nodes: npt.NDArray[np.int64]
+    terms: Mapping[str, Floats]
+
+
+def hours_of(window: TimeGrid) -> TimeGrid:
+    """The whole hours of a window, and the one that has begun at its end."""
+    first = -(-window.start_seconds // HOUR_SECONDS) * HOUR_SECONDS
+    return TimeGrid(first, HOUR_SECONDS, max(0, -(-(window.end_seconds - first) // HOUR_SECONDS)))
+
+
+def last_slots(window: TimeGrid) -> Slots:
+    """The slot of the window that ends with each of its hours, (H,); of an hour that has begun its last."""
+    ends = hours_of(window).times() + HOUR_SECONDS
+    return np.minimum((ends - window.start_seconds) // window.step_seconds, window.size) - 1
+
+
+def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequence[Pod]) -> PodHours:
+    """Of these pods, whose series are among the usage; inventory: its nodes are looked at."""
+    assert isinstance(usage.resource, Resource)
+    place = {node.name: i for i, node in enumerate(inventory.nodes)}
+    lives = [life for life in _lives(pods) if life.pod.node in place]
+    lives.sort(key=lambda life: place[life.pod.node])
+    nodes = np.array([place[life.pod.node] for life in lives], dtype=np.int64)
+    met = np.unique(nodes)
+    slots = last_slots(usage.grid)
+    sums = {name: np.zeros((len(met), len(slots))) for name in TERMS}
+    series = _series_of(usage.refs)
+    for first in range(0, len(lives), _PODS_AT_ONCE):
+        part = slice(first, first + _PODS_AT_ONCE)
+        own, rows = np.unique(nodes[part], return_inverse=True)
+        at = np.searchsorted(met, own)
+        for name, term in _terms(usage, lives[part], series, slots, usage.resource).items():
+            sums[name][at] += reduce_rows(np.add, term, rows, len(own), 0.0)
+    return PodHours(met, _shared(sums))
+
+
+class HoursOfPods:
+    """Joins the sums of all pods of a resource, part after part."""
+
+    def __init__(self, nodes: int, window: TimeGrid) -> None:
+        """No pod is in it yet."""
+        self._sums = {name: np.zeros((nodes, hours_of(window).size)) for name in TERMS}
+
+    def add(self, part: PodHours) -> None:
+        """Pods that are in no other part."""
+        for name, term in part.terms.items():
+            self._sums[name][part.nodes] += term
+
+    @property
+    def terms(self) -> Mapping[str, Floats]:
+        """By name, (nodes, H)."""
+        return self._sums
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """A pod, and between which moments samples of its name are its own: another of that name came before or after."""
+
+    pod: Pod
+    first_seconds: float
+    last_seconds: float
+
+
+def _lives(pods: Sequence[Pod]) -> Iterator[_Life]:
+    def name_of(pod: Pod) -> tuple[str, str]:
+        return pod.namespace, pod.name
+
+    ordered = sorted(pods, key=lambda pod: (name_of(pod), pod.start_seconds))
+    for _, namesakes in groupby(ordered, name_of):
+        one_after_another = list(namesakes)
+        borders = [-np.inf, *(float(pod.start_seconds) for pod in one_after_another[1:]), np.inf]
+        for i, pod in enumerate(one_after_another):
+            yield _Life(pod, borders[i], borders[i + 1])
+
+
+def _series_of(refs: Sequence[PodContainerRef]) -> Mapping[tuple[str, str], list[int]]:
+    series: dict[tuple[str, str], list[int]] = {}
+    for row, ref in enumerate(refs):
+        series.setdefault((ref.namespace, ref.pod), []).append(row)
+    return series
+
+
+def _terms(
+    usage: AnyUsage[PodContainerRef],
+    lives: Sequence[_Life],
+    series: Mapping[tuple[str, str], list[int]],
+    slots: Slots,
+    resource: Resource,
+) -> dict[str, Floats]:
+    """Of m pods at each of the slots' ends, (m, H)."""
+    pods = [life.pod for life in lives]
+    moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
+    begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = np.array(
+        [_facts(pod, resource) for pod in pods], dtype=np.float64
+    ).T[..., None]
+    firsts, lasts = (
+        np.array([getattr(life, name) for life in lives])[:, None] for name in ("first_seconds", "last_seconds")
+    )
+    measured = np.where((firsts < moments) & (moments <= lasts), _measured(usage, pods, series, slots), np.nan)
+    active, counted = (begins <= moments) & (moments < ends), placeholder == 0
+    return demand_terms(
+        measured,
+        PodFacts(
+            active=active,
+            request=requests * active,
+            mid_request=mid_requests * active,
+            high=(high > 0) & counted,
+            prod=(prod > 0) & counted,
+            exclusive=exclusive > 0,
+            judged_elsewhere=np.zeros_like(active),
+        ),
+    )
+
+
+def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
+    """Start, end, both requests, and whether it is above batch, prod, exclusive of CPUs, a placeholder."""
+    priority = pod.effective_priority
+    return (
+        pod.start_seconds,
+        np.inf if pod.end_seconds is None else pod.end_seconds,
+        pod.requests.get(resource, 0),
+        pod.mid_requests.get(resource, 0),
+        not priority.is_reclaimer,
+        priority in PROD,
+        pod.qos is QosClass.LSE and resource is Resource.CPU,
+        pod.placeholder,
+    )
+
+
+def _measured(
+    usage: AnyUsage[PodContainerRef], pods: Sequence[Pod], series: Mapping[tuple[str, str], list[int]], slots: Slots
+) -> Floats:
+    """Present usage of each pod, its containers summed, (m, H); NaN where none has a present sample."""
+    pairs = [(i, row) for i, pod in enumerate(pods) for row in series.get((pod.namespace, pod.name), ())]
+    owners, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    newest = usage.at(rows, slots)
+    for back in range(1, PRESENT_SLOTS):
+        newest = np.where(np.isfinite(newest), newest, usage.at(rows, slots - back))
+    some = reduce_rows(np.logical_or, np.isfinite(newest), owners, len(pods), False)
+    sums = reduce_rows(np.add, np.nan_to_num(newest).astype(np.float64), owners, len(pods), 0.0)
+    return np.where(some, sums, np.nan)
+
+
+def _shared(sums: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The same; equal terms are one array, so that where all pods are prod's a part is half as large to send."""
+    distinct: list[Floats] = []
+    shared: dict[str, Floats] = {}
+    for name, term in sums.items():
+        same = next((other for other in distinct if np.array_equal(other, term)), None)
+        shared[name] = term if same is None else same
+        distinct += [term] if same is None else []
+    return shared

@@ -1,0 +1,269 @@
+"""Reclaimable capacity of nodes: present usage and prod's forecast as inputs of the recommender's formulas. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.kubernetes.qos import PriorityClass
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.recommender import ReclaimableSettings
+from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
+from cotenant.pipeline.analysis import Floats, History, PodSums, PodTotals
+from cotenant.pipeline.nodes.pod_hours import PRESENT_SLOTS, PROD, HoursOfPods, PodHours, pod_hours
+from cotenant.profiler.pool import Members, PartialTotals, TotalOfParts, by_node, partial_totals
+from cotenant.recommender.colocation.columns import NO_FORECAST, PeakForecast
+from cotenant.recommender.colocation.formulas import Parameters, prod_reclaimable
+from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns, strategies
+from cotenant.recommender.colocation.lendable import FORMULAS, Lender
+from cotenant.recommender.colocation.strategy import ColocationConfig
+from cotenant.recommender.incomplete import with_incomplete_noted
+
+POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
+HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
+"""Classes whose use is never lent: prod, mid and pods without a class."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialPodSums:
+    """`PodSums` of some pods, whose nodes have others: totals of prod, of what else is never lent, and of the rest.
+
+    hours: what they used and requested at the end of each hour.
+    """
+
+    prod: PartialTotals
+    above_batch: PartialTotals
+    rest: PartialTotals
+    present: Mapping[tuple[str, str], float]
+    peaks: Floats
+    hours: PodHours
+
+
+def partial_sums(
+    usage: AnyUsage[PodContainerRef],
+    inventory: Inventory,
+    peaks: Callable[[Members[NodeRef]], Floats],
+    pods: Sequence[Pod] = (),
+) -> PartialPodSums:
+    """Of the series of some pods, all containers of each; inventory: at least these pods, and all nodes.
+
+    pods: those whose hours are summed, each in one part alone; their series are among the usage.
+    """
+    everything = by_node(usage.refs, inventory, node_refs(inventory))
+    prod, high, known = (
+        of_classes(everything, usage.refs, inventory, classes).rows for classes in (PROD, HIGH, tuple(PriorityClass))
+    )
+    above = np.where(prod >= 0, -1, high)
+    rest = np.where(high >= 0, -1, known)
+    of_prod, of_above, of_rest = (partial_totals(usage, replace(everything, rows=rows)) for rows in (prod, above, rest))
+    hours = pod_hours(usage, inventory, pods)
+    return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything), hours)
+
+
+class SumsOfPods:
+    """Joins the sums of all pods of a resource, part after part."""
+
+    def __init__(self, inventory: Inventory, grid: TimeGrid) -> None:
+        """No pod is in it yet."""
+        refs = node_refs(inventory)
+        self._prod, self._above, self._rest = (TotalOfParts(refs, grid) for _ in range(3))
+        self._present: dict[tuple[str, str], float] = {}
+        self._peaks = np.zeros(len(refs))
+        self._hours = HoursOfPods(len(refs), grid)
+
+    def add(self, part: PartialPodSums) -> None:
+        """Pods that are in no other part."""
+        self._prod.add(part.prod)
+        self._above.add(part.above_batch)
+        self._rest.add(part.rest)
+        self._present.update(part.present)
+        self._peaks += part.peaks
+        self._hours.add(part.hours)
+
+    def sums(self, resource: Resource) -> PodSums:
+        """Of all parts."""
+        spec = POD_SIGNAL[resource].spec
+        prod = self._prod.usage(spec.resource, spec.statistic)
+        # where nobody has batch or mid pods, the groups are the same and one sum serves them all
+        above = self._prod if self._above.empty else self._prod.with_part(self._above)
+        high = prod if self._above.empty else above.usage(spec.resource, spec.statistic)
+        pods = high if self._rest.empty else above.with_part(self._rest).usage(spec.resource, spec.statistic)
+        return PodSums(PodTotals(prod, high, pods), self._present, self._peaks, self._hours.terms)
+
+
+def pod_totals(history: History, resource: Resource) -> PodTotals:
+    """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
+    usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
+    sums = SumsOfPods(inventory, usage.grid)
+    sums.add(partial_sums(usage, inventory, lambda members: np.zeros(len(members.refs))))
+    return sums.sums(resource).totals
+
+
+def node_refs(inventory: Inventory) -> tuple[NodeRef, ...]:
+    """Of all nodes, in the inventory's order."""
+    return tuple(NodeRef(n.name) for n in inventory.nodes)
+
+
+def of_classes(
+    members: Members[NodeRef],
+    series: Sequence[PodContainerRef],
+    inventory: Inventory,
+    classes: Collection[PriorityClass],
+) -> Members[NodeRef]:
+    """The members whose pods have one of these priority classes; the others belong to no node."""
+    chosen = _pods_of(inventory, classes)
+    owns = np.array([(ref.namespace, ref.pod) in chosen for ref in series], dtype=bool)
+    return replace(members, rows=np.where(owns, members.rows, -1))
+
+
+def lenders(
+    history: History,
+    sums: Mapping[Resource, PodSums],
+    prod: Mapping[Resource, NodePeaks[NodeRef]],
+    forecasts: Mapping[Resource, Mapping[str, PeakForecast]],
+    settings: ReclaimableSettings,
+    now_seconds: float,
+) -> dict[Resource, Lender]:
+    """By resource: the present terms of every node and its strategy, by the settings as the cluster's strategy."""
+    inventory = history.inventory
+    chosen = strategies(inventory, ColocationConfig.of_settings(settings))
+    pods = pod_columns(inventory, {resource: of.present for resource, of in sums.items()})
+    made: dict[Resource, Lender] = {}
+    for resource in Resource:
+        usages = _usages(history, resource, prod[resource], forecasts[resource])
+        columns = node_columns(inventory, resource, usages, pods)
+        allocatable = np.array([n.allocatable.get(resource, 0) for n in inventory.nodes], dtype=np.float64)
+        made[resource] = Lender.of(columns, Parameters.of(chosen, resource), allocatable, now_seconds)
+    return made
+
+
+def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[Reclaimable, ...]:
+    """Batch and mid amounts of every node and resource now."""
+    messages = [
+        message
+        for lender in lending.values()
+        for formula in FORMULAS.values()
+        for message in formula(lender.now, lender.given, 0.0).messages()
+    ]
+    return with_incomplete_noted(messages, history.unread_seconds)
+
+
+def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
+    """(newest value of each series, Unix time of the end of its slot), NaN for a series without any; shapes (n,)."""
+    if not usage.grid.size:
+        return np.full(len(usage.refs), np.nan), np.full(len(usage.refs), np.nan)
+    present = np.isfinite(usage.values)
+    last = usage.grid.size - 1 - np.argmax(present[:, ::-1], axis=1)
+    some = present.any(axis=1)
+    values = np.where(some, usage.values[np.arange(len(usage.refs)), last], np.nan)
+    return values, np.where(some, usage.grid.times()[last] + usage.grid.step_seconds, np.nan)
+
+
+def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tuple[str, str]]:
+    return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
+
+
+def _usages(
+    history: History,
+    resource: Resource,
+    prod: NodePeaks[NodeRef],
+    forecasts: Mapping[str, PeakForecast],
+) -> Usages:
+    nodes = history.node_usage[NODE_SIGNAL[resource]]
+    values, measured = newest(nodes)
+    names = [ref.name for ref in nodes.refs]
+    return Usages(
+        nodes=dict(zip(names, (float(v) for v in values), strict=True)),
+        measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
+        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod, forecasts),
+        prod_peaks=forecasts,
+    )
+
+
+def peak_forecasts(
+    history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
+) -> dict[str, PeakForecast]:
+    """By node with one: prod's 24-hour peak at the first risk, how such peaks did, and the peaks of what is beside it.
+
+    Batch amounts under the policy `forecast` rest on it, here and in the manager.
+    """
+    system = system_peaks(history, resource, totals.pods)
+    highest = mid_peaks(totals.high.values, totals.prod.values, totals.prod.grid.slots_per_day)
+    mid = dict(zip((ref.name for ref in totals.high.refs), highest.tolist(), strict=True))
+    rows = zip(prod.peaks[:, 0].tolist(), prod.violation[:, 0].tolist(), prod.days.tolist(), strict=True)
+    return {
+        ref.name: PeakForecast(peak, violation, days, system.get(ref.name, np.nan), mid.get(ref.name, 0.0))
+        for ref, (peak, violation, days) in zip(prod.refs, rows, strict=True)
+        if np.isfinite(peak)
+    }
+
+
+def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
+    """Present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for ref, value in zip(usage.refs, newest(usage.tail(PRESENT_SLOTS))[0], strict=True):
+        if np.isfinite(value):
+            sums[ref.namespace, ref.pod] += float(value)
+    return dict(sums)
+
+
+def _prod_reclaimable(
+    inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
+) -> dict[str, float]:
+    """Requested by prod less its calibrated 24-hour peak, by node with a peak.
+
+    A node whose record is too short stands on Koordinator's two predictors, the smaller of whose answers counts: one
+    subtracts the sum of its pods' peaks, the other the peaks of the class and of the system together. What a system
+    without a sample will use is not known, so that such a node lends nothing of what prod requested.
+    """
+    requested: dict[str, float] = defaultdict(float)
+    owned = _pods_of(inventory, PROD)
+    for pod in inventory.pods:
+        if pod.running and (pod.namespace, pod.name) in owned:
+            requested[pod.node] += pod.requests.get(resource, 0)
+    room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
+    names = [ref.name for ref in prod.refs]
+    young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
+    system = np.array([forecasts.get(name, NO_FORECAST).system_peak for name in names], dtype=np.float64)
+    peaks = prod.peaks[:, 0].astype(np.float64)
+    of_class = peaks if prod.class_peaks is None else prod.class_peaks.astype(np.float64)
+    amounts = prod_reclaimable(
+        np.array([requested[name] for name in names]),
+        np.array([room[name] for name in names]),
+        np.where(young, np.maximum(peaks, of_class + system), peaks),
+    )
+    rows = zip(names, amounts.tolist(), np.isfinite(prod.peaks[:, 0]).tolist(), strict=True)
+    return {name: amount for name, amount, has_peak in rows if has_peak}
+
+
+def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
+    """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its `pods`, floor 0).
+
+    A slot in which the node's pods were not measured says nothing of the system, unless none of them ever was. NaN for
+    a node without any such slot.
+    """
+    rest = system_usage(history, resource, pods)
+    peaks = koordinator_peaks(rest.values, rest.grid.slots_per_day, resource)
+    return {ref.name: float(peak) for ref, peak in zip(rest.refs, peaks, strict=True)}
+
+
+def system_usage(history: History, resource: Resource, pods: Usage[NodeRef]) -> Usage[NodeRef]:
+    """Usage of each node less that of its `pods`, floor 0; nodes without a row in both are left out."""
+    nodes = history.node_usage[NODE_SIGNAL[resource]]
+    row_of = {ref: row for row, ref in enumerate(pods.refs)}
+    rows = [row for row, ref in enumerate(nodes.refs) if ref in row_of]
+    refs = tuple(nodes.refs[row] for row in rows)
+    of_pods = pods.values[[row_of[ref] for ref in refs]]
+    empty = np.isnan(of_pods).all(axis=1, keepdims=True)
+    rest = np.maximum(nodes.values[rows] - np.where(empty, np.float32(0), of_pods), np.float32(0))
+    return Usage(refs, nodes.grid, rest, nodes.resource, nodes.statistic)

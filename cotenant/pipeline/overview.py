@@ -1,0 +1,233 @@
+"""From an Analysis to the Overview document: headline numbers, band, heat map, waste, next peak. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import Container, Inventory, Workload
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.identity import ClusterRef
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.table import whole_numbers
+from cotenant.base.usage.forecast import LEVELS as FORECAST_LEVELS
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.peak import PeakAhead, shown_peaks
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.forecasting.peak_time import RUN_SECONDS, busiest
+from cotenant.pipeline.analysis import Analysis
+from cotenant.pipeline.browse import hour_of_week, hourly
+from cotenant.recommender.colocation.model.lendable import LEVELS, LendableLines, total_now
+from cotenant.recommender.model.recommendation import Field, Recommendation, Value
+from cotenant.recommender.model.savings import freed_of, total_change, worth_the_effort
+from cotenant.recommender.model.views import BandSeries, Headline, NamespaceWaste, Overview
+
+SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
+
+
+def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
+    """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
+    history, inventory = analysis.history, analysis.history.inventory
+    quality = history.quality
+    cpu_freed = freed_of([total_change(one, Resource.CPU) for one in analysis.recommendations])
+    ends = [one.end_seconds for one in analysis.recommendations]
+    kept_ends = [end for end in ends if end < history.window.end_seconds]
+    return Overview(
+        cluster=inventory.cluster,
+        source=quality.source if quality else "unknown",
+        demo=demo,
+        time_seconds=_newest(analysis),
+        computed_seconds=analysis.computed_seconds,
+        window_days=history.window.size * history.window.step_seconds / DAY_SECONDS,
+        scrape_interval_seconds=quality.scrape_interval_seconds if quality else 0.0,
+        nodes=len(inventory.nodes),
+        workloads=len(inventory.workloads),
+        containers=len(analysis.recommendations),
+        pods=sum(p.running for p in inventory.pods),
+        headline=_headline(analysis),
+        cpu=_band(analysis, Resource.CPU),
+        memory=_band(analysis, Resource.MEMORY),
+        heat=_heat(analysis),
+        waste=_waste(analysis),
+        peak=_peak(analysis),
+        peak_reason=_peak_reason(analysis),
+        severities={s.value: n for s, n in Counter(r.severity for r in analysis.recommendations).items()},
+        patterns={p.value: n for p, n in Counter(analysis.workloads.patterns).items()},
+        reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
+        savings=analysis.savings,
+        saving_cpu_millicores=analysis.savings.all_steps.frees.millicores,
+        saving_memory_bytes=analysis.savings.all_steps.frees.bytes,
+        worth_the_effort=worth_the_effort(cpu_freed),
+        strategy=strategy,
+        settings_digest=analysis.settings_digest,
+        learned_seconds=analysis.learned_seconds,
+        kept_recommendations=len(kept_ends),
+        kept_seconds=min(kept_ends, default=None),
+        coverage=analysis.coverage.total.samples_present,
+        notes=[*inventory.notes, *(quality.notes if quality else ())],
+    )
+
+
+def allocatable(inventory: Inventory, resource: Resource) -> int:
+    """Sum over the nodes, in the resource's unit."""
+    return sum(n.allocatable.get(resource, 0) for n in inventory.nodes)
+
+
+def _newest(analysis: Analysis) -> int:
+    total = analysis.cluster_totals[Resource.CPU]
+    slots = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
+    return int(total.grid.times()[slots[-1]] + total.grid.step_seconds) if slots.size else total.grid.start_seconds
+
+
+def now(usage: Usage[ClusterRef]) -> float:
+    """Mean of the newest hour that has data; NaN without any."""
+    row = usage.values[0] if len(usage.values) else np.array([], dtype=np.float32)
+    values = row[~np.isnan(row)][-HOUR_SECONDS // usage.grid.step_seconds :]
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _headline(analysis: Analysis) -> Headline:
+    inventory = analysis.history.inventory
+    ratios = []
+    for resource in Resource:
+        room = allocatable(inventory, resource) or float("nan")
+        requested = sum(_committed(w, resource, Field.REQUEST) for w in inventory.workloads)
+        limited = sum(_committed(w, resource, Field.LIMIT) for w in inventory.workloads)
+        ratios += [now(analysis.cluster_totals[resource]) / room, requested / room, limited / room]
+    return Headline(*ratios)
+
+
+def _committed(workload: Workload, resource: Resource, field: Field) -> int:
+    return sum(workload.pods_with(c) * _amount(c, resource, field) for c in workload.staying)
+
+
+def _amount(container: Container, resource: Resource, field: Field) -> int:
+    return (container.effective_requests if field is Field.REQUEST else container.limits).get(resource, 0)
+
+
+def _band(analysis: Analysis, resource: Resource) -> BandSeries:
+    past = hourly(analysis.cluster_totals[resource])
+    forecast, lines = analysis.cluster_forecasts[resource], analysis.lendable[resource]
+    amounts = {band: _known_amounts(analysis.reclaimable, band, resource) for band in Band}
+    ahead = {band: {level: _floats(_on(forecast.grid, lines, band, level)) for level in LEVELS} for band in Band}
+    return BandSeries(
+        times=[int(t) for t in past.grid.times()],
+        usage=_floats(past.values[0]),
+        request=_request_history(analysis, resource, past.grid.times()),
+        allocatable=float(allocatable(analysis.history.inventory, resource)),
+        ahead=[int(t) for t in forecast.grid.times()],
+        quantiles={q: _floats(forecast.quantiles[0, :, FORECAST_LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
+        batch_now=total_now(amounts[Band.BATCH]),
+        mid_now=total_now(amounts[Band.MID]),
+        batch=_floats(lines.past_of_cluster(Band.BATCH)),
+        mid=_floats(lines.past_of_cluster(Band.MID)),
+        batch_ahead=ahead[Band.BATCH],
+        mid_ahead=ahead[Band.MID],
+        lending_nodes=sum(amount is not None for amount in amounts[Band.BATCH]),
+        peak=_shown(forecast),
+    )
+
+
+def _shown(forecast: Forecasts[ClusterRef]) -> int | None:
+    """The cluster's peak as its row in the table of forecasts has it, in the resource's unit; None without one."""
+    peaks = whole_numbers(shown_peaks(forecast)[:1])
+    return int(peaks[0]) if np.isfinite(peaks).any() else None
+
+
+def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> list[int | None]:
+    """Of every node, in the resource's unit."""
+    return [r.known_amount for r in reclaimable if r.band is band and r.resource is resource]
+
+
+def _on(grid: TimeGrid, lines: LendableLines, band: Band, level: str) -> npt.NDArray[np.float64]:
+    """The cluster's line on the grid of its forecast, which is that of the nodes' where both are of one history."""
+    line = lines.ahead_of_cluster(band, level)
+    return line if lines.half_hours == grid else np.full(grid.size, np.nan)
+
+
+def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:
+    """Sum of requests over the pods that ran in each hour; NaN where nothing was recorded."""
+    stored = analysis.requested[resource]
+    if not stored.grid.size:
+        return [float("nan")] * len(hours)
+    index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
+    inside = (index >= 0) & (index < stored.grid.size)
+    total = np.where(stored.some, stored.sums, np.nan)
+    return _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
+
+
+def _heat(analysis: Analysis) -> list[list[float]]:
+    usage, room = analysis.cluster_totals[Resource.CPU], allocatable(analysis.history.inventory, Resource.CPU) or np.nan
+    slot = hour_of_week(usage.grid.times())
+    row = usage.values[0].astype(np.float64)
+    present = ~np.isnan(row)
+    total = np.bincount(slot[present], weights=row[present], minlength=168)
+    count = np.bincount(slot[present], minlength=168)
+    mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / room
+    return [_floats(day) for day in mean.reshape(7, 24)]
+
+
+def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
+    sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
+    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
+    for resource in Resource:
+        means = analysis.workloads.mean[resource]
+        for ref, mean in zip(analysis.workloads.refs, means, strict=True):
+            if ref in by_ref and np.isfinite(mean):
+                spare = _committed(by_ref[ref], resource, Field.REQUEST) - mean
+                sums[ref.namespace][resource] += max(0.0, float(spare))
+    rows = [NamespaceWaste(ns, int(w[Resource.CPU]), int(w[Resource.MEMORY])) for ns, w in sums.items()]
+    return sorted(rows, key=lambda w: -w.cpu_millicores)[:most]
+
+
+def _peak(analysis: Analysis) -> PeakAhead | None:
+    """The peak and its window, the likeliest two hours where none is expected; None without a forecast."""
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    median, height = forecast.level(0.5)[:1].astype(np.float64), _shown(forecast)
+    if height is None or not median.size or not np.isfinite(median).all():
+        return None
+    timing = forecast.level(0.5) if forecast.timing is None else forecast.timing
+    first = int(busiest(timing[:1], forecast.grid.step_seconds)[0])
+    start = forecast.grid.start_seconds + first * forecast.grid.step_seconds
+    end = start + RUN_SECONDS
+    busiest_mean = float(median[0, first : first + RUN_SECONDS // forecast.grid.step_seconds].mean())
+    return PeakAhead(
+        start,
+        end,
+        height,
+        int(height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))),
+        _leader(analysis, start, end),
+        above_mean=busiest_mean / float(median.mean()) - 1 if median.any() else 0.0,
+        pronounced=forecast.peak_window(0) is not None,
+    )
+
+
+def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:
+    """Workload whose forecast rises most in the window over its own mean of the horizon."""
+    workloads = analysis.workloads
+    times = workloads.grid.times()
+    inside = (times >= start_seconds) & (times < end_seconds)
+    median = np.nan_to_num(workloads.medians[Resource.CPU].astype(np.float64))
+    if not inside.any() or not len(median):
+        return ""
+    rise = median[:, inside].mean(axis=1) - median.mean(axis=1)
+    ref = workloads.refs[int(np.argmax(rise))]
+    return f"{ref.namespace}/{ref.name}"
+
+
+def _peak_reason(analysis: Analysis) -> str:
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    reason = forecast.reason[0] if forecast.reason else Reason.NO_DATA
+    return SENTENCES[reason]
+
+
+def _requests(recommendations: Iterable[Recommendation]) -> Iterable[Value]:
+    return (v for r in recommendations for v in r.values if v.field is Field.REQUEST)
+
+
+def _floats(values: npt.NDArray[np.floating]) -> list[float]:
+    return [float(v) for v in values]

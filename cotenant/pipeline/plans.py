@@ -1,0 +1,310 @@
+"""From an Analysis to proposed reservation plans: which workloads, their forecasts rehearsed, their table. Pure.
+
+Candidates are workloads whose forecast asks for more pods than run anyway. Their forecasts of the last days are made
+again from what was known then, once a day, and handed to `cotenant.scheduler_ext.reservations.plans.proposals`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from cotenant.base.cluster import Inventory, Workload
+from cotenant.base.errors import NoData
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.quantity import format_amount, parse_bytes, parse_millicores
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.root import Settings
+from cotenant.base.table import Table
+from cotenant.base.usage.forecast import LEVELS, Forecasts
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.forecasting import plugins
+from cotenant.forecasting.engine import STEP_SECONDS, forecast
+from cotenant.forecasting.remembering import Remembering
+from cotenant.profiler import portrait
+from cotenant.recommender.model.views import PLANS
+from cotenant.recommender.money import prices
+from cotenant.scheduler_ext.reservations.model.plan import Proposal
+from cotenant.scheduler_ext.reservations.plans.lead import lead
+from cotenant.scheduler_ext.reservations.plans.proposals import (
+    DayForecast,
+    Rehearsal,
+    Rehearsals,
+    Rehearsed,
+    Size,
+    Tested,
+    a_week_before,
+    propose,
+    tested,
+)
+from cotenant.scheduler_ext.reservations.plans.size import level_path, pods
+
+Floats = npt.NDArray[np.floating[Any]]
+
+KINDS: Final = frozenset({"Deployment", "StatefulSet"})
+"""Kinds that may own a plan's capacity."""
+_REHEARSE_SECONDS: Final = DAY_SECONDS
+"""The manager forecasts anew every hour, so what it holds does better than its rehearsal."""
+_CANDIDATE: Final = 0.95
+_WISH_SECONDS: Final = 900.0
+"""Lead of a ReservationPlan that says nothing."""
+_BASE_DAYS: Final = 14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Workloads whose forecast asks for more pods than run anyway, k of them.
+
+    extra_millicores: (k,) what these pods request; usage: their 5-minute CPU totals, k rows; quantiles: (k, H, L) of
+    the forecast, on `grid`.
+    """
+
+    sizes: tuple[Size, ...]
+    extra_millicores: Floats
+    usage: Usage[WorkloadRef]
+    quantiles: Floats
+    grid: TimeGrid
+
+    def largest(self, most: int) -> Candidates:
+        """Those with the largest peaks, at most so many, the largest first."""
+        rows = np.argsort(-self.extra_millicores, kind="stable")[:most]
+        usage = dataclasses.replace(
+            self.usage, refs=tuple(self.usage.refs[row] for row in rows.tolist()), values=self.usage.values[rows]
+        )
+        sizes = tuple(self.sizes[row] for row in rows.tolist())
+        return Candidates(sizes, self.extra_millicores[rows], usage, self.quantiles[rows], self.grid)
+
+    def joined(self, other: Candidates) -> Candidates:
+        """Those of both, which are others."""
+        usage = dataclasses.replace(
+            self.usage,
+            refs=self.usage.refs + other.usage.refs,
+            values=np.concatenate([self.usage.values, other.usage.values]),
+        )
+        return Candidates(
+            self.sizes + other.sizes,
+            np.concatenate([self.extra_millicores, other.extra_millicores]),
+            usage,
+            np.concatenate([self.quantiles, other.quantiles]),
+            self.grid,
+        )
+
+
+def candidates(
+    inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: Settings
+) -> Candidates:
+    """The workloads with the largest peaks, largest first; usage: 5-minute CPU totals in the forecasts' order."""
+    sizes = _sizes(inventory, usage, settings)
+    extra = _extra(sizes, ahead)
+    rows = np.array(list(extra), dtype=np.intp)
+    refs = tuple(ahead.refs[row] for row in extra)
+    every = Candidates(
+        tuple(sizes[ref] for ref in refs),
+        np.array(list(extra.values()), dtype=np.float64),
+        dataclasses.replace(usage, refs=refs, values=usage.values[rows]),
+        ahead.quantiles[rows],
+        ahead.grid,
+    )
+    return every.largest(settings.plans.most_proposals)
+
+
+def proposals(
+    of: Candidates, settings: Settings, before: Rehearsals | None = None
+) -> tuple[tuple[Proposal, ...], Rehearsals]:
+    """For each candidate, most pods first; and what was rehearsed.
+
+    before: of an earlier analysis. Like back-tests it holds for `forecasting.relearn_hours`; other candidates are
+    rehearsed now.
+    """
+    rests_on = " ".join(digest(section) for section in (settings.plans, settings.forecasting, settings.portrait))
+    known = before.of if before is not None and before.settings_digest == rests_on else ()
+    end_seconds, most_seconds = of.usage.grid.end_seconds, settings.forecasting.relearn_hours * HOUR_SECONDS
+    lasting = {
+        (one.workload, one.request_millicores): one
+        for one in known
+        if 0 <= end_seconds - one.end_seconds < most_seconds
+    }
+    rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
+    for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
+        size = of.sizes[row]
+        found = Rehearsed(size.workload, size.request_millicores, end_seconds, tested(size, past, settings.plans))
+        lasting[size.workload, size.request_millicores] = found
+    every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
+    # who is no candidate now may be one again in an hour
+    return _proposed(of, [one.tested for one in every], settings), Rehearsals(rests_on, tuple(lasting.values()))
+
+
+def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
+    """Each candidate's last days, in their order."""
+    return _pasts(of.usage, list(range(len(of.sizes))), settings) if of.sizes else []
+
+
+def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: Settings) -> tuple[Proposal, ...]:
+    """For each candidate, most pods first; pasts: of each."""
+    pairs = zip(of.sizes, pasts, strict=True)
+    return _proposed(of, [tested(size, past, settings.plans) for size, past in pairs], settings)
+
+
+def _proposed(of: Candidates, evaluations: Sequence[Tested], settings: Settings) -> tuple[Proposal, ...]:
+    proposed = []
+    for row, (size, evaluation) in enumerate(zip(of.sizes, evaluations, strict=True)):
+        path = DayForecast(of.grid.start_seconds, of.grid.step_seconds, of.quantiles[row])
+        proposed.append(propose(size, path, evaluation, settings.plans, digest(settings)))
+    return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
+
+
+def rehearsal(
+    inventory: Inventory, usage: Usage[WorkloadRef], ref: WorkloadRef, settings: Settings
+) -> tuple[Size, Rehearsal]:  # fmt: skip
+    """One workload's size and its last days, forecast as they would have been; NoData when it cannot have a plan."""
+    size = _sizes(inventory, usage, settings).get(ref)
+    if size is None:
+        raise NoData(
+            f"{ref} cannot have a reservation plan",
+            fix=f"It must be a {' or '.join(sorted(KINDS))} with usage in the store whose pods request CPU.",
+        )
+    (past,) = _pasts(usage, [usage.refs.index(ref)], settings)
+    return size, past
+
+
+def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: Settings) -> list[Rehearsal]:
+    day = usage.grid.slots_per_day
+    recent = usage.tail((settings.forecasting.history_days + settings.plans.backtest_days + 7) * day)
+    demand = recent.values[rows].astype(np.float64)
+    weeks_before = a_week_before(_whole_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
+    in_force = _rehearsed(recent, rows, settings)
+    span = slice(-settings.plans.backtest_days * day, None)
+    reaction = lead(_WISH_SECONDS, (), settings.plans).seconds + recent.grid.step_seconds
+    step = recent.grid.step_seconds
+    return [
+        Rehearsal(step, demand[i, span], in_force[i, span], weeks_before[i, span], reaction) for i in range(len(rows))
+    ]  # fmt: skip
+
+
+def table(proposals: Sequence[Proposal]) -> Table:
+    """One row per candidate."""
+    return Table.from_rows(PLANS, [_row(p) for p in proposals])
+
+
+def _row(one: Proposal) -> dict[str, Any]:
+    ref, expected = one.workload, one.expected
+    memory = one.per_pod.get("memory")
+    return {
+        "namespace": ref.namespace,
+        "kind": ref.kind,
+        "workload": ref.name,
+        "start": int(one.window.start_seconds) if one.window else None,
+        "end": int(one.window.end_seconds) if one.window else None,
+        "pods": one.count,
+        "cpu": parse_millicores(one.per_pod["cpu"]),
+        "memory": parse_bytes(memory) if memory else None,
+        "quantile": one.quantile,
+        "hit_ratio": expected.hit_ratio if expected else None,
+        "coverage": one.coverage,
+        "idle_core_hours": expected.idle_core_hours if expected else None,
+        "cost": expected.cost if expected else None,
+        "skill": one.skill,
+        "reason": one.reason,
+        "base_pods": one.base_pods,
+        "occurrences": expected.occurrences if expected else 0,
+        "words": one.words,
+        "path_start": one.start_seconds,
+        "wanted": [float(v) for v in one.wanted],
+        "median": [float(v) for v in one.median],
+        "windows": [
+            float(v) for peak in one.windows for v in (peak.span.start_seconds, peak.span.end_seconds, peak.count)
+        ],
+        "standby": one.standby,
+    }
+
+
+def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
+    """Of every workload that could have a plan: it asks for CPU and its kind owns pods that come and go."""
+    eligible = [
+        w for w in inventory.workloads if w.ref.kind in KINDS and not w.gaps and _requested_by_pod(w, Resource.CPU) > 0
+    ]
+    row = {ref: i for i, ref in enumerate(usage.refs)}
+    price = prices(eligible, inventory, settings.recommender.prices)
+    currency = settings.recommender.prices.currency
+    sizes = {}
+    for workload, paid in zip(eligible, price, strict=True):
+        if workload.ref in row:
+            usual = _usual(usage, row[workload.ref])
+            sizes[workload.ref] = _size(workload, usual, paid.core, currency)
+    return sizes
+
+
+def _size(workload: Workload, usual: float, price: float, currency: str) -> Size:
+    """Autoscaled: each pod carries its target, and the usual number runs anyway; else requests and replicas."""
+    request, scaler = _requested_by_pod(workload, Resource.CPU), workload.autoscaler
+    target = scaler.targets.get(Resource.CPU, 100) if scaler else 100
+    capacity = request * target / 100
+    replicas = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
+    running = replicas * capacity
+    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := _requested_by_pod(workload, r)) > 0}
+    return Size(workload.ref, requests, request, capacity, running, price, currency)
+
+
+def _requested_by_pod(workload: Workload, resource: Resource) -> int:
+    return sum(c.effective_requests.get(resource, 0) for c in workload.staying)
+
+
+def _usual(usage: Usage[WorkloadRef], row: int) -> float:
+    """Median of the last days; 0 where there is none."""
+    values = usage.values[row, -_BASE_DAYS * usage.grid.slots_per_day :]
+    samples = values[np.isfinite(values)]
+    return float(np.median(samples)) if samples.size else 0.0
+
+
+def _extra(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef]) -> dict[int, float]:
+    """Rows of the forecasts that ask for more pods than run anyway, and the millicores that those request."""
+    extra: dict[int, float] = {}
+    path = level_path(ahead.quantiles, _CANDIDATE)
+    for i, ref in enumerate(ahead.refs):
+        size = sizes.get(ref)
+        if size is None or ahead.reason[i] not in (Reason.OK, Reason.NO_PEAK):
+            continue
+        pod_counts = pods(path[i], size.base, size.capacity)
+        more = int(pod_counts.max(initial=0))
+        if more and not pod_counts.all():
+            extra[i] = more * size.request_millicores
+    return extra
+
+
+def _whole_hours(demand: Floats, grid: TimeGrid) -> Floats:
+    """With gaps in front, so that the columns are whole hours from their end."""
+    per_hour = HOUR_SECONDS // grid.step_seconds
+    return np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan)
+
+
+def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) -> Floats:
+    """Quantiles that would have been in force in each slot of `recent`, (rows, T, levels), NaN where none was made."""
+    own, step = settings.forecasting, recent.grid.step_seconds
+    lean = replace(own, booster_rows=0)
+    refs = tuple(recent.refs[i] for i in rows)
+    values = recent.values[rows]
+    in_force = np.full((*values.shape, len(LEVELS)), np.nan, dtype=np.float32)
+    # most back-tests of one rehearsed day are those of the day before it
+    members = [Remembering(member) for member in plugins.members(tuple(own.plugins))]
+    every, factor = _REHEARSE_SECONDS // step, STEP_SECONDS // step
+    end = recent.grid.end_seconds // STEP_SECONDS * STEP_SECONDS
+    for back in range(settings.plans.backtest_days * DAY_SECONDS // _REHEARSE_SECONDS, 0, -1):
+        cut = recent.grid.index_of(end - back * _REHEARSE_SECONDS)
+        if cut < own.minimum_days * recent.grid.slots_per_day:
+            continue
+        grid = TimeGrid(recent.grid.start_seconds, step, cut)
+        past = Usage(refs, grid, values[:, :cut], recent.resource, recent.statistic)
+        portraits = portrait.build(refs, np.arange(len(refs)), past, settings.portrait)
+        quantiles = forecast(past, portraits, lean, members, fine=False).quantiles
+        slots = np.arange(cut, min(cut + every, values.shape[1]))
+        in_force[:, slots] = quantiles[:, (slots - cut) // factor]
+    return in_force

@@ -1,0 +1,301 @@
+"""EDGE: executors of shards: this process, processes of this machine, or the workers of a Dask scheduler.
+
+An executor maps a function over tasks and yields each result with its task's number as it comes, in any order. Tasks
+are idempotent, so a worker that dies costs only what it was doing: that is given to another one. Errors of our own
+(CotenantError) are not tried again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import multiprocessing.process
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.logs.telemetry import configure_logging, settings_in_force
+from cotenant.base.settings.sections.pipeline import PipelineSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
+Numbered = Generator[tuple[int, ResultT], None, None]
+"""Results with the numbers of their tasks."""
+ATTEMPTS: Final = 3
+"""Times that a task may be begun; one that kills its worker each time must not go round for ever."""
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS"), "1"
+)
+
+
+class Executor(Protocol):
+    """Maps a function over tasks."""
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
+        """Number and result of each task as they come; the first error ends it, and so does closing it."""
+
+    def close(self) -> None:
+        """End what runs have left for the next one."""
+
+
+class WorkerLost(CotenantError):
+    """Workers ended again and again under the same task."""
+
+
+def chosen(settings: PipelineSettings) -> Executor:
+    """The executor of the settings. UsageError for a tls:// scheduler without its files."""
+    if settings.scheduler:
+        tls = Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file)
+        if settings.scheduler.startswith("tls://") and not all(dataclasses.astuple(tls)):
+            raise UsageError(
+                f"{settings.scheduler} needs a CA, a certificate and a key",
+                fix="Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file.",
+            )
+        return Dask(settings.scheduler, tls)
+    return Processes(settings.workers) if settings.workers > 1 else Here()
+
+
+@contextmanager
+def ordered(
+    executor: Executor, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
+) -> Iterator[Iterator[ResultT]]:
+    """Results in the order of their tasks. Who leaves before the last one, by an error or Ctrl-C, ends the workers."""
+    with closing(executor.run(work, tasks)) as results:
+        yield in_turn(results)
+
+
+def in_turn(results: Iterable[tuple[int, ResultT]]) -> Iterator[ResultT]:
+    """Results in the order of their tasks, each as soon as those before it are there."""
+    waiting: dict[int, ResultT] = {}
+    following = 0
+    for number, result in results:
+        waiting[number] = result
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This process, one task after another."""
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
+        """Results in order."""
+        for number, task in enumerate(tasks):
+            yield number, work(task)
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+@dataclass(slots=True)
+class Processes:
+    """Processes on this machine, each with one thread. One that is killed costs what it was doing.
+
+    They stay for the next run, because a process takes seconds to import what it needs.
+    """
+
+    workers: int = 2
+    _begun: list[_Worker] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
+        """Results as they come; every worker is a pool of its own, so that the end of one ends no other."""
+        with _one_thread():
+            while len(self._begun) < min(self.workers, len(tasks)):
+                self._begun.append(_Worker())
+            try:
+                yield from _mapped(self._begun, work, tasks)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._begun:
+            worker.close()
+        self._begun.clear()
+
+
+class _Worker:
+    """One process, which is begun anew when it was killed."""
+
+    def __init__(self) -> None:
+        self._pool = self._begun()
+
+    def _begun(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_worker, (settings_in_force(),))
+
+    def submit(self, work: Callable[[TaskT], ResultT], task: TaskT) -> Future[ResultT]:
+        """Begin a task, in a new process where the idle one was killed."""
+        try:
+            return self._pool.submit(work, task)
+        except BrokenProcessPool:
+            self.renew()
+            return self._pool.submit(work, task)
+
+    def renew(self) -> None:
+        """After its process has ended."""
+        self._pool.shutdown(wait=False)
+        self._pool = self._begun()
+
+    def close(self) -> None:
+        """End the process; what it does is not waited for."""
+        for process in list((self._pool._processes or {}).values()):
+            process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _mapped(
+    workers: Sequence[_Worker], work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
+) -> Iterator[tuple[int, ResultT]]:
+    """(number, result) of the tasks; each worker has one at a time, so that a break is counted right."""
+    attempts = [0] * len(tasks)
+    waiting = list(range(len(tasks)))[::-1]
+    idle = list(workers)
+    running: dict[Future[ResultT], tuple[int, _Worker]] = {}
+    while waiting or running:
+        while idle and waiting:
+            number, worker = waiting.pop(), idle.pop()
+            attempts[number] += 1
+            running[worker.submit(work, tasks[number])] = number, worker
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            number, worker = running.pop(future)
+            idle.append(worker)
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                if attempts[number] >= ATTEMPTS:
+                    raise WorkerLost(
+                        f"a worker ended {ATTEMPTS} times while it computed {tasks[number]}",
+                        fix="Is there memory enough? Set pipeline.workers lower.",
+                    ) from None
+                worker.renew()
+                waiting.append(number)
+            else:
+                yield number, result
+
+
+def _begin_worker(telemetry: TelemetrySettings | None) -> None:
+    """Log as the parent does, and end with it."""
+    if telemetry is not None:
+        configure_logging(telemetry)
+    _heed_the_parent()
+
+
+def _heed_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal, and the parent ends its workers; without it they would wait for ever.
+
+    A worker that also handled it would print a traceback of its own.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Children inherit one thread a process: two workers on two cores must not fight."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files (PEM) of mutual TLS with a scheduler."""
+
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dask:
+    """Workers of a Dask scheduler; they must have this cotenant installed and reach the same store."""
+
+    address: str
+    tls: Tls = Tls()
+    seconds: float = 30.0
+    """How long to wait for the scheduler to answer."""
+
+    def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
+        """Results as they come. Dask gives a lost worker's tasks to others."""
+        try:
+            import distributed  # an extra: most installations run on one machine
+        except ImportError:
+            raise UsageError(
+                "pipeline.scheduler needs the package distributed", fix="pip install 'cotenant[distributed]'"
+            ) from None
+        try:
+            client = distributed.Client(
+                self.address, security=self._security(), timeout=self.seconds, set_as_default=False
+            )
+        except (OSError, ValueError, TimeoutError, RuntimeError) as error:
+            raise CotenantError(
+                f"no Dask scheduler answers at {self.address}: {error}",
+                fix="Check pipeline.scheduler, and for tls:// its ca_file, client_cert_file and client_key_file.",
+            ) from error
+        with client:
+            self._require_worker(client)
+            numbers = {client.submit(work, task, pure=False, retries=0): i for i, task in enumerate(tasks)}
+            for future in distributed.as_completed(list(numbers), loop=client.loop):
+                number = numbers.pop(future)
+                try:
+                    result = future.result()
+                except distributed.KilledWorker as error:
+                    raise WorkerLost(
+                        f"workers ended again and again while they computed {tasks[number]}",
+                        fix="Is there memory enough? Give the Dask workers more of it, or fewer threads.",
+                    ) from error
+                except CancelledError as error:
+                    raise CotenantError(
+                        f"the Dask scheduler at {self.address} was lost before {tasks[number]} was computed",
+                        fix="Run it again when the scheduler is back; what was published before stands.",
+                    ) from error
+                yield number, result
+
+    def close(self) -> None:
+        """Nothing is left: the workers are the scheduler's."""
+
+    def _require_worker(self, client: Any) -> None:
+        """A task that no worker takes would wait for ever."""
+        try:
+            client.wait_for_workers(1, timeout=self.seconds)
+        except TimeoutError:
+            raise CotenantError(
+                f"the Dask scheduler at {self.address} has no worker", fix=f"Start one: dask worker {self.address}"
+            ) from None
+
+    def _security(self) -> Any:
+        import distributed
+
+        if not self.address.startswith("tls://"):
+            return None
+        return distributed.Security(
+            tls_ca_file=self.tls.ca_file,
+            tls_client_cert=self.tls.certificate_file,
+            tls_client_key=self.tls.key_file,
+            require_encryption=True,
+        )

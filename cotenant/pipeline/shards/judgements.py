@@ -1,0 +1,340 @@
+"""Recommendations and findings from one analysis to the next: what still holds is not made again.
+
+A recommendation rests on weeks, and most hours add nothing to it. So each analysis notes what the judgement of a
+workload looked at, and the next one keeps the judgement while that is as it was and no container showed more than was
+seen before, for `recommender.renew_hours` and no longer than a share of the history behind it. One block a shard, of
+numbers: the recommendations themselves are read from where `cotenant explain` finds them. What cannot be read, or was
+noted under other settings, is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from cotenant.base.cluster import Inventory, LimitRange, Node, Quota
+from cotenant.base.errors import StoreError
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.root import Settings
+from cotenant.base.severity import Severity
+from cotenant.base.store import Store
+from cotenant.base.usage.sparse_usage import SparseUsage
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal
+from cotenant.base.version import __version__
+from cotenant.pipeline.analysis import Floats, History, Judgements, Numbers
+from cotenant.pipeline.containers import ContainerResults
+from cotenant.recommender import stored_recommendations
+from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.strategies.cotenant.daemons import LABELS
+
+_FOLDER: Final = "judged-workloads"
+_FINDINGS: Final = "-findings"
+_FORM: Final = "1"
+"""Rises whenever what is noted, or how it is stored, changes its meaning."""
+LEAST_SHARE: Final = 24
+"""A judgement holds for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
+LATE_SECONDS: Final = HOUR_SECONDS
+"""Samples that come so late are still looked at."""
+_COLUMNS: Final = ("names", "facts", "begin_seconds", "end_seconds", "highest")
+Usages = Mapping[Signal, SparseUsage[PodContainerRef]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Containers:
+    """All containers of a shard that are known or left usage, and what would be noted of them now.
+
+    workloads: (n,) place of each one's in the inventory; rows: container of each series, by signal, -1 = of a pod of
+    no workload that is asked about.
+    """
+
+    refs: tuple[ContainerRef, ...]
+    workloads: npt.NDArray[np.int64]
+    facts: Numbers
+    rows: Mapping[Signal, npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, inventory: Inventory, usage: Usages, deleted: Collection[WorkloadRef]) -> Containers:
+        """Of the inventory's workloads and the series of their pods."""
+        numbers = {workload.ref: number for number, workload in enumerate(inventory.workloads)}
+        owners = {pod: numbers[ref] for pod, ref in inventory.owners().items() if ref in numbers}
+        place: dict[tuple[int, str], int] = {}
+        for number, workload in enumerate(inventory.workloads):
+            for container in workload.containers:
+                place.setdefault((number, container.name), len(place))
+
+        def found(series: PodContainerRef) -> int:
+            number = owners.get((series.namespace, series.pod))
+            return -1 if number is None else place.setdefault((number, series.container), len(place))
+
+        rows: dict[Signal, npt.NDArray[np.int64]] = {}
+        looked_up: dict[int, npt.NDArray[np.int64]] = {}
+        for signal, series in usage.items():
+            if id(series.refs) not in looked_up:  # signals of the same series share one tuple
+                looked_up[id(series.refs)] = np.array([found(ref) for ref in series.refs], dtype=np.int64)
+            rows[signal] = looked_up[id(series.refs)]
+        facts = np.array([*_facts(inventory, deleted), 0], dtype=np.uint64)
+        workloads = np.array([number for number, _ in place], dtype=np.int64)
+        refs = tuple(ContainerRef(inventory.workloads[number].ref, name) for number, name in place)
+        return cls(refs, workloads, facts[workloads], rows)
+
+    def others(self, usage: Usages, held: npt.NDArray[np.bool_]) -> Usages:
+        """Usage of the containers that are not held, (n,), alone."""
+        if not held.any():
+            return usage
+        open_ones = np.append(~held, False)
+        return {signal: series.take(np.flatnonzero(open_ones[self.rows[signal]])) for signal, series in usage.items()}
+
+    def noted(self, usage: Usages, basis: str, until_seconds: int) -> Judgements:
+        """Of a judgement that is made now."""
+        mean, rows = usage[Signal.CPU_USAGE_MEAN], self.rows[Signal.CPU_USAGE_MEAN]
+        starts = mean.grid.start_seconds + mean.first * mean.grid.step_seconds
+        begin = np.full(int(self.workloads.max(initial=-1)) + 1, until_seconds, dtype=np.int64)
+        np.minimum.at(begin, self.workloads[rows[rows >= 0]], starts[rows >= 0])
+        return Judgements(
+            basis=basis,
+            until_seconds=until_seconds,
+            names=np.array([_number(str(ref).encode()) for ref in self.refs], dtype=np.uint64),
+            facts=self.facts,
+            begin_seconds=begin[self.workloads],
+            end_seconds=np.full(len(self.refs), until_seconds, dtype=np.int64),
+            highest=self.highest({signal: series.highest() for signal, series in usage.items()}),
+            findings=(),
+        )
+
+    def highest(self, of_series: Mapping[Signal, Floats]) -> npt.NDArray[np.float32]:
+        """Highest of each container's series by signal, (n, signals); NaN where none has a value."""
+        table = np.full((len(self.refs) + 1, len(of_series)), np.nan, dtype=np.float32)
+        for column, (signal, values) in enumerate(of_series.items()):
+            np.fmax.at(table[:, column], self.rows[signal], values)  # those of nobody gather in the last row
+        return table[:-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """Judgements that still hold: of which workloads, and what they say.
+
+    rows: (n,) row of each container among those noted before, -1 = judged anew.
+    """
+
+    workloads: frozenset[WorkloadRef]
+    results: ContainerResults
+    rows: npt.NDArray[np.int64]
+
+
+def basis(history: History, settings: Settings) -> str:
+    """Digest of what every judgement rests on beside its own workload: settings, kinds of nodes, daemons, gaps."""
+    inventory, quality = history.inventory, history.quality
+    prices = settings.recommender.prices
+    sheets = (prices.core_hour_by_node_label, prices.gib_hour_by_node_label, prices.gpu_hour_by_node_label)
+    labels = {*LABELS, *(key.partition("=")[0] for sheet in sheets for key in sheet)}
+    daemons = (pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet")
+    parts = (
+        *(_FORM, __version__, digest(settings.portrait), digest(settings.recommender), inventory.server_version),
+        round(quality.slowest_seconds) if quality else 0,
+        sorted(history.unread_seconds),
+        sorted({_encoded(_shape(node, labels)) for node in inventory.nodes}),
+        sorted({_encoded((pod.workload, pod.requests)) for pod in daemons}),
+        list(history.usage),
+    )
+    return hashlib.sha256(_encoded(parts)).hexdigest()[:24]
+
+
+def kept(
+    store: Store, containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
+) -> Kept:
+    """What of the judgements before still holds; now: what would be noted of a judgement that is made now."""
+    rows = _holding(containers, usage, before, now, renew_hours)
+    if before is None or not (rows >= 0).any():
+        return Kept(frozenset(), ContainerResults((), ()), np.full(len(rows), -1, dtype=np.int64))
+    ends = {ref: int(before.end_seconds[row]) for ref, row in zip(containers.refs, rows.tolist(), strict=True)}
+    wanted = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
+    try:
+        said = {one.container: one for one in _said(store, wanted)}
+    except (StoreError, msgspec.MsgspecError) as error:
+        structlog.get_logger(__name__).info("workloads are judged anew", reason=str(error))
+        said = {}
+    lost = {ref.workload for ref in wanted if ref not in said}
+    whole = frozenset(ref.workload for ref in wanted) - lost
+    rows = np.where([ref.workload in whole for ref in containers.refs], rows, -1)
+    recommendations = tuple(said[ref] for ref in wanted if ref.workload in whole)
+    findings = tuple(one for one in before.findings if _workload(one) in whole)
+    return Kept(whole, ContainerResults(recommendations, findings), rows)
+
+
+def joined(before: Judgements | None, of: Kept, now: Judgements, anew: Iterable[ClusterFinding]) -> Judgements:
+    """What the next analysis needs: of judgements that were kept as noted before, of the others as it is now."""
+    findings = (*of.results.findings, *anew)
+    if before is None:
+        return replace(now, findings=findings)
+    held = of.rows >= 0
+
+    columns: dict[str, Any] = {name: getattr(now, name).copy() for name in _COLUMNS}
+    for name, own in columns.items():
+        own[held] = getattr(before, name)[of.rows[held]]
+    return replace(now, **columns, findings=findings)
+
+
+def read(store: Store, group: str, basis: str) -> Judgements | None:
+    """What the last analysis noted of a shard on this basis; None where nothing usable is stored."""
+    try:
+        noted, found = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_FINDINGS}")
+        if noted is None or found is None or noted[1] != found[1] or noted[1]["basis"] != basis:
+            return None
+        columns, stamp = noted
+        findings = tuple(finding_of(text) for text in found[0]["finding"].tolist())
+        own: dict[str, Any] = {name: columns[name] for name in _COLUMNS}
+        return Judgements(basis, int(stamp["until_seconds"]), **own, findings=findings)
+    except (StoreError, KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
+        structlog.get_logger(__name__).info("workloads are judged anew", group=group, reason=str(error))
+        return None
+
+
+def write(store: Store, group: str, judgements: Judgements) -> None:
+    """Store it for the next analysis."""
+    stamp = {"basis": judgements.basis, "until_seconds": str(judgements.until_seconds)}
+    store.write_block(_FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, stamp)
+    texts = np.array([*map(text_of, judgements.findings), None], dtype=object)[:-1]
+    store.write_block(_FOLDER, f"{group}{_FINDINGS}", {"finding": texts}, stamp)
+
+
+def forget(store: Store, groups: Collection[str]) -> None:
+    """Remove what was noted of shards that are none of these."""
+    for name in store.block_names(_FOLDER):
+        if name.removesuffix(_FINDINGS) not in groups:
+            store.remove_result(f"{_FOLDER}/{name}.parquet")
+
+
+def _holding(
+    containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
+) -> npt.NDArray[np.int64]:
+    """Row of each container in the judgements before, (n,); -1 where its workload has to be judged anew."""
+    nowhere = np.full(len(containers.refs), -1, dtype=np.int64)
+    if before is None or not len(before.names) or before.highest.shape[1] != len(usage):
+        return nowhere
+    order = np.argsort(before.names)
+    rows = order[np.minimum(np.searchsorted(before.names, now.names, sorter=order), len(order) - 1)]
+    end, begin = before.end_seconds[rows], before.begin_seconds[rows]
+    # not all in one scan: half of the time at least, the rest by the workload
+    spread = 0.5 + (now.facts % np.uint64(1024)).astype(np.float64) / 2048
+    most_seconds = np.minimum(renew_hours * HOUR_SECONDS, (end - begin) / LEAST_SHARE) * spread
+    age = now.until_seconds - end
+    since = before.until_seconds - LATE_SECONDS
+    newest = containers.highest({signal: _highest_since(series, since) for signal, series in usage.items()})
+    holds = (before.names[rows] == now.names) & (before.facts[rows] == now.facts)
+    holds &= (age >= 0) & (age < most_seconds) & (np.isnan(newest) | (newest <= before.highest[rows])).all(axis=1)
+    moved = np.unique(containers.workloads[~holds])
+    holds &= ~np.isin(containers.workloads, moved)
+    return np.where(holds, rows, nowhere)
+
+
+def _said(store: Store, wanted: Mapping[ContainerRef, int]) -> Iterator[Recommendation]:
+    """Stored recommendations of these containers, if they were made from history up to the moment that each has."""
+    for namespace in dict.fromkeys(ref.workload.namespace for ref in wanted):
+        # a namespace may have workloads of many shards: only those of this one are read in full
+        for text in store.read_document(stored_recommendations.document_name(namespace), list[msgspec.Raw]) or ():
+            address = msgspec.json.decode(text, type=_Address)
+            if wanted.get(address.container) == address.end_seconds:
+                yield msgspec.json.decode(text, type=Recommendation)
+
+
+class _Address(msgspec.Struct):
+    """What a stored recommendation is about, and what it was made from."""
+
+    container: ContainerRef
+    end_seconds: int
+
+
+class _Finding(msgspec.Struct):
+    """A finding about a workload, or a container of it, as it is stored."""
+
+    workload: WorkloadRef
+    container: str | None
+    kind: FindingKind
+    severity: Severity
+    evidence: dict[str, float | int | str]
+    proposal: str
+    freed: dict[Resource, int]
+
+
+def text_of(finding: ClusterFinding) -> str:
+    """As it is stored, without what it is worth: that is reckoned for all findings together."""
+    subject, container = _workload(finding), None
+    if isinstance(finding.subject, ContainerRef):
+        container = finding.subject.container
+    plain = _Finding(
+        *(subject, container, finding.kind, finding.severity),
+        *(dict(finding.evidence), finding.proposal, dict(finding.freed)),
+    )
+    return msgspec.json.encode(plain, enc_hook=np.generic.item).decode()  # it knows Python's own numbers alone
+
+
+def finding_of(text: str) -> ClusterFinding:
+    """Inverse of `text_of`; msgspec's errors for other text."""
+    plain = msgspec.json.decode(text, type=_Finding)
+    subject = plain.workload if plain.container is None else ContainerRef(plain.workload, plain.container)
+    return ClusterFinding(
+        plain.kind, subject, plain.severity, plain.evidence, proposal=plain.proposal, freed=plain.freed
+    )
+
+
+def _workload(finding: ClusterFinding) -> WorkloadRef:
+    """Whom a finding of a shard is about: never a node."""
+    subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
+    assert isinstance(subject, WorkloadRef)
+    return subject
+
+
+def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[int]:
+    """Digest of all that is known of each workload of the inventory but its usage."""
+    owners = inventory.owners()
+    about: dict[WorkloadRef, list[bytes]] = defaultdict(list)
+    bounds: dict[str, list[bytes]] = defaultdict(list)
+    for pod in inventory.pods:
+        if pod.running:
+            about[pod.workload].append(_encoded(pod))
+    for event in inventory.events:
+        if owner := owners.get((event.subject.namespace, event.subject.pod)):
+            about[owner].append(_encoded(event))
+    for row in inventory.pod_rows:
+        if owner := owners.get((row.namespace, row.name)):
+            about[owner].append(_encoded((row.namespace, row.name, sorted(row.beyond), row.idle)))
+    every_bound: tuple[LimitRange | Quota, ...] = (*inventory.limit_ranges, *inventory.quotas)
+    for bound in every_bound:
+        bounds[bound.namespace].append(_encoded(bound))
+    for workload in inventory.workloads:
+        known: Sequence[bytes] = sorted(about[workload.ref] + bounds[workload.ref.namespace])
+        yield _number(_encoded((workload, workload.ref in deleted, known)))
+
+
+def _shape(node: Node, labels: Collection[str]) -> object:
+    """What of a node matters to workloads that run anywhere: nodes of one kind are alike."""
+    return node.capacity, node.allocatable, {name: node.labels[name] for name in labels if name in node.labels}
+
+
+def _highest_since(series: SparseUsage[PodContainerRef], seconds: int) -> Floats:
+    """Highest value of each series in the slots that end after a moment, (n,); NaN where it has none."""
+    slots = max(1, -(-(series.grid.end_seconds - seconds) // series.grid.step_seconds))
+    newest = series.tail(slots).values
+    if not newest.size:
+        return np.full(len(series.refs), np.nan)
+    highest: Floats = np.fmax.reduce(newest, axis=1).astype(np.float64)
+    return highest
+
+
+def _number(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
+
+
+def _encoded(content: object) -> bytes:
+    return msgspec.msgpack.encode(content, order="deterministic")

@@ -1,0 +1,127 @@
+"""Joins the results of all shards, in their order, into what is known of the whole cluster. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import ClusterRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.table import Table
+from cotenant.base.usage.usage import Usage
+from cotenant.forecasting.learned import Learned
+from cotenant.pipeline import containers
+from cotenant.pipeline.analysis import History, HourlySum, Judgements, PackedTable, PodSums, TableParts, WorkloadColumns
+from cotenant.pipeline.containers import ContainerResults
+from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, SumsOfPods
+from cotenant.pipeline.plans import Candidates
+from cotenant.pipeline.shards.work import ShardResult
+from cotenant.profiler.coverage import Coverage
+from cotenant.profiler.pool import TotalOfParts
+from cotenant.recommender.model.savings import PlannedSavings, joined_plans
+from cotenant.recommender.replicas import ReplicaFloor
+
+
+class Merger:
+    """Takes one shard's result after another; sums are added as they come, so that no two shards' exist."""
+
+    def __init__(self, history: History) -> None:
+        """No shard is in it yet."""
+        grid = history.window
+        self._history = history
+        self._pods = {r: SumsOfPods(history.inventory, grid) for r in Resource}
+        self._totals = {r: TotalOfParts((ClusterRef(history.inventory.cluster),), grid) for r in Resource}
+        self._tables: dict[str, list[Table | PackedTable]] = defaultdict(list)
+        self._columns: list[WorkloadColumns] = []
+        self._container_results: list[ContainerResults] = []
+        self._coverage: list[Coverage] = []
+        self._requested: list[Mapping[Resource, HourlySum]] = []
+        self._largest: list[Usage[WorkloadRef]] = []
+        self._candidates: list[Candidates] = []
+        self._savings: list[PlannedSavings] = []
+        self.floors: list[ReplicaFloor] = []
+        self.learned: dict[str, Learned] = {}
+        self.judgements: dict[str, Judgements] = {}
+        self.since_seconds: list[int] = []
+
+    def add(self, result: ShardResult) -> None:
+        """The next shard."""
+        for resource in Resource:
+            self._pods[resource].add(result.pods[resource])
+            self._totals[resource].add(result.totals[resource])
+        for table in result.tables:
+            self._tables[table.schema.name].append(table)
+        self._columns.append(result.workloads)
+        self._container_results.append(result.container_results)
+        self._coverage.append(result.coverage)
+        self._savings.append(result.savings)
+        self._requested.append(result.requested)
+        self._largest.append(result.largest)
+        self._candidates.append(result.candidates)
+        self.floors += result.floors
+        self.learned |= result.learned
+        self.judgements |= result.judgements
+        self.since_seconds += result.since_seconds
+
+    def pod_sums(self) -> dict[Resource, PodSums]:
+        """Sums over all pods."""
+        return {resource: sums.sums(resource) for resource, sums in self._pods.items()}
+
+    def cluster_totals(self) -> dict[Resource, Usage[ClusterRef]]:
+        """Sums over all workloads."""
+        specs = {r: POD_SIGNAL[r].spec for r in Resource}
+        return {r: of.usage(specs[r].resource, specs[r].statistic) for r, of in self._totals.items()}
+
+    def rows(self) -> dict[str, TableParts]:
+        """By name: the rows of all shards."""
+        return {name: TableParts(parts[0].schema, tuple(parts)) for name, parts in self._tables.items()}
+
+    def workloads(self) -> WorkloadColumns:
+        """Of all workloads."""
+        parts = self._columns
+        return WorkloadColumns(
+            tuple(ref for part in parts for ref in part.refs),
+            tuple(pattern for part in parts for pattern in part.patterns),
+            _joined([part.mean for part in parts]),
+            _joined([part.p95 for part in parts]),
+            _joined([part.variation for part in parts]),
+            parts[0].grid,
+            {r: np.concatenate([part.medians[r] for part in parts]) for r in Resource},
+        )
+
+    def container_results(self) -> ContainerResults:
+        """Of all containers, in no order."""
+        return containers.joined(self._container_results)
+
+    def coverage(self) -> Coverage:
+        """Of all series."""
+        return reduce(Coverage.joined, self._coverage)
+
+    def savings(self) -> PlannedSavings:
+        """Of all recommendations."""
+        return joined_plans(self._savings)
+
+    def requested(self) -> dict[Resource, HourlySum]:
+        """By all pods."""
+        return {r: reduce(HourlySum.joined, [one[r] for one in self._requested]) for r in Resource}
+
+    def largest(self) -> Usage[WorkloadRef]:
+        """The largest workloads of each shard."""
+        first = self._largest[0]
+        refs = tuple(ref for part in self._largest for ref in part.refs)
+        return replace(first, refs=refs, values=np.concatenate([part.values for part in self._largest]))
+
+    def candidates(self) -> Candidates:
+        """Candidates of each shard for a plan."""
+        return reduce(Candidates.joined, self._candidates)
+
+
+def _joined(
+    parts: Sequence[Mapping[Resource, npt.NDArray[np.float64]]],
+) -> dict[Resource, npt.NDArray[np.float64]]:
+    return {r: np.concatenate([part[r] for part in parts]) for r in Resource}

@@ -1,0 +1,211 @@
+"""The division of a cluster's workloads into shards, and what each shard takes of the inventory. Pure.
+
+A workload is in one shard with all its pods. Shards are neighbours by (namespace, name), so that their pods, whose
+names begin like the workload's, are neighbours in the store. A division is kept from one analysis to the next while its
+shards stay of a fair size: forecasts learn from the series of a shard together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.store.days import Between, Key
+from cotenant.pipeline.analysis import Division
+from cotenant.recommender.deleted_workloads import gone_workloads
+
+Place = tuple[str, str]
+"""(namespace, name) of a workload, or of a pod that belongs to none: where it stands in the order of shards."""
+PodName = tuple[str, str]
+
+_OVERSIZE: Final = 1.5
+"""A shard of an earlier division may be so many times as large as a new one; there may be so many times as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSize:
+    """The most that a shard holds, unless one workload alone is larger.
+
+    workloads: forecasts are learned together, as many as the engine takes at once; series: of pods' containers, which
+    bound the memory of a shard: 8,000 of two weeks are 0.5 GB.
+    """
+
+    workloads: int = 1000
+    series: int = 8000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkloadShard:
+    """Workloads of places from `first` (inclusive) to `last` (exclusive; None: no bound), and what belongs to them.
+
+    inventory: these workloads in the order of places, their pods and events; all nodes, quotas, LimitRanges and running
+    pods of DaemonSets. deleted: which of the workloads are in the cluster no more. between: keys of all series of its
+    pods, and of some others. strangers: pods of other shards whose own names stand between its places.
+    """
+
+    index: int
+    first: Place | None
+    last: Place | None
+    inventory: Inventory = field(repr=False)
+    deleted: frozenset[WorkloadRef] = field(repr=False)
+    between: Between = field(repr=False)
+    strangers: frozenset[PodName] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Which shard it is, for a person."""
+        return f"shard {self.index} from workload {'/'.join(self.first) if self.first else 'of the first namespace'}"
+
+    def mine(self, series: Sequence[PodContainerRef]) -> npt.NDArray[np.bool_]:
+        """Which of the series are of this shard's pods; a pod that the inventory lacks has its own name's place."""
+        places = _places(self.inventory.pods)
+        names = [(ref.namespace, ref.pod) for ref in series]
+        return np.array(
+            [name not in self.strangers and self._holds(places.get(name, name)) for name in names], dtype=bool
+        )
+
+    def own_pods(self) -> list[Pod]:
+        """Pods of the inventory whose series this shard has, also where they left none: each is one shard's alone."""
+        names = [PodContainerRef(pod.namespace, pod.name, "") for pod in self.inventory.pods]
+        return [pod for pod, own in zip(self.inventory.pods, self.mine(names), strict=True) if own]
+
+    def _holds(self, place: Place) -> bool:
+        return (self.first is None or place >= self.first) and (self.last is None or place < self.last)
+
+
+def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Division:
+    """The division before where there is one whose shards are still of a fair size, else a new one."""
+    weights = _weights(inventory, size)
+    new = _cut(weights)
+    if before is None:
+        return new
+    loads = defaultdict[int, float](float)
+    for place, weight in weights.items():
+        # one that is too large for any shard makes no shard unfair
+        loads[bisect_right(before.firsts, place)] += min(weight, 1.0)
+    fair = max(loads.values(), default=0.0) <= _OVERSIZE and len(before.firsts) + 1 <= _OVERSIZE * (len(new.firsts) + 1)
+    return before if fair else new
+
+
+def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
+    """The shards of a division, in order."""
+    parts = _Parts(inventory, division)
+    whole, deleted = replace(inventory, controllers=()), gone_workloads(inventory)
+    daemons = [pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet"]
+    bounds: list[Place | None] = [None, *division.firsts, None]
+    return [
+        WorkloadShard(
+            index,
+            first,
+            last,
+            replace(
+                whole,
+                workloads=tuple(parts.workloads[index]),
+                pods=(*parts.pods[index], *(pod for pod in daemons if index not in parts.numbers_of(pod))),
+                events=tuple(parts.events[index]),
+                pod_rows=tuple(parts.pod_rows[index]),
+            ),
+            deleted.intersection(workload.ref for workload in parts.workloads[index]),
+            parts.between(index, first, last),
+            frozenset(parts.strangers[index]),
+        )
+        for index, (first, last) in enumerate(pairwise(bounds))
+    ]
+
+
+class _Parts:
+    """What of the inventory belongs to each shard of a division, by the shard's number."""
+
+    def __init__(self, inventory: Inventory, division: Division) -> None:
+        self._firsts, self._places = division.firsts, _places(inventory.pods)
+        self._shared = self._names_of_several(inventory.pods)
+        self.workloads, self.pods = defaultdict[int, list[Workload]](list), defaultdict[int, list[Pod]](list)
+        self.events, self.strangers = defaultdict[int, list[Event]](list), defaultdict[int, set[PodName]](set)
+        self.pod_rows = defaultdict[int, list[PodRow]](list)
+        for name, place in self._places.items():
+            if (number := self._number(name)) != self._number(place):
+                self.strangers[number].add(name)
+        for workload in sorted(inventory.workloads, key=lambda w: w.ref.place):
+            self.workloads[self._number(_place(workload.ref))].append(workload)
+        for pod in inventory.pods:
+            for number in self.numbers_of(pod):
+                self.pods[number].append(pod)
+        for event in inventory.events:
+            name = event.subject.namespace, event.subject.pod
+            self.events[self._number(self._places.get(name, name))].append(event)
+        for row in inventory.pod_rows:
+            name = row.namespace, row.name
+            self.pod_rows[self._number(self._places.get(name, name))].append(row)
+
+    def numbers_of(self, pod: Pod) -> set[int]:
+        """Shards that have to know a pod: its name's, which has the series, and those of all who had that name."""
+        name = pod.namespace, pod.name
+        return self._shared.get(name) or {self._number(self._places[name])}
+
+    def between(self, index: int, first: Place | None, last: Place | None) -> Between:
+        """Keys from the first to the last of the shard's pods and of unknown ones that would stand in it."""
+        names = [(p.namespace, p.name) for p in self.pods[index]]
+        own = [name for name in names if self._number(self._places[name]) == index]
+        low: Key | None = None if first is None else min([first, *own])
+        behind = [(namespace, name + chr(0)) for namespace, name in own]
+        high: Key | None = None if last is None else max([last, *behind])
+        return low, high
+
+    def _number(self, place: Place) -> int:
+        return bisect_right(self._firsts, place)
+
+    def _names_of_several(self, pods: Sequence[Pod]) -> dict[PodName, set[int]]:
+        """Names that came back under a workload of another shard."""
+        numbers = defaultdict[PodName, set[int]](set)
+        repeated = Counter((pod.namespace, pod.name) for pod in pods)
+        for pod in pods:
+            name = pod.namespace, pod.name
+            if repeated[name] > 1:
+                numbers[name] |= {self._number(self._places[name]), self._number(_place(pod.workload))}
+        return dict(numbers)
+
+
+def _cut(weights: Mapping[Place, float]) -> Division:
+    """As few shards as hold the weights, of like size."""
+    places = sorted(weights)
+    each = np.array([weights[place] for place in places], dtype=np.float64)
+    # a thousand thousandths are a little more than one in floats, and no second shard
+    share = each.sum() / max(1.0, np.ceil(np.round(each.sum(), 6)))
+    numbers = np.floor((np.cumsum(each) - each / 2) / max(share, np.finfo(float).tiny))
+    return Division(tuple(places[i] for i in (np.flatnonzero(np.diff(numbers)) + 1).tolist()))
+
+
+def _weights(inventory: Inventory, size: ShardSize) -> dict[Place, float]:
+    """What each place takes of a shard: the larger of its shares of workloads and of series, as known."""
+    containers = {w.ref: max(1, len(w.containers)) for w in inventory.workloads}
+    places = _places(inventory.pods)
+    series, workloads = Counter[Place](), Counter(_place(w.ref) for w in inventory.workloads)
+    for pod in inventory.pods:
+        series[places[pod.namespace, pod.name]] += containers.get(pod.workload, 1)
+    return {
+        place: max(series[place] / size.series, workloads[place] / size.workloads) for place in {*series, *workloads}
+    }
+
+
+def _place(ref: WorkloadRef) -> Place:
+    return ref.namespace, ref.name
+
+
+def _places(pods: Sequence[Pod]) -> dict[PodName, Place]:
+    """Place of each pod's name: the newest one's workload. A pod outside of its workload's namespace has its own."""
+    newest: dict[PodName, Pod] = {}
+    for pod in pods:
+        name = pod.namespace, pod.name
+        if name not in newest or pod.start_seconds >= newest[name].start_seconds:
+            newest[name] = pod
+    return {
+        name: _place(pod.workload) if pod.namespace == pod.workload.namespace else name for name, pod in newest.items()
+    }

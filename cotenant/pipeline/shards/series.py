@@ -1,0 +1,75 @@
+"""Forecasts of one group of series: what was learned of it before is used, what is learned comes back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.settings.root import Settings
+from cotenant.base.usage.forecast import Forecasts
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.usage import Usage
+from cotenant.forecasting.engine import forecast_and_learn
+from cotenant.forecasting.learned import Learned
+from cotenant.pipeline import learned
+from cotenant.profiler import portrait
+
+SERIES_AT_ONCE: Final = 1000
+"""Nodes whose forecasts are learned together and made by one worker."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesTask:
+    """Series of one resource to forecast; allocatable: (n,), see `cotenant.forecasting.engine.forecast`."""
+
+    group: str
+    usage: Usage[Any] = field(repr=False)
+    settings: Settings = field(repr=False)
+    before: Learned | None = field(default=None, repr=False)
+    allocatable: npt.NDArray[np.float64] | None = None
+    portraits: Portraits[Any] | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """Which series they are, for a person."""
+        return f"forecasts of {self.group}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupForecast:
+    """Forecasts of a group, what was learned for them now (None: what was learned before served), and up to when."""
+
+    group: str
+    forecasts: Forecasts[Any]
+    news: Learned | None
+    since_seconds: int | None
+
+
+def group_name(kind: str, usage: Usage[Any], number: int | None = None) -> str:
+    """Name of a group of series, under which what it learned is kept."""
+    assert usage.resource is not None
+    return f"{kind}-{usage.resource.value}" + ("" if number is None else f"-{number:05d}")
+
+
+def portraits_of(usage: Usage[Any], settings: Settings) -> Portraits[Any]:
+    """Portraits of totals: one row each, no start-up phase."""
+    return portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
+
+
+def forecast_series(task: SeriesTask) -> GroupForecast:
+    """Forecasts of the group; portraits are made where none are given."""
+    portraits = portraits_of(task.usage, task.settings) if task.portraits is None else task.portraits
+    own = learned.settings_of(task.group, task.settings.forecasting)
+    forecasts, now = forecast_and_learn(task.usage, portraits, own, task.before, allocatable=task.allocatable)
+    news = None if now is task.before else now
+    return GroupForecast(task.group, forecasts, news, now.end_seconds if now.names else None)
+
+
+def parts(kind: str, usage: Usage[Any]) -> Iterator[tuple[str, Usage[Any]]]:
+    """Name and series of each group of SERIES_AT_ONCE series, in order; one empty group where there are none."""
+    for number, first in enumerate(range(0, max(1, len(usage.refs)), SERIES_AT_ONCE)):
+        rows = slice(first, first + SERIES_AT_ONCE)
+        yield group_name(kind, usage, number), replace(usage, refs=usage.refs[rows], values=usage.values[rows])

@@ -1,0 +1,288 @@
+"""Computes one shard: reads its series, builds portraits, forecasts, recommends, and sums what its nodes share.
+
+What comes back are rows of tables and sums: the series themselves stay where they were read. Idempotent; nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
+from cotenant.base.inventory.one_off import without_over
+from cotenant.base.process.memory import give_back, return_early, uncollected
+from cotenant.base.progress import Progress, Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.base.usage.lives import SourceSilence
+from cotenant.base.usage.plausible import plausible_of_pods, plausible_signals
+from cotenant.base.usage.portrait import Portraits
+from cotenant.base.usage.quality import QualityRecord
+from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.forecasting.learned import Learned
+from cotenant.pipeline import browse, learned, plans, stored_history, tables, weeks
+from cotenant.pipeline.analysis import (
+    Floats,
+    History,
+    HourlySum,
+    Judgements,
+    PackedTable,
+    WorkloadAnalysis,
+    WorkloadColumns,
+)
+from cotenant.pipeline.containers import ContainerResults, joined, judge
+from cotenant.pipeline.nodes.node_peaks import running_peaks
+from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, PartialPodSums, partial_sums
+from cotenant.pipeline.plans import Candidates
+from cotenant.pipeline.shards import judgements
+from cotenant.pipeline.shards.judgements import Usages
+from cotenant.pipeline.shards.plan import WorkloadShard
+from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
+from cotenant.pipeline.time_run import usage_while_running
+from cotenant.profiler.coverage import Coverage, coverage
+from cotenant.profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
+from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
+from cotenant.recommender.replicas import ReplicaFloor, replica_floors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardTask:
+    """A shard and all that a worker needs to know; the same for every executor."""
+
+    url: str = field(repr=False)
+    """Of the store; it may hold a password."""
+    cluster: str
+    settings: Settings = field(repr=False)
+    shard: WorkloadShard
+    window: TimeGrid
+    quality: QualityRecord | None = field(repr=False)
+    least_margins: Mapping[ContainerRef, float] = field(repr=False)
+    server: ServerQuantiles | None = field(repr=False)
+    silence: SourceSilence | None = field(repr=False, default=None)
+
+    def __str__(self) -> str:
+        """Which shard it is, for a person."""
+        return str(self.shard)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardResult:
+    """What is said of a shard's workloads, and its part of what is summed over the cluster.
+
+    tables: rows of workloads, their recommendations and forecasts, and portraits of each namespace; totals: of the
+    cluster, over the workloads; largest, candidates: those that may be among the cluster's; since_seconds: see
+    GroupForecast.
+    """
+
+    workloads: WorkloadColumns
+    tables: tuple[Table | PackedTable, ...]
+    container_results: ContainerResults
+    floors: tuple[ReplicaFloor, ...]
+    pods: Mapping[Resource, PartialPodSums]
+    totals: Mapping[Resource, PartialTotals]
+    coverage: Coverage
+    savings: PlannedSavings
+    requested: Mapping[Resource, HourlySum]
+    largest: Usage[WorkloadRef]
+    candidates: Candidates
+    learned: Mapping[str, Learned]
+    judgements: Mapping[str, Judgements]
+    since_seconds: tuple[int, ...]
+
+
+@uncollected()
+def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
+    """Compute one shard. StoreError when the store fails."""
+    progress = progress or Silent()
+
+    def stage(name: str) -> None:
+        give_back()  # what one stage freed must not stand beside what the next one takes
+        progress.stage(name, 1)
+
+    store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
+    stage("Read history")
+    of_pods = stored_history.of_shard(store, shard, task.window)
+    history = History(shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence)
+    stage("Workload portraits")
+    usage = plausible_signals(of_pods, shard.inventory.nodes)
+    counted = replace(history, usage=usage)
+    workloads, totals = workload_totals(counted)
+    throttled = throttled_ratios(usage, shard.inventory, workloads)
+    portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
+    stage("Recommendations")
+    judged = _judged(task, store, history, of_pods)
+    sums = _sums(counted, shard)
+    # back-tests take as much memory as the series of pods, which are needed no more
+    del of_pods, counted, usage
+    history = replace(history, usage={s: history.usage[s] for s in browse.REQUEST_SIGNAL.values()})
+    stage("Forecasts")
+    of_groups: dict[Resource, GroupForecast] = {}
+    for resource, signal in POD_SIGNAL.items():
+        of_groups[resource] = _forecast(store, shard, totals[signal], portraits[resource], settings)
+        give_back()
+    forecasts = {r: one.forecasts for r, one in of_groups.items()}
+    stage("Sums and tables")
+    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
+    return _result(analysis, judged, sums, list(of_groups.values()), settings)
+
+
+def compute_packed(task: ShardTask) -> ShardResult:
+    """`compute` for a result that is sent, and kept beside those of other shards."""
+    result = compute(task)
+    return replace(result, tables=tuple(PackedTable.of(table) for table in result.tables if isinstance(table, Table)))
+
+
+def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
+    """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
+    inventory = history.inventory
+    usage = {s: plausible_of_pods(history.usage[s], inventory.nodes) for s in POD_SIGNAL.values()}
+    cpu = usage[Signal.CPU_USAGE_MEAN].refs
+    known = {*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}
+    refs = tuple(sorted(known))
+    members = by_workload(cpu, inventory, refs)
+    return refs, {
+        s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
+    }
+
+
+def throttled_ratios(usage: Usages, inventory: Inventory, workloads: tuple[WorkloadRef, ...]) -> Floats:
+    """Throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without any demand."""
+    sums = {}
+    for signal in (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN):
+        rows = by_workload(usage[signal].refs, inventory, workloads).rows
+        sums[signal] = np.bincount(rows[rows >= 0], usage[signal].sums()[rows >= 0], len(workloads))
+    refused = sums[Signal.CPU_THROTTLED_MEAN]
+    demand = sums[Signal.CPU_USAGE_MEAN] + refused
+    ratios: Floats = np.divide(refused, demand, out=np.zeros(len(workloads)), where=demand > 0)
+    return ratios
+
+
+def everything(cluster: str, count: int) -> Members[ClusterRef]:
+    """Series that are all of the cluster and live for ever."""
+    return Members(
+        (ClusterRef(cluster),),
+        np.zeros(count, dtype=np.int64),
+        start_seconds=np.full(count, np.nan),
+        first_seconds=np.full(count, -np.inf),
+        end_seconds=np.full(count, np.inf),
+    )
+
+
+def _forecast(
+    store: Store, shard: WorkloadShard, usage: Usage[WorkloadRef], portraits: Portraits[WorkloadRef], settings: Settings
+) -> GroupForecast:
+    group = group_name("workloads", usage, shard.index)
+    before = learned.read(store, group, learned.settings_of(group, settings.forecasting))
+    most_hours = settings.forecasting.relearn_hours
+    if before is None or not before.serves(before.names, usage.grid.end_seconds, most_hours):
+        return_early()  # back-tests, which come now, and the libraries that learn take more memory than all else
+    return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
+
+
+class _Judged(NamedTuple):
+    """What is said of a shard's containers, and what the next analysis needs to keep it."""
+
+    results: ContainerResults
+    group: str
+    judgements: Judgements
+
+
+def _judged(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Judged:
+    """Recommendations and findings: those before of workloads for which nothing new was seen, the others anew."""
+    settings, shard, until_seconds = task.settings, task.shard, history.window.end_seconds
+    group, basis = f"workloads-{shard.index:05d}", judgements.basis(history, settings)
+    lasting = without_over(shard.inventory)
+    containers = judgements.Containers.of(lasting, of_pods, shard.deleted)
+    before, now = judgements.read(store, group, basis), containers.noted(of_pods, basis, until_seconds)
+    # what a server's quantiles say is asked anew by every scan
+    renew_hours = 0.0 if task.server else settings.recommender.renew_hours
+    kept = judgements.kept(store, containers, of_pods, before, now, renew_hours)
+    rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
+    inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
+    open_ones = replace(history, inventory=inventory, usage=usage)
+    anew = judge(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    noted = judgements.joined(before, kept, now, anew.findings)
+    return _Judged(joined((kept.results, anew)), group, noted)
+
+
+class _SumsOfPods(NamedTuple):
+    """What is summed over the pods' series: see ShardResult."""
+
+    pods: Mapping[Resource, PartialPodSums]
+    coverage: Coverage
+    requested: Mapping[Resource, HourlySum]
+
+
+def _sums(history: History, shard: WorkloadShard) -> _SumsOfPods:
+    own = shard.own_pods()
+    return _SumsOfPods(
+        {r: _pods(history, r, own) for r in Resource},
+        coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory, stored_history.lives(history)),
+        {r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
+    )
+
+
+def _result(
+    analysis: WorkloadAnalysis,
+    judged: _Judged,
+    sums: _SumsOfPods,
+    groups: list[GroupForecast],
+    settings: Settings,
+) -> ShardResult:
+    inventory, cpu = analysis.history.inventory, POD_SIGNAL[Resource.CPU]
+    advice = tables.recommendations(judged.results.recommended(), settings.actions.guardrails, inventory.workloads)
+    rows = [advice]
+    rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
+    cluster = everything(inventory.cluster, len(analysis.workloads))
+    return ShardResult(
+        workloads=_columns(analysis),
+        tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
+        container_results=judged.results,
+        floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
+        pods=sums.pods,
+        totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
+        coverage=replace(sums.coverage, by_workload={}),
+        savings=PlannedSavings(*(summed_savings(advice.columns, when) for when in When)),
+        requested=sums.requested,
+        largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
+        candidates=plans.candidates(inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings),
+        learned={one.group: one.news for one in groups if one.news is not None},
+        judgements={judged.group: judged.judgements},
+        since_seconds=tuple(one.since_seconds for one in groups if one.since_seconds is not None),
+    )
+
+
+def _pods(history: History, resource: Resource, own: Sequence[Pod]) -> PartialPodSums:
+    usage = history.usage[POD_SIGNAL[resource]]
+    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage), own)
+
+
+def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:
+    portraits, forecasts = analysis.portraits, analysis.forecasts
+    return WorkloadColumns(
+        analysis.workloads,
+        portraits[Resource.CPU].pattern,
+        {r: p.mean for r, p in portraits.items()},
+        {r: usage_while_running(analysis, r).percentile(0.95) for r in portraits},
+        {r: _variation(p) for r, p in portraits.items()},
+        forecasts[Resource.CPU].grid,
+        {r: f.level(0.5).copy() for r, f in forecasts.items()},
+    )
+
+
+def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
+    """Standard deviation / mean of the samples, (n,); NaN without samples or for a mean of 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = portraits.mean
+        variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
+        ratio: Floats = np.sqrt(variance) / np.where(mean > 0, mean, np.nan)
+    return ratio

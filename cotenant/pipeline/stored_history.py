@@ -1,0 +1,161 @@
+"""EDGE: reads the stored history that an analysis looks at: the whole of it, a shard of it, or what concerns no pod."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from itertools import compress
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.errors import NoData
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.threads import side_by_side
+from cotenant.base.usage.lives import LISTINGS, MEASURED, Lives, SourceSilence, source_silence
+from cotenant.base.usage.plausible import plausible_of_nodes
+from cotenant.base.usage.sparse_usage import SparseUsage
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.pipeline.analysis import History
+from cotenant.pipeline.shards.plan import WorkloadShard
+from cotenant.profiler.history import missing_spans
+
+_DAY_SLOTS: Final = DAY_SECONDS // FIVE_MINUTES_SECONDS
+
+UNREAD: Final = frozenset({Signal.CPU_PRESSURE_MEAN})
+"""Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
+OF_PODS: Final = tuple(s for s in Signal if s not in UNREAD and not s.spec.per_node)
+OF_NODES: Final = tuple(s for s in Signal if s not in UNREAD and s.spec.per_node)
+OF_GPUS: Final = tuple(s for s in OF_PODS if s.name.startswith("GPU_"))
+
+
+def load(store: Store, settings: Settings) -> History:
+    """The last `profiler.window_days` of everything stored; NoData when no usage is."""
+    history = surroundings(store, settings)
+    return dataclasses.replace(history, usage=_usage_of_pods(store, OF_PODS, history.window))
+
+
+def surroundings(store: Store, settings: Settings) -> History:
+    """The same with usage of nodes and GPUs alone, of which there are few series."""
+    inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
+    if inventory is None or span is None:
+        raise NoData(
+            f"no usage of cluster {store.cluster} is stored at {store.url}",
+            fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
+        )
+    start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
+    window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
+    grids = _grids(window)
+    quality = store.read_quality()
+    node_usage = {
+        signal: plausible_of_nodes(store.read(signal, grids[signal.spec.step_seconds]), inventory.nodes)
+        for signal in OF_NODES
+    }
+    return History(
+        inventory=inventory,
+        window=window,
+        usage=_usage_of_pods(store, OF_GPUS, window),
+        node_usage=node_usage,
+        quality=quality[-1] if quality else None,
+        since_seconds=span[0],
+        silence=_silence(store, node_usage[Signal.NODE_CPU_USAGE_MEAN], grids),
+    )
+
+
+def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid]) -> SourceSilence | None:
+    """When the source told nothing: by all nodes, by all that was listed, and by what could not be had or was lost."""
+    if not nodes.refs:
+        return None
+    listings: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    for signals in LISTINGS:
+        listings = {signal: store.read_sparse(signal, grids[HOUR_SECONDS]) for signal in signals}
+        if any(of.refs for of in listings.values()):
+            break
+    spans = [
+        (span.signal, span.start_seconds, span.end_seconds) for span in missing_spans(store, [*MEASURED, *listings])
+    ]
+    lost: dict[Signal, npt.NDArray[np.bool_]] = {}
+    for signal, start, end in spans:
+        grid = grids.get(signal.spec.step_seconds)
+        if grid is not None:
+            times = grid.times()
+            part = (times + grid.step_seconds > start) & (times < end)
+            lost[signal] = lost.get(signal, np.zeros(grid.size, dtype=bool)) | part
+    return source_silence(nodes, listings, grids[HOUR_SECONDS], lost)
+
+
+def lives(history: History) -> Lives:
+    """How to tell when the pods of a history lived."""
+    silence = history.silence or SourceSilence.of_no_node(history.window, _grids(history.window)[HOUR_SECONDS])
+    return Lives.of(silence, history.inventory, history.usage)
+
+
+def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, SparseUsage[PodContainerRef]]:
+    """Usage of the pods that the shard has, of every signal; little else is read from the store."""
+    usage = _usage_of_pods(store, OF_PODS, window, shard)
+    own: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    taken: dict[int, tuple[np.ndarray[Any, Any], tuple[PodContainerRef, ...]]] = {}
+    for signal in list(usage):
+        series = usage.pop(signal)  # dropped as soon as it is cut: twice all signals would be most of a worker's memory
+        if id(series.refs) not in taken:  # signals of the same series share one tuple
+            mine = shard.mine(series.refs)
+            taken[id(series.refs)] = mine, tuple(compress(series.refs, mine))
+        rows, refs = taken[id(series.refs)]
+        own[signal] = series if rows.all() else dataclasses.replace(series.take(rows), refs=refs)
+    return own
+
+
+def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
+    """By step: the window, and the hours that it touches."""
+    first = window.start_seconds // HOUR_SECONDS * HOUR_SECONDS
+    hours = TimeGrid.between(first, math.ceil(window.end_seconds / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
+    return {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
+
+
+def _usage_of_pods(
+    store: Store, signals: Iterable[Signal], window: TimeGrid, shard: WorkloadShard | None = None
+) -> dict[Signal, SparseUsage[PodContainerRef]]:
+    """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
+    grids, between = _grids(window), None if shard is None else shard.between
+
+    def read(signal: Signal) -> SparseUsage[PodContainerRef]:
+        return store.read_sparse(signal, grids[signal.spec.step_seconds], between)
+
+    first, *others = signals
+    every = [read(first), *side_by_side(read, others)]  # the first tells the others' keys
+    usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    for signal, series in zip((first, *others), every, strict=True):
+        same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
+        usage[signal] = dataclasses.replace(series, refs=same)
+    return _with_maxima(usage)
+
+
+def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Signal, SparseUsage[PodContainerRef]]:
+    """Where scrapes are too rare for maxima of their own, none are stored: the means, shared, stand for them.
+
+    A store has maxima of some days alone where the interval of the scrapes changed, or where maxima were stored at any
+    interval before; days without them at either end of the window get the means.
+    """
+    highest, mean = usage.get(Signal.CPU_USAGE_MAX), usage.get(Signal.CPU_USAGE_MEAN)
+    if highest is None or mean is None:
+        return usage
+    if not highest.refs:
+        usage[Signal.CPU_USAGE_MAX] = dataclasses.replace(mean, statistic=highest.statistic)
+    elif _days_apart(_ends(highest), _ends(mean)):
+        usage[Signal.CPU_USAGE_MAX] = highest.filled(mean)
+    return usage
+
+
+def _ends(usage: SparseUsage[PodContainerRef]) -> tuple[int, int]:
+    """First slot and the one after the last for which anything is stored."""
+    if not usage.refs:
+        return 0, 0
+    return int(usage.first.min()), int((usage.first + np.diff(usage.bounds)).max())
+
+
+def _days_apart(ends: tuple[int, int], others: tuple[int, int]) -> bool:
+    return any(abs(one - other) >= _DAY_SLOTS for one, other in zip(ends, others, strict=True))

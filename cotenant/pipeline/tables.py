@@ -1,0 +1,346 @@
+"""From an Analysis to the tables of `cotenant.recommender.model.views`, which all surfaces show. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cotenant.base.cluster import EventKind, Pod, Workload
+from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
+from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.store import tables as stored_tables
+from cotenant.base.table import Table
+from cotenant.base.usage.forecast import LEVELS, Forecasts, Window, WindowKind
+from cotenant.base.usage.peak import shown_peaks
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.changes.decide.patches import by_workload
+from cotenant.changes.decide.readiness import Readiness, readiness
+from cotenant.pipeline.analysis import Analysis, WorkloadAnalysis
+from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
+from cotenant.pipeline.time_run import usage_while_running
+from cotenant.profiler.coverage import NO_SAMPLES
+from cotenant.recommender.findings import rows
+from cotenant.recommender.model.confidence_columns import confidence_cells
+from cotenant.recommender.model.finding import ClusterFinding
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.model.savings import When, saving_cells
+from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.views import (
+    FINDINGS,
+    FORECASTS,
+    NODES,
+    RECLAIMABLE,
+    RECOMMENDATIONS,
+    REPLICAS,
+    WORKLOADS,
+)
+from cotenant.recommender.replicas import ReplicaFloor
+
+SPARKLINE_HOURS = 2
+SPARKLINE_DAYS = 7
+
+
+def workloads(analysis: WorkloadAnalysis) -> Table:
+    """One row per workload of the analysis."""
+    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
+    sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
+    kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
+    p95 = {r: usage_while_running(analysis, r).percentile(0.95) for r in Resource}
+    return Table.from_rows(
+        WORKLOADS,
+        [
+            {
+                **_name(ref),
+                **_identity(by_ref.get(ref)),
+                **_figures(analysis, i, by_ref.get(ref)),
+                **_ahead(analysis, i),
+                **{f"{r}_p95": float(p95[r][i]) for r in Resource},
+                "cpu_throttled_ratio": float(analysis.throttled[i]),
+                "oom_kills": kills[ref],
+                "restarts": restarts[ref],
+                "sparkline": sparklines[i],
+            }
+            for i, ref in enumerate(analysis.workloads)
+        ],
+    )
+
+
+def _name(ref: WorkloadRef) -> dict[str, Any]:
+    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+
+
+def _identity(workload: Workload | None) -> dict[str, Any]:
+    if workload is None:
+        return {"qos": "", "priority": "", "replicas": 0}
+    return {"qos": workload.qos.value, "priority": workload.priority.value, "replicas": workload.replicas}
+
+
+def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"pattern": analysis.portraits[Resource.CPU].pattern[i].value}
+    for resource in Resource:
+        portraits = analysis.portraits[resource]
+        request = _requested(workload, resource)
+        highest, mean = float(portraits.maximum[i]), float(portraits.mean[i])
+        row |= {f"{resource}_request": request, f"{resource}_mean": mean, f"{resource}_max": highest}
+        base = mean if resource is Resource.CPU else highest
+        row[f"{resource}_used_ratio"] = base / request if request else None
+    row["days"] = float(analysis.portraits[Resource.CPU].span_days[i])
+    row["coverage"] = analysis.samples.get(analysis.workloads[i], NO_SAMPLES).samples_present
+    return row
+
+
+def _requested(workload: Workload | None, resource: Resource) -> int | None:
+    """Sum over the running pods, a missing request counted as the limit; None where no container has either."""
+    if workload is None:
+        return None
+    own = [c for c in workload.staying if resource in c.effective_requests]
+    return sum(workload.pods_with(c) * c.effective_requests[resource] for c in own) if own else None
+
+
+def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
+    forecast = analysis.forecasts[Resource.CPU]
+    window = forecast.peak_window(i)
+    return {
+        "peak_time": window.start_seconds if window else None,
+        "peak_cpu": float(shown_peaks(forecast)[i]),
+        "model": forecast.model[i],
+        "forecast_error": forecast.error[i].relative_wql,
+    }
+
+
+def _sparklines(usage: Usage[WorkloadRef]) -> list[list[float]]:
+    step = usage.grid.step_seconds
+    recent = usage.tail(SPARKLINE_DAYS * DAY_SECONDS // step).coarser(SPARKLINE_HOURS * HOUR_SECONDS // step)
+    return [[float(v) for v in row] for row in recent.values]
+
+
+def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]:
+    inventory, window = analysis.history.inventory, analysis.history.window
+    owners = inventory.owners()
+    subjects = (
+        owners.get((e.subject.namespace, e.subject.pod))
+        for e in inventory.events
+        if e.kind is kind and window.start_seconds <= e.time_seconds < window.end_seconds
+    )
+    return Counter(s for s in subjects if s is not None)
+
+
+def recommendations(
+    recommended: Iterable[Recommendation], limits: GuardrailSettings, workloads: Iterable[Workload] = ()
+) -> Table:
+    """One row per container, with what the guardrails allow now as far as recommendations and workloads tell."""
+    listed, known = list(recommended), {workload.ref: workload for workload in workloads}
+    steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
+    for ref, of_workload in by_workload(listed).items():
+        allowed = readiness(of_workload, limits, known.get(ref))
+        steps |= {first.container: (first, allowed) for first in allowed.first}
+    rows = [_recommendation(one) | _allowed(one, *steps[one.container]) for one in listed]
+    return Table.from_rows(RECOMMENDATIONS, rows)
+
+
+def _allowed(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
+    """What could be taken of it now; a container that nothing changes in says so, whatever its siblings do."""
+    if not any(value.changes_template for value in recommendation.values):
+        return {"ready": Ready.NOTHING.value, "stopped_by": ""}
+    row: dict[str, Any] = {"ready": workload.ready.value, "stopped_by": ", ".join(workload.stopped_by)}
+    if not workload.ready.now:
+        return row
+    row |= {"saving_step": first.monthly_saving, **saving_cells(first, When.NOW)}
+    for resource in Resource:
+        value = first.value(resource, Field.REQUEST)
+        if value is not None and value.action is Action.SET:
+            row[f"{resource}_step"] = value.amount
+    return row
+
+
+def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        **_name(recommendation.container.workload),
+        "container": recommendation.container.container,
+        "replicas": recommendation.replicas,
+        "severity": recommendation.severity.value,
+        "waste": recommendation.waste.value,
+        "strategy": recommendation.strategy,
+    }
+    row |= _trusted(recommendation)
+    if recommendation.heap is not None:
+        row |= {"heap_now": recommendation.heap.now_bytes, "heap": recommendation.heap.amount_bytes}
+    for value in recommendation.values:
+        prefix = f"{value.resource}_{value.field}"
+        row |= {f"{prefix}_now": value.now, prefix: value.amount}
+        row[f"{value.resource}_action" if value.field is Field.REQUEST else f"{prefix}_action"] = value.action.value
+        if value.field is Field.REQUEST:
+            row[f"{value.resource}_reason"] = value.reason.value
+            row[f"{value.resource}_observed_max"] = value.inputs.get("observed_max")
+    return row | saving_cells(recommendation, When.ALL_STEPS)
+
+
+def _trusted(recommendation: Recommendation) -> dict[str, Any]:
+    """What the stages after the strategy added."""
+    test = recommendation.backtest
+    return {
+        **confidence_cells(recommendation.trust),
+        "saving_month": recommendation.monthly_saving,
+        "backtest_oom_kills": test.oom_kills if test else None,
+        "backtest_throttled_minutes": test.throttled_minutes if test else None,
+        "restart": recommendation.restart.value,
+        "profile": recommendation.profile,
+    }
+
+
+def findings(records: Iterable[ClusterFinding]) -> Table:
+    """One row per finding."""
+    return Table.from_rows(FINDINGS, rows(records))
+
+
+def nodes(analysis: Analysis) -> Table:
+    """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
+    pods: dict[str, list[Pod]] = defaultdict(list)
+    for pod in analysis.history.inventory.pods:
+        if pod.running:
+            pods[pod.node].append(pod)
+    present = {r: _present(analysis, r) for r in Resource}
+    peaks = _node_peaks(analysis)
+    reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
+    node_rows = []
+    for node in analysis.history.inventory.nodes:
+        row: dict[str, Any] = {"node": node.name, "pods": len(pods[node.name]), "cpu_peak": peaks.get(node.name)}
+        for resource in Resource:
+            row[f"{resource}_allocatable"] = node.allocatable.get(resource)
+            row[f"{resource}_request"] = sum(p.requests.get(resource, 0) for p in pods[node.name])
+            row[f"{resource}_usage"] = present[resource].get(node.name)
+            for band in Band:
+                reclaimable = reclaimed.get((node.name, band, resource))
+                row[f"{band}_{resource}"] = reclaimable.known_amount if reclaimable else None
+                row["reason"] = reclaimable.reason.value if reclaimable else row.get("reason", "")
+        node_rows.append(row)
+    return Table.from_rows(NODES, node_rows)
+
+
+def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
+    usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
+    return {} if usage is None else {r.name: float(v) for r, v in zip(usage.refs, newest(usage)[0], strict=True)}
+
+
+def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
+    forecast = analysis.node_forecasts.get(Resource.CPU)
+    if forecast is None:
+        return {}
+    return {ref.name: float(v) for ref, v in zip(forecast.refs, shown_peaks(forecast), strict=True)}
+
+
+def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
+    """One row per cluster, node and workload, and resource; of GPUs one for the cluster. Of workloads by shard."""
+    above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
+    above += [analysis.node_forecasts[resource] for resource in Resource]
+    yield from (forecast_table(series) for series in above)
+    yield from analysis.rows[FORECASTS.name].stored()
+
+
+def forecast_table(series: Forecasts[Any]) -> Table:
+    """One row per series of one forecast."""
+    return Table.from_rows(FORECASTS, _forecasts(series))
+
+
+def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
+    levels = {f"q{int(q * 100)}": LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95)}
+    paths = {name: forecasts.quantiles[..., place] for name, place in levels.items()}
+    if (fine := forecasts.fine) is not None:
+        paths |= {f"fine_{name}": fine.quantiles[..., place] for name, place in levels.items()}
+    peak, median = shown_peaks(forecasts), forecasts.peak_level(0.5)
+    forecast_rows = []
+    for i, ref in enumerate(forecasts.refs):
+        highest = forecasts.peak_window(i)
+        valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
+        lowest = min(valleys, key=_height, default=None)
+        forecast_rows.append(
+            {
+                **subject(ref),
+                "resource": forecasts.resource.value,
+                "peak": float(peak[i]),
+                "peak_median": float(median[i]),
+                "peak_time": highest.start_seconds if highest else None,
+                "peak_end": highest.end_seconds if highest else None,
+                "valley_time": lowest.start_seconds if lowest else None,
+                "model": forecasts.model[i],
+                "relative_wql": forecasts.error[i].relative_wql,
+                "coverage_95": forecasts.error[i].coverage_95,
+                "reason": forecasts.reason[i].value,
+                "losses": _losses(forecasts, i),
+                "start": forecasts.grid.start_seconds,
+                **{name: path[i] for name, path in paths.items()},
+                "fine_profile": () if fine is None or (fine.profile[i] == 1).all() else fine.profile[i].ravel(),
+            }
+        )
+    return forecast_rows
+
+
+def _losses(forecasts: Forecasts[Any], row: int) -> str:
+    """Every model and its loss, best first; "" where none was tested."""
+    if forecasts.losses is None:
+        return ""
+    pairs = sorted((float(loss), name) for loss, name in zip(forecasts.losses[row], forecasts.members, strict=True))
+    return ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
+
+
+def _height(window: Window) -> float:
+    return window.height
+
+
+def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
+    """What a row is about: scope and name, and a workload's namespace and kind."""
+    if isinstance(ref, WorkloadRef):
+        return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
+    return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
+
+
+def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
+    """One row per node, band and resource, with the terms written out."""
+    return Table.from_rows(
+        RECLAIMABLE,
+        [
+            {
+                "node": r.node,
+                "band": r.band.value,
+                "resource": r.resource.value,
+                "amount": r.known_amount,
+                "policy": r.policy,
+                "reason": r.reason.value,
+                "terms": ", ".join(f"{name} {amount}" for name, amount in r.terms.items()),
+                "term_amounts": encode_terms(r.terms),
+            }
+            for r in capacities
+        ],
+    )
+
+
+def replicas(floors: Iterable[ReplicaFloor]) -> Table:
+    """One row per workload whose replicas follow what it uses."""
+    return Table.from_rows(REPLICAS, [_replicas(floor) for floor in floors])
+
+
+def _replicas(floor: ReplicaFloor) -> dict[str, Any]:
+    ref, targets = floor.workload, floor.targets or {}
+    row: dict[str, Any] = {
+        "namespace": ref.namespace,
+        "kind": ref.kind,
+        "workload": ref.name,
+        "replicas": floor.replicas,
+        "least": floor.least if floor.most else None,
+        "most": floor.most,
+        "target": ", ".join(f"{resource} {percent} %" for resource, percent in targets.items()),
+        "reason": floor.reason.value,
+    }
+    if not floor.floor:
+        return row
+    return row | {
+        "floor": floor.peak,
+        "floor_time": floor.peak_seconds,
+        "needed": floor.needed,
+        "by": floor.by.value if floor.by else "",
+        "start": floor.start_seconds,
+        "floors": [float(count) for count in floor.floor],
+    }

@@ -1,0 +1,264 @@
+"""EDGE: one cluster's stored history and results as DataFrames, and where they are opened."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from weakref import finalize
+
+import pandas as pd
+
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.process.clock import FixedClock, SystemClock
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.store import store_url
+from cotenant.base.store import Store
+from cotenant.base.store.opening import opened, stored_clusters
+from cotenant.base.tables.queries import matching
+from cotenant.pipeline import corridor, day_margins, stored_history
+from cotenant.pipeline import tables as result_tables
+from cotenant.pipeline.containers import assess
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.python_api.settings import settings_of, with_strategy
+from cotenant.python_api.stored_results import explanations, portraits
+from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
+from cotenant.python_api.tables import as_frame, require_whole, resource_of
+from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.simulation import demo
+
+
+def open_store(
+    place: str | Path | None = None, cluster: str | None = None, *, settings: str | Path | None = None
+) -> ClusterStore:
+    """Open what `cotenant scan`, `cotenant demo` or the manager stored.
+
+    place: a folder, or an fsspec URL such as "s3://bucket/cotenant"; None: `store.url` of the settings, else the user's
+    data folder. cluster: needed when the store holds several. settings: a settings file; None: the one that the command
+    line reads ($COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml), which also names S3 endpoints and prices.
+
+    NoData when nothing is stored there or no cluster of that name, UsageError when a cluster has to be named (or
+    `open_clusters` opens all), StoreError when it cannot be read.
+    """
+    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None, cluster)
+    return ClusterStore(opened(store_url(own.store, os.environ), cluster), own)
+
+
+def open_clusters(place: str | Path | None = None, *, settings: str | Path | None = None) -> Clusters:
+    """Open all clusters of a store, to be read side by side; place and settings as in `open_store`."""
+    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None)
+    names = stored_clusters(store_url(own.store, os.environ))
+    return Clusters({name: open_store(place, name, settings=settings) for name in names})
+
+
+def demo_store(
+    folder: str | Path | None = None,
+    *,
+    nodes: int = 8,
+    workloads: int = 60,
+    days: int = 21,
+    seed: int = 7,
+    analyse: bool = True,
+) -> ClusterStore:
+    """Make a synthetic cluster, store its history, analyse it, and open the result: for trying things out.
+
+    folder: where to store it; None: a temporary folder that goes with the returned object. The same seed makes the
+    same cluster. analyse: False stores the history alone, for usage and what is computed from it. UsageError where a
+    history that is not a demo's lies already, and for fewer than one node, workload or day.
+    """
+    for name, count in {"nodes": nodes, "workloads": workloads, "days": days}.items():
+        require_whole(name, count, "A small cluster is nodes=8, workloads=60, days=21.")
+    require_whole("seed", seed, "Any number gives a cluster of its own: seed=7.", least=0)
+    place = folder if folder is not None else mkdtemp(prefix="cotenant-")
+    store, own = Store(_url(place), demo.CLUSTER), Settings()
+    opened_store = ClusterStore(store, own)
+    if folder is None:  # before the folder is filled: nothing stays of a demo that fails either
+        finalize(opened_store, rmtree, place, ignore_errors=True)
+    cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
+    demo.refill(store, cluster, Silent())
+    if analyse:
+        analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
+        corridor.publish(analysis, store, own, demo=True)
+    return opened_store
+
+
+class ClusterStore:
+    """History and results of one cluster. Every method reads anew and returns a DataFrame of its own.
+
+    where: the filter grammar of pages, REST and command line (docs/filters.md), such as
+    "namespace=shop&severity=critical&sort=-cpu_delta_total". Results are those of the last scan; NoData says what to
+    run when there is none.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        """Nothing is read yet; use `open_store`."""
+        self._store, self._settings = store, settings
+
+    def __repr__(self) -> str:
+        return f"<cotenant.ClusterStore of cluster {self.cluster}>"
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self._store.cluster
+
+    def workloads(self, where: str = "") -> pd.DataFrame:
+        """One row a workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
+        return as_frame(matching(self._store.relation(WORKLOADS), where))
+
+    def recommendations(self, where: str = "") -> pd.DataFrame:
+        """One row a container: present and proposed requests and limits of one pod, reasons, savings, back-test.
+
+        The rows and numbers of `cotenant recs list --all -o json`; snoozed and dismissed ones are not left out.
+        """
+        return as_frame(matching(self._store.relation(RECOMMENDATIONS), where))
+
+    def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
+        """Run a strategy on the stored history; the same columns as `recommendations`. Nothing is stored.
+
+        strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a plug-in; None is the settings' one. It heeds
+        autoscalers, quotas, classes and kills as a scan does; percentiles are of the stored 5-minute values.
+        """
+        own = with_strategy(self._settings, strategy)
+        margins = day_margins.read(self._store, own, SystemClock().now_seconds())
+        history = stored_history.load(self._store, own)
+        recommended = assess(history, own, least_margins=margins).recommendations
+        table = result_tables.recommendations(recommended, own.actions.guardrails, history.inventory.workloads)
+        return as_frame(matching(table, where))
+
+    def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
+        """Why a workload's recommendations are what they are: one row a container and field.
+
+        Columns besides the names: now, amount (of one pod, with unit; missing: not set, not proposed), action, reason
+        with its sentence, formula, and `inputs`, a dict of what the formula was given. workload: "shop/Deployment/cart"
+        or "shop/cart". NoData names a near one when there is none of that name.
+        """
+        return explanations(self._store, workload, resource_of(resource))
+
+    def nodes(self, where: str = "") -> pd.DataFrame:
+        """One row a node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
+        return as_frame(matching(self._store.relation(NODES), where))
+
+    def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
+        """One row a node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
+        return as_frame(matching(self._store.relation(RECLAIMABLE), where), resource_of(resource))
+
+    def findings(self, where: str = "") -> pd.DataFrame:
+        """What was found beside recommendations, the most severe first (`cotenant get findings`)."""
+        return as_frame(matching(self._store.relation(FINDINGS), where))
+
+    def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
+        """One row a cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
+
+        "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
+        """
+        return as_frame(matching(self._store.relation(FORECASTS), where), resource_of(resource))
+
+    def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
+        """One row a workload: how its usage is distributed, and when.
+
+        Columns: pattern; p50, p90, p95, p98, p99 and maximum of the whole workload with unit; `hour_of_week`, 168 means
+        with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
+        """
+        return portraits(self._store.pinned(), where, resource_of(resource))
+
+    def usage(
+        self,
+        workload: str | None = None,
+        *,
+        resource: str | None = None,
+        per: str = "workload",
+        where: str = "",
+        since: str | float | datetime | None = None,
+        until: str | float | datetime | None = None,
+    ) -> pd.DataFrame:
+        """Usage in long form, one row a series and 5 minutes: what `forecast`, `backtest` and `recommend` take.
+
+        workload: "shop/Deployment/checkout" or "shop/checkout"; where: of workloads, by ns, kind, workload, qos and
+        priority. resource: "cpu", "memory", or None for both. per: "workload" sums the pods; "container" has columns
+        pod and container, throttled time, and requests and limits of one pod. since, until: times (UTC unless they say
+        otherwise); without them the last `profiler.window_days`, as a scan looks at them.
+
+        Columns: time (start of the slot, UTC), names as categories, `cpu_usage_millicores` (mean of the slot),
+        `memory_working_set_bytes` (highest of the slot; NaN where it was not seen), and the requests of now: of all
+        running pods of a workload, or of one container. Slots without any sample have no row. NoData when nothing
+        matches; a warning when the last pull could not read everything.
+        """
+        if per not in PER:
+            raise UsageError(f"per={per!r} is none", fix="Write 'workload' or 'container'.")
+        resources = tuple(Resource) if resource is None else (resource_of(resource),)
+        history = StoredUsage.of(self._store, self._settings, since, until)
+        chosen = history.chosen(workload, where)
+        return history.by_workload(chosen, resources) if per == "workload" else history.by_container(chosen, resources)
+
+    def node_usage(
+        self,
+        *,
+        resource: str = "cpu",
+        of: str = "all",
+        since: str | float | datetime | None = None,
+        until: str | float | datetime | None = None,
+    ) -> pd.DataFrame:
+        """Usage of nodes in long form, one row a node and 5 minutes: what `reclaim_decisions` takes.
+
+        Columns: time, node, `cpu_usage_millicores` or `memory_working_set_bytes`, and `cpu_allocatable_millicores` or
+        `memory_allocatable_bytes`. of: "all" that the node reports, or "prod": its pods of class prod and without a
+        class together, whose peaks decide what is lent. since, until: as for `usage`; since=0 is all that is stored.
+        """
+        if of not in SUMMED:
+            raise UsageError(f"of={of!r} is none", fix="Write 'all' or 'prod'.")
+        history = StoredUsage.of(self._store, self._settings, since, until)
+        return history.by_node(resource_of(resource), only_prod=of == "prod")
+
+
+class Clusters(Mapping[str, ClusterStore]):
+    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` puts a question to all of them."""
+
+    def __init__(self, stores: Mapping[str, ClusterStore]) -> None:
+        """Use `open_clusters`."""
+        self._stores = dict(stores)
+
+    def __repr__(self) -> str:
+        return f"<cotenant.Clusters {', '.join(self)}>"
+
+    def __getitem__(self, name: str) -> ClusterStore:
+        return self._stores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def frame(self, question: Callable[[ClusterStore], pd.DataFrame]) -> pd.DataFrame:
+        """The answers of all clusters below each other, with a first column `cluster`.
+
+        question: such as `lambda one: one.recommendations("severity=critical")`. A cluster without results is left out
+        with a warning; NoData when none has any.
+        """
+        frames: list[pd.DataFrame] = []
+        missing: list[NoData] = []
+        for name, store in self._stores.items():
+            try:
+                frame = question(store)
+            except NoData as error:
+                missing.append(error)
+                warnings.warn(f"without cluster {name}: {error.message}", stacklevel=2)
+                continue
+            frame.insert(0, "cluster", pd.Series([name] * len(frame), index=frame.index, dtype="str"))
+            frames.append(frame)
+        if not frames and missing:
+            raise missing[0]
+        return pd.concat(frames, ignore_index=True)
+
+
+def _url(place: str | Path) -> str:
+    """A folder as an fsspec URL; a URL as it is."""
+    text = str(place)
+    return text if "://" in text else Path(text).expanduser().absolute().as_uri()

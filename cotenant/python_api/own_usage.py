@@ -1,0 +1,288 @@
+"""Forecasts, recommendations and back-tests of usage in a DataFrame of one's own, by the same code as a scan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from numbers import Real
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from cotenant.backtesting.forecast_backtest import contenders, plan_of, run_backtest
+from cotenant.backtesting.forecast_scores import table as score_table
+from cotenant.base.cluster import Container, Inventory, Pod, Workload
+from cotenant.base.errors import FrameError, UsageError
+from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.usage.backtest import ORIGINS, Horizon
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.forecasting import plugins
+from cotenant.forecasting.backtest.run import Shard
+from cotenant.forecasting.base import Forecaster
+from cotenant.forecasting.engine import forecast as forecast_usage
+from cotenant.pipeline import tables as result_tables
+from cotenant.pipeline.analysis import History
+from cotenant.pipeline.containers import assess
+from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
+from cotenant.profiler import portrait
+from cotenant.profiler.pool import by_workload, total
+from cotenant.python_api.settings import settings_of, with_strategy
+from cotenant.python_api.tables import as_frame, require_whole, resource_of
+from cotenant.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
+
+COLUMN: Final = {Resource.CPU: "cpu_usage_millicores", Resource.MEMORY: "memory_working_set_bytes"}
+"""Usage of a resource in a DataFrame."""
+ALLOCATABLE: Final = {resource: f"{resource}_allocatable_{resource.unit}" for resource in Resource}
+"""What pods may request of a node."""
+THROTTLED: Final = "cpu_throttled_millicores"
+AMOUNTS: Final = {
+    (resource, side): f"{resource}_{side}_{resource.unit}" for resource in Resource for side in ("request", "limit")
+}
+"""Columns of requests and limits, of one container."""
+
+
+def forecast(
+    usage: pd.DataFrame,
+    *,
+    resource: str = "cpu",
+    models: Sequence[Forecaster] = (),
+    settings: str | Path | None = None,
+) -> pd.DataFrame:
+    """Forecast the next 24 hours of every workload in a DataFrame; the same columns as `ClusterStore.forecasts`.
+
+    usage: `time`, `workload` (and `namespace`, `kind`: else "default", "Deployment"), and `cpu_usage_millicores` or
+    `memory_working_set_bytes`; with `pod` and `container` as well, their usage is summed as a scan does. models: your
+    own, which compete with the built-in ones (docs/plugins.md). `forecast_paths` takes the result apart by half hours.
+
+    A workload with less than `forecasting.minimum_days` gets the quantiles of its past and says so in `reason`.
+    FrameError names a column that is missing or wrong; NoData and NotEnoughHistory say what is not there.
+    """
+    of_resource, own = resource_of(resource), settings_of(settings)
+    totals, _ = _totals_and_requests(usage, of_resource)
+    portraits = portrait.build(totals.refs, np.arange(len(totals.refs)), totals, own.portrait)
+    members = (*plugins.members(tuple(own.forecasting.plugins)), *models)
+    table = result_tables.forecast_table(forecast_usage(totals, portraits, own.forecasting, members))
+    return as_frame(table, of_resource)
+
+
+def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str | Path | None = None) -> pd.DataFrame:
+    """Run a strategy on the usage of containers; the same columns as `ClusterStore.recommendations`.
+
+    usage: `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod a workload) and
+    `cpu_usage_millicores`, `memory_working_set_bytes` or both, in steps of at most 5 minutes. Better with what you have
+    of `cpu_throttled_millicores`, `cpu_request_millicores`, `cpu_limit_millicores`, `memory_request_bytes` and
+    `memory_limit_bytes` (the newest value counts). strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a
+    plug-in; None is the settings' one. A DataFrame tells nothing of autoscalers, OOM kills, quotas and QoS classes;
+    `ClusterStore.recommend` heeds them.
+
+    Where the history is too short or the resource is missing, the value is withheld and `cpu_reason` or `memory_reason`
+    says why. FrameError names a column that is missing or wrong, SettingsError an unknown strategy.
+    """
+    own = with_strategy(settings_of(settings), strategy)
+    if isinstance(usage, pd.DataFrame) and "container" not in usage.columns:
+        raise FrameError(
+            "container",
+            "the DataFrame has no column 'container': requests are of containers",
+            fix="frame['container'] = 'app' where a pod has one container.",
+        )
+    history = _history(_containers(usage, list(COLUMN.values())))
+    recommended = assess(history, own).recommendations
+    return as_frame(result_tables.recommendations(recommended, own.actions.guardrails))
+
+
+def backtest(
+    usage: pd.DataFrame,
+    *,
+    resource: str = "cpu",
+    origins: int = ORIGINS,
+    horizon: str = "24h",
+    baselines: Sequence[str] = (),
+    known_share: float = 0.5,
+) -> pd.DataFrame:
+    """Forecast a history again and again from what came before it, and score that against named baselines.
+
+    usage: as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata. origins: how
+    many moments to forecast at. horizon: "24h" on half hours or "7d" on hours. baselines: such as ("B1", "B14"); none
+    are all that are fast. known_share: of 14 days a series must be known. One row a stratum and contender, with the
+    columns of `cotenant backtest -o json`; docs/backtest.md defines each. NotEnoughHistory names the days there are.
+    """
+    of_resource = resource_of(resource)
+    try:
+        ahead = Horizon(horizon)
+    except ValueError as error:
+        raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
+    require_whole("origins", origins, "Write how many moments to forecast at.")
+    if isinstance(baselines, str):
+        raise UsageError(f"baselines={baselines!r} is a text", fix=f"Write a sequence: ({baselines!r},).")
+    _require_share(known_share)
+    series = _FrameSeries(*_totals_and_requests(usage, of_resource))
+    who = contenders(",".join(baselines) or None, of_resource, ahead)
+    plan = plan_of(ahead, of_resource, known_share)
+    return as_frame(score_table(run_backtest(series, plan, who, origins, Silent())))
+
+
+def _require_share(share: Any) -> None:
+    if not isinstance(share, Real) or not 0 < float(share) <= 1:
+        raise UsageError(f"known_share={share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FrameSeries:
+    """Totals of a DataFrame's workloads as a back-test takes them; limits by workload."""
+
+    totals: Usage[WorkloadRef]
+    limits: dict[WorkloadRef, float]
+
+    @property
+    def title(self) -> str:
+        return "the DataFrame"
+
+    @property
+    def grid(self) -> TimeGrid:
+        return self.totals.grid
+
+    @property
+    def shard_count(self) -> int:
+        return 1
+
+    def shards(self) -> Iterator[Shard]:
+        limits = np.array([self.limits.get(ref, np.nan) for ref in self.totals.refs], dtype=np.float32)
+        yield Shard(tuple(str(ref) for ref in self.totals.refs), self.grid, self.totals.values, limits)
+
+
+def _totals_and_requests(
+    usage: pd.DataFrame, resource: Resource
+) -> tuple[Usage[WorkloadRef], dict[WorkloadRef, float]]:
+    """Usage of each workload, sorted, and what all its running pods request together.
+
+    Containers are summed by the rule of `cotenant.profiler.pool`; a DataFrame of totals says the requests itself.
+    """
+    column, request, spec = COLUMN[resource], AMOUNTS[resource, "request"], POD_SIGNAL[resource].spec
+    requests: dict[WorkloadRef, float] = {}
+    if not _of_containers(usage):
+        series = read(usage, WORKLOAD, [column], [request])
+        refs = tuple(WorkloadRef(*name) for name in series.names)
+        if request in series.amounts:
+            requests = dict(zip(refs, series.amounts[request].tolist(), strict=True))
+        return Usage(refs, series.grid, series.values[column], resource, spec.statistic), requests
+    series = _containers(usage, [column])
+    inventory = _inventory(series)
+    for pod in (p for p in inventory.pods if p.running and p.requests.get(resource)):
+        requests[pod.workload] = requests.get(pod.workload, 0.0) + pod.requests[resource]
+    of_pods = Usage(_pod_containers(series), series.grid, series.values[column], resource, spec.statistic)
+    return total(of_pods, by_workload(of_pods.refs, inventory)), requests
+
+
+def _of_containers(usage: Any) -> bool:
+    return isinstance(usage, pd.DataFrame) and bool({"pod", "container"} & set(usage.columns))
+
+
+def _containers(usage: pd.DataFrame, columns: Sequence[str]) -> LongUsage:
+    """Series of containers in pods; without a column of pods a workload is one pod, without containers a pod is one."""
+    if isinstance(usage, pd.DataFrame) and "workload" in usage.columns:
+        usage = usage.assign(
+            pod=usage["pod"] if "pod" in usage.columns else usage["workload"],
+            container=usage["container"] if "container" in usage.columns else "main",
+        )
+    return read(usage, CONTAINER, columns, tuple(AMOUNTS.values()), optional=(THROTTLED,))
+
+
+def _history(series: LongUsage) -> History:
+    """The series as a scan would have stored them; signals that a DataFrame does not have are empty."""
+    factor, refs = five_minutes(series), _pod_containers(series)
+    columns = {POD_SIGNAL[r]: COLUMN[r] for r in Resource} | {Signal.CPU_THROTTLED_MEAN: THROTTLED}
+    grid = TimeGrid.between(series.grid.start_seconds, series.grid.end_seconds, factor * series.grid.step_seconds)
+    usage: dict[Signal, Usage[PodContainerRef]] = {}
+    for signal in (s for s in Signal if not s.spec.per_node):
+        matrix = series.values.get(columns.get(signal, ""))
+        if matrix is None:
+            nothing = np.empty((0, grid.size), dtype=np.float32)
+            usage[signal] = Usage((), grid, nothing, signal.spec.resource, signal.spec.statistic)
+        else:
+            fine = Usage(refs, series.grid, matrix, signal.spec.resource, signal.spec.statistic)
+            usage[signal] = _with_samples(fine.coarser(factor))
+    return History(_inventory(series), grid, usage, {}, None)
+
+
+def _with_samples(usage: Usage[PodContainerRef]) -> Usage[PodContainerRef]:
+    """Series with at least one value, as a store has them."""
+    sampled = np.asarray(np.isfinite(usage.values).any(axis=1))
+    return usage.select(sampled)
+
+
+def _pod_containers(series: LongUsage) -> tuple[PodContainerRef, ...]:
+    return tuple(PodContainerRef(namespace, pod, container) for namespace, _, _, pod, container in series.names)
+
+
+def _inventory(series: LongUsage) -> Inventory:
+    """Workloads, pods and requests as the series show them.
+
+    A pod runs while it has samples: one without any in the last hour is gone, one that is there from the first slot on
+    began earlier.
+    """
+    end = series.grid.end_seconds
+    first, last = _spans(series)
+    workloads, pods = [], []
+    owners: dict[tuple[str, str], WorkloadRef] = {}
+    for key, rows_of_workload in groupby(range(len(series.names)), key=lambda row: series.names[row][:3]):
+        ref, rows = WorkloadRef(*key), list(rows_of_workload)
+        running = 0
+        for name, rows_of_pod in groupby(rows, key=lambda row: series.names[row][3]):
+            of_pod = list(rows_of_pod)
+            if owners.setdefault((ref.namespace, name), ref) != ref:
+                raise FrameError(
+                    "pod",
+                    f"pod {ref.namespace}/{name} belongs to {owners[ref.namespace, name]} and to {ref}",
+                    fix="Give each pod of a namespace a name of its own.",
+                )
+            gone = int(last[of_pod].max()) if last[of_pod].max() < end - HOUR_SECONDS else None
+            running += gone is None
+            start = int(first[of_pod].min())
+            start -= HOUR_SECONDS * 24 if start == series.grid.start_seconds else 0
+            pods.append(Pod(ref.namespace, name, ref, "", start, gone, requests=_pod_requests(series, of_pod)))
+        workloads.append(Workload(ref, running, _template(series, rows)))
+    return Inventory("DataFrame", end, (), tuple(workloads), tuple(pods))
+
+
+def _spans(series: LongUsage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """[start of the first, end of the last) slot with a sample of each series, Unix seconds."""
+    present = np.zeros((len(series.names), series.grid.size), dtype=bool)
+    for matrix in series.values.values():
+        present |= np.isfinite(matrix)
+    size, step = series.grid.size, series.grid.step_seconds
+    first = present.argmax(axis=1)
+    last = np.where(present.any(axis=1), size - present[:, ::-1].argmax(axis=1), first)
+    return series.grid.start_seconds + first * step, series.grid.start_seconds + last * step
+
+
+def _template(series: LongUsage, rows: Sequence[int]) -> tuple[Container, ...]:
+    """Containers of a workload with the newest amounts that any of its pods shows; the last pod by name wins."""
+    containers: dict[str, Container] = {}
+    for row in rows:
+        name = series.names[row][4]
+        before = containers.get(name, Container(name))
+        containers[name] = replace(
+            before,
+            requests={**before.requests, **_amounts(series, row, "request")},
+            limits={**before.limits, **_amounts(series, row, "limit")},
+        )
+    return tuple(containers.values())
+
+
+def _amounts(series: LongUsage, row: int, side: str) -> dict[Resource, int]:
+    amounts = {r: series.amounts.get(AMOUNTS[r, side]) for r in Resource}
+    return {r: round(float(a[row])) for r, a in amounts.items() if a is not None and np.isfinite(a[row])}
+
+
+def _pod_requests(series: LongUsage, rows: Sequence[int]) -> dict[Resource, int]:
+    sums: dict[Resource, int] = {}
+    for row in rows:
+        for resource, amount in _amounts(series, row, "request").items():
+            sums[resource] = sums.get(resource, 0) + amount
+    return sums

@@ -1,0 +1,139 @@
+"""What nodes could have lent to batch work, decision by decision, from their usage in a DataFrame. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from cotenant.backtesting.reclaim import ROUNDING, ReclaimTrial, calibrated, frontier, highest_after
+from cotenant.base.errors import FrameError, NotEnoughHistory, UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
+from cotenant.python_api.own_usage import ALLOCATABLE, COLUMN
+from cotenant.python_api.settings import settings_of
+from cotenant.python_api.tables import resource_of, times_of
+from cotenant.python_api.usage_frame import LongUsage, read
+
+BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
+
+_UNIT_FIX: Final = {Resource.CPU: "frame[{0!r}] = 1000 * cores", Resource.MEMORY: "frame[{0!r}] = 2**20 * MiB"}
+
+
+def reclaim_decisions(
+    node_usage: pd.DataFrame,
+    *,
+    risk_percent: Sequence[float] = (1.0,),
+    resource: str = "cpu",
+    settings: str | Path | None = None,
+) -> pd.DataFrame:
+    """Decide every six hours of the past what each node could lend, each time from what stood before it alone.
+
+    node_usage: as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or `memory_working_set_bytes`)
+    and `cpu_allocatable_millicores` (or `memory_allocatable_bytes`), of more than 15 days: the first 14 are history.
+    risk_percent: how often a peak may be passed, as setting `node_peak.risk_percent`. Usage above allocatable counts as
+    allocatable; FrameError where most of it lies above, as with allocatable amounts in another unit.
+
+    One row a risk, decision and node: risk_percent, time, node, and with units expected_peak (of the next 24 hours, at
+    that risk), lent (allocatable less that), actual_peak (NaN when half of the 24 hours is missing) and excess (the
+    actual above the expected peak, else 0). A decision with an excess was passed.
+    """
+    of_resource = resource_of(resource)
+    risks = _risks(risk_percent)
+    nodes, trial = _trial(node_usage, of_resource)
+    actual = highest_after(trial)
+    start = nodes.grid.start_seconds
+    moments = np.repeat(start + trial.decisions * BLOCK_SECONDS, len(nodes.names))
+    names = np.tile(np.array([name for (name,) in nodes.names], dtype=object), len(trial.decisions))
+    parts = []
+    for risk, peaks in calibrated(trial, risks, settings_of(settings).node_peak).items():
+        expected = np.minimum(peaks, trial.limits[:, None])
+        above = actual - expected
+        amounts = {
+            "expected_peak": expected,
+            "lent": trial.limits[:, None] - expected,
+            "actual_peak": actual,
+            "excess": np.where(above < ROUNDING * trial.limits[:, None], 0.0, above),
+        }
+        columns = {f"{name}_{of_resource.unit}": matrix.T.ravel() for name, matrix in amounts.items()}
+        labels = {"risk_percent": 100 * risk, "time": times_of(moments), "node": pd.Series(names, dtype="str")}
+        parts.append(pd.DataFrame({**labels, **columns}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def reclaim_frontier(
+    node_usage: pd.DataFrame, *, resource: str = "cpu", settings: str | Path | None = None
+) -> pd.DataFrame:
+    """What can be lent at which share of passed decisions: our predictor and static ones, each at many settings.
+
+    node_usage: as for `reclaim_decisions`. One row a predictor and setting: curve, setting, violation_ratio (share of
+    decisions that were passed), savings_ratio (lent, of what an oracle would have lent) and ours. Compare at equal
+    violation.
+    """
+    _, trial = _trial(node_usage, resource_of(resource))
+    curves = frontier("the DataFrame", trial, settings_of(settings).node_peak).curves
+    rows = [(c.name, p.label, p.violation, p.savings, c.ours) for c in curves for p in c.points]
+    frame = pd.DataFrame(rows, columns=["curve", "setting", "violation_ratio", "savings_ratio", "ours"])
+    return frame.astype({"curve": "str", "setting": "str", "ours": "bool"})
+
+
+def _risks(percents: Any) -> list[float]:
+    """As shares; UsageError for anything but different numbers between 0 and 100."""
+    fix = "Write (0.1, 1, 5), say."
+    if isinstance(percents, str | bytes) or not isinstance(percents, Iterable):
+        raise UsageError(f"risk_percent={percents!r} is no sequence of numbers", fix=fix)
+    risks = list(percents)
+    for percent in risks:
+        if not isinstance(percent, Real) or not 0 < float(percent) < 100:
+            raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)
+    if not risks or len(set(risks)) < len(risks):
+        raise UsageError(f"risk_percent={percents!r} {'holds a risk twice' if risks else 'is empty'}", fix=fix)
+    return [float(percent) / 100 for percent in risks]
+
+
+def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimTrial]:
+    column, limit = COLUMN[resource], ALLOCATABLE[resource]
+    nodes = read(frame, ("node",), [column], [limit])
+    if limit not in nodes.amounts:
+        raise FrameError(
+            limit,
+            f"the DataFrame has no column {limit!r}: what is lent is what a node has less what it keeps",
+            fix=f"frame[{limit!r}] = what pods may request of the node, in {resource.unit}",
+        )
+    limits = nodes.amounts[limit]
+    if not (limits > 0).all():
+        name = nodes.names[int((~(limits > 0)).argmax())][0]
+        raise FrameError(
+            limit, f"node {name} has no {limit} above 0 {resource.unit}", fix="Leave the node out, or say it."
+        )
+    nodes = _from_a_border(nodes, column)
+    totals = nodes.values[column].astype(np.float64)
+    if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
+        raise FrameError(
+            limit,
+            f"most of {column} lies above {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}",
+            fix=f"Give both in {resource.unit}: {_UNIT_FIX[resource].format(limit)}, say.",
+        )
+    totals = np.minimum(totals, limits[:, None])
+    trial = ReclaimTrial(totals, limits, nodes.grid.slots_per_day, resource)
+    if not len(trial.decisions):
+        days = nodes.grid.size / nodes.grid.slots_per_day
+        raise NotEnoughHistory(
+            f"the DataFrame spans {days:.1f} days of nodes; a decision needs {RECORD_DAYS} before it and one after it",
+            fix="Give more days: store.node_usage(since=0) gives all that are stored.",
+        )
+    return nodes, trial
+
+
+def _from_a_border(nodes: LongUsage, column: str) -> LongUsage:
+    """The same from the first UTC border of six hours on, where decisions stand."""
+    grid = nodes.grid
+    cut = (-grid.start_seconds % BLOCK_SECONDS) // grid.step_seconds
+    rest = TimeGrid(grid.start_seconds + cut * grid.step_seconds, grid.step_seconds, max(0, grid.size - cut))
+    return replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})

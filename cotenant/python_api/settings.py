@@ -1,0 +1,31 @@
+"""EDGE: the settings in force for Python: as for the command line, from a file and the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.base.settings.load import default_config, load
+from cotenant.base.settings.root import Settings
+
+
+def settings_of(
+    file: str | Path | None, overrides: dict[str, Any] | None = None, cluster: str | None = None
+) -> Settings:
+    """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path.
+
+    cluster: whose own part of the file counts too.
+    """
+    named = Path(file).expanduser() if file is not None else default_config(os.environ)
+    return load(named, os.environ, overrides or {}, cluster).settings
+
+
+def with_strategy(settings: Settings, strategy: str | None) -> Settings:
+    """The same settings with another strategy; None leaves theirs."""
+    if strategy is None:
+        return settings
+    recommender = msgspec.structs.replace(settings.recommender, strategy=strategy)
+    return msgspec.structs.replace(settings, recommender=recommender)

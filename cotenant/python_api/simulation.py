@@ -1,0 +1,71 @@
+"""Ways to share nodes with batch work on a synthetic cluster in simulated time, as DataFrames. Pure, by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from cotenant.base.errors import UsageError
+from cotenant.base.progress import Silent
+from cotenant.experiment.comparison import INSTALLED, KNOBS, swept
+from cotenant.experiment.interference import Interference
+from cotenant.experiment.outcome import Incident, Sharing, SharingScenario
+from cotenant.experiment.world import SYNTHETIC, World, synthetic_world
+from cotenant.simulation.nodes.incident_story import story_of
+
+
+def simulate(
+    *,
+    nodes: int = 20,
+    pods: int = 400,
+    days: int = 7,
+    seeds: Sequence[int] = (1,),
+    ways: Sequence[str] = tuple(Sharing),
+) -> pd.DataFrame:
+    """Play days of a synthetic cluster under several ways to share its nodes, each at several settings of its knob.
+
+    ways: of `none`, `static-overcommit`, `koordinator`, `cotenant`, `oracle`. One row a seed, way and knob: sharing,
+    knob (risk in percent, reclaim percent or lent share), batch_core_hours, utilisation_ratio, violation_ratio (share
+    of node-time in which services and what batch was promised exceeded the node), latency_ratio (modelled p99 of
+    services over that without batch), deadlines_met_ratio, evictions, suppressed_core_hours, and the scenario.
+    docs/simulate.md says what is assumed. The same arguments give the same rows.
+    """
+    unknown = [way for way in ways if way not in set(Sharing)]
+    if unknown:
+        raise UsageError(f"ways={unknown!r} are not known", fix=f"Choose of {', '.join(Sharing)}.")
+    knobs = {Sharing(way): KNOBS[Sharing(way)] for way in ways}
+    rows: list[dict[str, Any]] = []
+    for seed in seeds:
+        world = _world(SharingScenario(SYNTHETIC, nodes, pods, days, seed))
+        rows += [outcome.row() for outcome in swept(world, knobs, Interference(), Silent())]
+    frame = pd.DataFrame(rows).drop(columns="incident")
+    return frame.astype({"sharing": "str", "trace": "str"})
+
+
+def simulate_incident(
+    name: str, *, nodes: int = 20, pods: int = 400, days: int = 3, seed: int = 1
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Replay an incident on the second day: its time line, and what it cost.
+
+    name: `flash-crowd`, `prometheus-away`, `memory-leak`, `manager-dead` or `node-failure`. The first DataFrame has a
+    row a moment: seconds (since it began), witness (who saw or did it) and text. The second one a row a cost: what,
+    value, unit and at_most (the goal; NaN without one).
+    """
+    if name not in set(Incident):
+        raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.")
+    scenario = SharingScenario(SYNTHETIC, nodes, pods, days, seed, Incident(name))
+    world, spared = _world(scenario), _world(replace(scenario, incident=None))
+    hit = swept(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
+    story = story_of(hit, world, spared, Silent())
+    lines = pd.DataFrame([(line.seconds, str(line.witness), line.text) for line in story.lines])
+    lines.columns = pd.Index(["seconds", "witness", "text"])
+    costs = pd.DataFrame([(cost.what, cost.value, cost.unit, cost.at_most) for cost in story.costs])
+    costs.columns = pd.Index(["what", "value", "unit", "at_most"])
+    return lines.astype({"witness": "str", "text": "str"}), costs.astype({"at_most": "float64"})
+
+
+def _world(scenario: SharingScenario) -> World:
+    return synthetic_world(scenario, Silent())

@@ -1,0 +1,120 @@
+"""Result tables as DataFrames: every column has a type, and its unit in its name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from cotenant.base.errors import FrameError, UsageError
+from cotenant.base.resource import Resource
+from cotenant.base.table import WHOLE, Column, Kind, Table, whole_numbers
+from cotenant.base.usage.forecast import fine_path
+from cotenant.base.usage.usage import HALF_HOUR_SECONDS
+from cotenant.recommender.model.views import FORECASTS, PORTRAITS, RECLAIMABLE, WORKLOADS
+
+PATHS: Final = (10, 50, 90, 95)
+"""Quantiles of stored paths, in percent."""
+UNITS: Final = {Kind.MILLICORES: "_millicores", Kind.BYTES: "_bytes"}
+OF_RESOURCE: Final[Mapping[str, frozenset[str]]] = {
+    FORECASTS.name: frozenset(
+        {"peak", "peak_median", *(f"q{q}" for q in PATHS), *(f"fine_q{q}" for q in PATHS)},
+    ),
+    RECLAIMABLE.name: frozenset({"amount"}),
+    PORTRAITS.name: frozenset({"mean", "highest", "request", "heat", "bounds", "ladder"}),
+}
+"""By table: columns in the unit of their row's resource; a DataFrame holds one resource, so that names tell it."""
+IN_MILLICORES: Final = {(WORKLOADS.name, "sparkline")}
+
+
+def resource_of(name: str) -> Resource:
+    """The resource that a caller named; UsageError for anything else."""
+    try:
+        return Resource(name)
+    except ValueError as error:
+        raise UsageError(f"resource={name!r} is none", fix="Write 'cpu' or 'memory'.") from error
+
+
+def require_whole(name: str, value: Any, fix: str, *, least: int = 1) -> None:
+    """UsageError for an argument that is no whole number of at least `least`."""
+    if not isinstance(value, Integral) or int(value) < least:
+        raise UsageError(f"{name}={value!r} is no whole number of at least {least}", fix=fix)
+
+
+def column_name(table: str, column: Column, resource: Resource | None) -> str:
+    """A column's name with its unit: `cpu_request` -> `cpu_request_millicores`."""
+    if column.name in OF_RESOURCE.get(table, ()) and resource is not None:
+        return f"{column.name}_{resource.unit}"
+    if (table, column.name) in IN_MILLICORES:
+        return f"{column.name}_millicores"
+    return column.name + UNITS.get(column.kind, "")
+
+
+def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
+    """A table with its rows in their order.
+
+    Text is `str`, whole numbers are `Int64` and others `float64` (missing: <NA>, NaN), times are `datetime64[s, UTC]`,
+    lists are numpy arrays. resource: of a table with a row a resource, the one whose rows are shown.
+    """
+    if resource is not None:
+        table = table.take(np.asarray(table.columns["resource"] == resource.value, dtype=bool))
+    columns = {
+        column_name(table.schema.name, column, resource): _series(column, table.columns[column.name])
+        for column in table.schema.columns
+    }
+    return pd.DataFrame(columns)
+
+
+def times_of(seconds: Any) -> Any:
+    """Unix seconds as UTC times; NaN becomes NaT."""
+    return pd.Series(pd.to_datetime(np.asarray(seconds, dtype=np.float64), unit="s", utc=True)).dt.as_unit("s")
+
+
+def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFrame:
+    """Take the rows of `forecast` or `ClusterStore.forecasts` apart: one row a series and half hour.
+
+    Columns: scope, namespace, kind, name, resource, time (start of the half hour), and q10, q50, q90 and q95 with their
+    unit, such as `q95_millicores`; before them `cluster` where the rows have it. fine: of single 5-minute values
+    instead, one row a series and 5 minutes. FrameError for a DataFrame without such columns. A series without a
+    forecast has no rows.
+    """
+    unit = next((r.unit for r in Resource if f"q50_{r.unit}" in forecasts.columns), None)
+    if unit is None or not {"start", *FORECASTS.key} <= set(forecasts.columns):
+        raise FrameError(
+            "q50_millicores", "this is no DataFrame of forecasts", fix="Take that of cotenant.forecast or .forecasts()."
+        )
+    keys = [*(["cluster"] if "cluster" in forecasts.columns else []), *FORECASTS.key]
+    parts = []
+    for row in forecasts.to_dict("records"):
+        paths = {f"q{q}_{unit}": _path(row, q, unit, fine) for q in PATHS}
+        size = len(paths[f"q50_{unit}"])
+        if not size:
+            continue
+        step = len(row[f"q50_{unit}"]) * HALF_HOUR_SECONDS // size
+        offsets = pd.to_timedelta(np.arange(size) * step, unit="s")
+        parts.append(pd.DataFrame({**{k: row[k] for k in keys}, "time": row["start"] + offsets, **paths}))
+    if not parts:
+        empty = {k: pd.Series(dtype="str") for k in keys} | {"time": times_of([])}
+        return pd.DataFrame(empty | {f"q{q}_{unit}": pd.Series(dtype="float64") for q in PATHS})
+    return pd.concat(parts, ignore_index=True)
+
+
+def _path(row: Mapping[str, Any], percent: int, unit: str, fine: bool) -> Any:
+    if not fine:
+        return np.asarray(row[f"q{percent}_{unit}"], dtype=np.float64)
+    return fine_path(row[f"fine_q{percent}_{unit}"], row["fine_profile"])
+
+
+def _series(column: Column, cells: Any) -> Any:
+    if column.kind is Kind.TEXT:
+        return pd.Series([str(cell) for cell in cells], dtype="str")
+    if column.kind is Kind.TIME:
+        return times_of(cells)
+    if column.kind is Kind.LIST:
+        return pd.Series([np.asarray(cell, dtype=np.float64) for cell in cells], dtype="object")
+    if column.kind not in WHOLE:
+        return pd.Series(np.asarray(cells, dtype=np.float64), dtype="float64")
+    return pd.Series(whole_numbers(cells)).astype("Int64")

@@ -1,0 +1,329 @@
+"""Usage in a DataFrame, in long form: one row a series and moment. Reading it, and what is wrong with it. Pure.
+
+Columns are named with their unit, so that a mistaken one is a missing column and not a wrong number. A moment is the
+start of its slot; slots are as long as the common divisor of the moments' distances and divide half an hour.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from cotenant.base.errors import FrameError, NoData, NotEnoughHistory
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.python_api.tables import times_of
+
+TIME: Final = "time"
+CLUSTER: Final = "cluster"
+WORKLOAD: Final = ("namespace", "kind", "workload")
+CONTAINER: Final = (*WORKLOAD, "pod", "container")
+SHORTEST_STEP_SECONDS: Final = 60
+MOST_SLOTS: Final = 2**20
+"""Ten years of five minutes: more is a mistaken time, and would not fit into memory."""
+LATEST_SECONDS: Final = 4_102_444_800
+"""2100-01-01: a larger number is a time in milliseconds."""
+_DEFAULTS: Final = {"namespace": "default", "kind": "Deployment"}
+_OTHER_UNITS: Final = {
+    "_cores": ("_millicores", "1000 * "),
+    "_nanocores": ("_millicores", "1e-6 * "),
+    "_mib": ("_bytes", "2**20 * "),
+    "_gib": ("_bytes", "2**30 * "),
+    "_kib": ("_bytes", "2**10 * "),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LongUsage:
+    """n series on one grid, sorted by their names.
+
+    names: the identity columns of each series, (n,) tuples; values: by column (n, grid.size), NaN = gap; amounts: by
+    column (n,), the newest value of what hardly changes (requests, limits), NaN = not set.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    grid: TimeGrid
+    values: Mapping[str, FloatMatrix]
+    amounts: Mapping[str, npt.NDArray[np.float64]]
+
+
+def read(
+    frame: pd.DataFrame,
+    identity: Sequence[str],
+    series: Sequence[str],
+    amounts: Sequence[str] = (),
+    *,
+    optional: Sequence[str] = (),
+) -> LongUsage:
+    """The series of a DataFrame by its identity columns.
+
+    At least one of `series` must be there with a value; those of `optional` and `amounts` may be missing. FrameError
+    names the column, the value, its unit and the fix; NoData for no rows, NotEnoughHistory for a single moment.
+    """
+    _require_frame(frame, identity, series)
+    _require_one_cluster(frame)
+    _require_units(frame, (*series, *optional, *amounts))
+    present = [name for name in (*series, *optional) if name in frame.columns]
+    columns = {name: _numbers(frame, name) for name in present}
+    if not len(frame) or not any(np.isfinite(columns[name]).any() for name in series if name in columns):
+        raise NoData(f"no row of the DataFrame has a value in {' or '.join(series)}")
+    moments = _moments(frame)
+    names, rows = _series_of(frame, identity)
+    grid = _grid(moments)
+    slots = (moments - grid.start_seconds) // grid.step_seconds
+    _require_once(frame, rows, slots, grid.size, identity)
+    return LongUsage(
+        names=names,
+        grid=grid,
+        values={name: _matrix(column, rows, slots, (len(names), grid.size)) for name, column in columns.items()},
+        amounts={
+            name: _newest(_numbers(frame, name), rows, moments, len(names)) for name in amounts if name in frame.columns
+        },
+    )
+
+
+def write(
+    identity: Mapping[str, Sequence[str]],
+    grid: TimeGrid,
+    values: Mapping[str, FloatMatrix],
+    amounts: Mapping[str, npt.NDArray[np.float64]],
+) -> pd.DataFrame:
+    """The inverse of `read`: series (n, grid.size) by column; a row without any value is left out.
+
+    identity: (n,) texts by column, categories in the DataFrame; amounts: (n,), repeated in every row of their series.
+    """
+    present = np.zeros((len(next(iter(identity.values()))), grid.size), dtype=bool)
+    for matrix in values.values():
+        present |= np.isfinite(matrix)
+    rows, slots = np.nonzero(present)
+    columns: dict[str, Any] = {TIME: times_of(grid.times()[slots])}
+    for name, texts in identity.items():
+        codes, categories = pd.factorize(np.asarray(texts, dtype=object), sort=True)
+        columns[name] = pd.Categorical.from_codes(codes[rows], categories=pd.Index(categories, dtype="str"))
+    columns |= {name: matrix[rows, slots].astype(np.float64) for name, matrix in values.items()}
+    columns |= {name: column[rows] for name, column in amounts.items()}
+    return pd.DataFrame(columns)
+
+
+def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -> None:
+    if not isinstance(frame, pd.DataFrame):
+        raise FrameError("", f"usage is a {type(frame).__name__}, not a pandas DataFrame", fix="Give a DataFrame.")
+    doubled = [str(name) for name in frame.columns[frame.columns.duplicated()]]
+    if doubled:
+        raise FrameError(doubled[0], f"column {doubled[0]!r} stands twice in the DataFrame", fix="Drop one of the two.")
+    for name in (TIME, *(i for i in identity if i not in _DEFAULTS)):
+        if name not in frame.columns:
+            raise _missing(frame, name)
+    if not any(name in frame.columns for name in series):
+        _require_units(frame, series)
+        raise _missing(frame, series[0])
+
+
+def _require_one_cluster(frame: pd.DataFrame) -> None:
+    """FrameError for the frame of several clusters: namesakes in two of them are not one workload."""
+    cells = frame[CLUSTER].unique() if CLUSTER in frame.columns else ()
+    if len(cells) > 1:
+        clusters = sorted("(none)" if pd.isna(cell) else str(cell) for cell in cells)
+        raise FrameError(
+            CLUSTER,
+            f"the DataFrame holds usage of {len(clusters)} clusters: {', '.join(clusters[:5])}",
+            fix="Take one: frame[frame['cluster'] == NAME], or ask each: "
+            "clusters.frame(lambda one: cotenant.forecast(one.usage())).",
+        )
+
+
+def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
+    """FrameError for a column that is there in another unit alone: it would not be seen."""
+    columns = {str(column) for column in frame.columns}
+    for name in (n for n in names if n not in columns):
+        for suffix, (unit, factor) in _OTHER_UNITS.items():
+            other = name.removesuffix(unit) + suffix
+            if name.endswith(unit) and other in columns:
+                fix = f"frame[{name!r}] = {factor}frame[{other!r}]"
+                raise FrameError(name, f"the DataFrame has no column {name!r}, but {other!r}", fix=fix)
+
+
+def _missing(frame: pd.DataFrame, name: str) -> FrameError:
+    """What is there under a similar name is in the fix."""
+    columns = [str(column) for column in frame.columns]
+    if name == TIME and isinstance(frame.index, pd.DatetimeIndex):
+        return FrameError(
+            name, "the DataFrame has the time as its index", fix="frame = frame.reset_index(names='time')"
+        )
+    near = difflib.get_close_matches(name, columns, n=1)
+    fix = f"Rename {near[0]!r} if it is that." if near else f"It has: {', '.join(columns) or 'no columns'}."
+    return FrameError(name, f"the DataFrame has no column {name!r}", fix=fix)
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
+    """A column as float64, missing = NaN; FrameError for text, infinite and negative values."""
+    unit = name.rpartition("_")[2]
+    column = frame[name]
+    numbers: npt.NDArray[np.float64] = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    mistaken = np.isnan(numbers) & column.notna().to_numpy()
+    if mistaken.any():
+        raise FrameError(
+            name,
+            f"{name} is {column.iloc[int(mistaken.argmax())]!r} in {_where(frame, mistaken)}, which is no number",
+            fix=f"Write plain numbers of {unit}; a gap is NaN.",
+        )
+    wrong = np.isinf(numbers) | (numbers < 0)
+    if wrong.any():
+        value = numbers[int(wrong.argmax())]
+        raise FrameError(
+            name,
+            f"{name} is {value:g} {unit} in {_where(frame, wrong)}",
+            fix="Usage, requests and limits are finite and not below 0; a gap is NaN.",
+        )
+    return numbers
+
+
+def _where(frame: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> str:
+    more = int(mask.sum()) - 1
+    return f"row {frame.index[int(mask.argmax())]!r}" + (f" and {more} more" if more else "")
+
+
+def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Unix seconds; a time without a zone is UTC, a number is Unix seconds. FrameError for what is no time."""
+    column = frame[TIME]
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        numbers: npt.NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        wrong = ~((numbers >= 0) & (numbers < LATEST_SECONDS))
+        if wrong.any():
+            value = numbers[int(wrong.argmax())]
+            raise FrameError(
+                TIME,
+                f"time is {value:.15g} in {_where(frame, wrong)}, which as Unix seconds lies outside 1970..2100",
+                fix="Give seconds (divide milliseconds by 1000), or pandas times.",
+            )
+        return np.floor(numbers).astype(np.int64)
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        stamps = pd.to_datetime(column, utc=True)
+    else:  # "today" and its like are no times of a history
+        texts = column.astype("str").where(column.astype("str").str.contains(r"\d", na=False))
+        stamps = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
+    wrong = stamps.isna().to_numpy()
+    if wrong.any():
+        value = column.iloc[int(wrong.argmax())]
+        raise FrameError(
+            TIME,
+            f"time is {value!r} in {_where(frame, wrong)}, which is no time",
+            fix="Give pandas times, RFC 3339 texts or Unix seconds.",
+        )
+    seconds: npt.NDArray[np.int64] = stamps.dt.tz_localize(None).to_numpy(dtype="datetime64[s]").astype(np.int64)
+    return seconds
+
+
+def _series_of(
+    frame: pd.DataFrame, identity: Sequence[str]
+) -> tuple[tuple[tuple[str, ...], ...], npt.NDArray[np.int64]]:
+    """Names of the series, sorted, and the series of each row."""
+    series = np.zeros(len(frame), dtype=np.int64)
+    parts: list[npt.NDArray[np.object_]] = []
+    for name in identity:
+        texts, codes = _texts(frame, name) if name in frame.columns else (np.array([_DEFAULTS[name]]), series * 0)
+        parts.append(texts.astype(object)[codes])
+        series = np.unique(series * len(texts) + codes, return_inverse=True)[1].astype(np.int64)
+    first = np.unique(series, return_index=True)[1]
+    return tuple(tuple(str(part[row]) for part in parts) for row in first.tolist()), series
+
+
+def _texts(frame: pd.DataFrame, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Distinct texts of a column, sorted, and the place of each row's among them; FrameError for an empty one."""
+    codes, values = pd.factorize(frame[name])
+    texts, place = np.unique(np.array([str(value) for value in values], dtype=object), return_inverse=True)
+    empty = (codes < 0) | np.isin(codes, np.flatnonzero(texts[place] == ""))
+    if empty.any():
+        raise FrameError(
+            name, f"{name} is empty in {_where(frame, empty)}", fix=f"Drop the row, or fill in its {name}."
+        )
+    return texts, place[codes].astype(np.int64)
+
+
+def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
+    """The grid on which all moments lie; FrameError where there is none of at least a minute."""
+    distinct = np.unique(moments)
+    if len(distinct) < 2:
+        raise NotEnoughHistory(
+            "the DataFrame holds a single moment; usage is a history of slots",
+            fix="Give at least a day, in steps of 5 minutes.",
+        )
+    step = math.gcd(HALF_HOUR_SECONDS, *np.unique(np.diff(distinct)).tolist())
+    fix = "Bring the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then join rows that are the same."
+    if step < SHORTEST_STEP_SECONDS:
+        raise FrameError(
+            TIME, f"the times lie on a grid of {step} s, which is below {SHORTEST_STEP_SECONDS} s", fix=fix
+        )
+    start = int(distinct[0])
+    if start % step:
+        raise FrameError(
+            TIME, f"time {start} (Unix seconds) is {start % step} s after the start of a {step} s slot", fix=fix
+        )
+    size = (int(distinct[-1]) - start) // step + 1
+    if size > MOST_SLOTS:
+        raise FrameError(
+            TIME,
+            f"the times span {size * step / DAY_SECONDS:.0f} days in slots of {step} s, more than {MOST_SLOTS} slots",
+            fix="Look for a time that is years away from the others: frame['time'].describe().",
+        )
+    return TimeGrid(start, step, size)
+
+
+def _require_once(
+    frame: pd.DataFrame,
+    rows: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    size: int,
+    identity: Sequence[str],
+) -> None:
+    """FrameError where a series has two rows of one moment."""
+    again = pd.Series(rows * size + slots).duplicated().to_numpy()
+    if again.any():
+        first = frame.iloc[int(again.argmax())]
+        name = "/".join(str(first[i]) for i in identity if i in frame.columns)
+        raise FrameError(
+            TIME,
+            f"{name} has two rows at {first[TIME]}",
+            fix="Sum or average them with groupby, or tell pods apart by columns pod and container.",
+        )
+
+
+def _matrix(
+    column: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    shape: tuple[int, int],
+) -> FloatMatrix:
+    matrix = np.full(shape, np.nan, dtype=np.float32)
+    matrix[rows, slots] = column
+    return matrix
+
+
+def _newest(
+    column: npt.NDArray[np.float64], rows: npt.NDArray[np.int64], moments: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.float64]:
+    """Newest value of each series, (count,)."""
+    newest = np.full(count, np.nan)
+    known = np.flatnonzero(np.isfinite(column))
+    order = known[np.argsort(moments[known], kind="stable")]
+    newest[rows[order]] = column[order]
+    return newest
+
+
+def five_minutes(usage: LongUsage) -> int:
+    """How many slots make five minutes; FrameError for longer ones."""
+    if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
+        sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
+        step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds
+        raise FrameError(
+            TIME,
+            f"the DataFrame has a value every {step} s; recommendations need 5 minutes or less",
+            fix="Query at a step of 300 s: peaks inside longer slots are not seen.",
+        )
+    return FIVE_MINUTES_SECONDS // usage.grid.step_seconds

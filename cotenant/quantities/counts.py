@@ -1,0 +1,50 @@
+"""Quantities of counts by state: rows, plans, changes, findings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
+
+QUANTITIES: Final[tuple[Quantity, ...]] = (
+    Quantity(
+        "recommendations_ready_count",
+        "Ready to apply",
+        "Recommendations of which the guardrails allow a step now, without a second person and not put off.",
+        Unit.COUNT,
+        "cotenant.dashboard.tables.savings.ReadyCounts.ready",
+        Aggregation(Level.SELECTION, "number of rows"),
+        Moment.NOW,
+        surfaces=(Surface.TILE,),
+    ),
+    Quantity(
+        "recommendations_second_person_count",
+        "Need a second person",
+        "Recommendations that only lack the confirmation of a second person.",
+        Unit.COUNT,
+        "cotenant.dashboard.tables.savings.ReadyCounts.second_person",
+        Aggregation(Level.SELECTION, "number of rows"),
+        Moment.NOW,
+        surfaces=(Surface.TILE,),
+    ),
+    Quantity(
+        "plan_most_used_count",
+        "Most at once",
+        "Pods of a plan's workload that used its reservations at one time, at most.",
+        Unit.COUNT,
+        "cotenant.scheduler_ext.reservations.model.plan.OccurrenceProgress.most_used",
+        Aggregation(Level.PLAN, "highest number of pods"),
+        Moment.PLAN_WINDOW,
+        surfaces=(Surface.TILE, Surface.OBJECT),
+    ),
+    Quantity(
+        "plan_most_missed_count",
+        "Waited without a reservation",
+        "Pods of a plan's workload that waited at one time because no reservation was left, at most.",
+        Unit.COUNT,
+        "cotenant.scheduler_ext.reservations.model.plan.OccurrenceProgress.most_missed",
+        Aggregation(Level.PLAN, "highest number of pods"),
+        Moment.PLAN_WINDOW,
+        surfaces=(Surface.TILE, Surface.OBJECT),
+    ),
+)

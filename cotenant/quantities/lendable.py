@@ -1,0 +1,133 @@
+"""Quantities of lendable capacity: batch and mid amounts of a node and of the cluster, now and over time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Surface, Unit
+
+_FORMULA: Final = "cotenant.recommender.colocation.lendable"
+_LINES: Final = "cotenant.recommender.colocation.model.lendable"
+_TABLES: Final = "cotenant.pipeline.tables"
+_OF_NODE: Final = Aggregation(Level.NODE)
+_OVER_NODES: Final = Aggregation(Level.CLUSTER, "sum over the nodes")
+_PAGES: Final = (Surface.CHART, Surface.CAPTION, Surface.REST, Surface.MCP)
+
+QUANTITIES: Final[tuple[Quantity, ...]] = (
+    Quantity(
+        "lendable_now",
+        "Amount",
+        "What batch or mid pods may take of a node now by the formulas of colocation; missing where it is not known.",
+        Unit.OF_RESOURCE,
+        f"{_TABLES}.reclaimable",
+        _OF_NODE,
+        Moment.LAST_SCAN,
+        surfaces=(Surface.TILE, *IN_TABLES),
+        columns=("reclaimable.amount",),
+        differs={
+            Surface.CLI: "explain node shows what is published: 0 where an amount that is not known is withdrawn."
+        },
+    ),
+    Quantity(
+        "lendable_cpu_now",
+        "Batch CPU, Mid CPU",
+        "The CPU that batch or mid pods may take of a node now: the amount of the table of reclaimable capacity.",
+        Unit.MILLICORES,
+        f"{_TABLES}.nodes",
+        _OF_NODE,
+        Moment.LAST_SCAN,
+        surfaces=(Surface.TILE, *IN_TABLES),
+        columns=("nodes.batch_cpu", "nodes.mid_cpu"),
+    ),
+    Quantity(
+        "lendable_memory_now",
+        "Batch memory, Mid memory",
+        "The memory that batch or mid pods may take of a node now: the same amount as in the table of reclaimable "
+        "capacity.",
+        Unit.BYTES,
+        f"{_TABLES}.nodes",
+        _OF_NODE,
+        Moment.LAST_SCAN,
+        surfaces=(Surface.TILE, *IN_TABLES),
+        columns=("nodes.batch_memory", "nodes.mid_memory"),
+    ),
+    Quantity(
+        "lendable_past",
+        "Batch, Mid",
+        "What batch or mid pods could have taken of a node at the end of an hour, by the formula on the usage of then "
+        "and the settings of now; the last hour is now.",
+        Unit.OF_RESOURCE,
+        f"{_FORMULA}.past",
+        Aggregation(Level.NODE, "value at the end", "hour"),
+        Moment.EACH_SLOT,
+        surfaces=_PAGES,
+        columns=("node_history.batch", "node_history.mid"),
+    ),
+    Quantity(
+        "lendable_ahead_likely",
+        "Batch, median; Mid, median",
+        "What batch or mid pods can take of a node while its prod pods use the median of their forecast and all else "
+        "stays as it is now.",
+        Unit.OF_RESOURCE,
+        f"{_FORMULA}.ahead",
+        Aggregation(Level.NODE, "at the 0.5 quantile of prod's forecast", "half hour"),
+        Moment.NEXT_24_HOURS,
+        surfaces=_PAGES,
+        columns=("node_history.batch_likely", "node_history.mid_likely"),
+    ),
+    Quantity(
+        "lendable_ahead_sure",
+        "Batch, 95 % sure; Mid, 95 % sure",
+        "What batch or mid pods can take of a node while its prod pods use no more than the 0.95 quantile of their "
+        "forecast and all else stays as it is now.",
+        Unit.OF_RESOURCE,
+        f"{_FORMULA}.ahead",
+        Aggregation(Level.NODE, "at the 0.95 quantile of prod's forecast", "half hour"),
+        Moment.NEXT_24_HOURS,
+        surfaces=_PAGES,
+        columns=("node_history.batch_sure", "node_history.mid_sure"),
+    ),
+    Quantity(
+        "cluster_lendable_now",
+        "Batch reclaimable now, Mid reclaimable now",
+        "The sum of the nodes' known amounts for batch or mid now; missing where no node's is known.",
+        Unit.OF_RESOURCE,
+        f"{_LINES}.total_now",
+        _OVER_NODES,
+        Moment.LAST_SCAN,
+        surfaces=(Surface.TILE, Surface.SENTENCE, Surface.CAPTION, Surface.CLI, Surface.REST, Surface.MCP),
+    ),
+    Quantity(
+        "cluster_lendable_past",
+        "Batch could take, Batch so far",
+        "The sum of what the nodes could have lent at the end of an hour, the last one now; missing where nodes with "
+        "more than 2 % of the capacity are not known.",
+        Unit.OF_RESOURCE,
+        f"{_LINES}.LendableLines.past_of_cluster",
+        Aggregation(Level.CLUSTER, "sum over the nodes", "hour"),
+        Moment.EACH_SLOT,
+        surfaces=_PAGES,
+    ),
+    Quantity(
+        "cluster_lendable_ahead_likely",
+        "Batch can take, median",
+        "The sum of what the nodes can lend while prod of each uses the median of its forecast.",
+        Unit.OF_RESOURCE,
+        f"{_LINES}.LendableLines.ahead_of_cluster",
+        Aggregation(Level.CLUSTER, "sum over the nodes", "half hour"),
+        Moment.NEXT_24_HOURS,
+        surfaces=(Surface.SENTENCE, *_PAGES),
+    ),
+    Quantity(
+        "cluster_lendable_ahead_sure",
+        "Batch, every node 95 % sure",
+        "The sum of what each node by itself can lend with 95 % certainty, which is no quantile of the cluster; a node "
+        "that is not known adds nothing.",
+        Unit.OF_RESOURCE,
+        f"{_LINES}.LendableLines.ahead_of_cluster",
+        Aggregation(Level.CLUSTER, "sum over the nodes", "half hour"),
+        Moment.NEXT_24_HOURS,
+        surfaces=(Surface.SENTENCE, *_PAGES),
+    ),
+)
+"""The dictionary of quantities: each number that a surface shows, with its definition, unit, sign and function."""

@@ -1,0 +1,55 @@
+"""Quantities of savings: what recommendations free and raise, and what that is in money."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
+
+_TOTALS: Final = "cotenant.recommender.model.savings.RequestTotals"
+_SURFACES: Final = (
+    Surface.TILE,
+    Surface.SENTENCE,
+    Surface.CAPTION,
+    Surface.REVIEW,
+    Surface.CLI,
+    Surface.REST,
+    Surface.MCP,
+    Surface.REPORT,
+    Surface.NOTE,
+)
+_TIMES: Final = {
+    "now": (Moment.AFTER_FIRST_STEP, "the next step of every change that the guardrails allow now"),
+    "all_steps": (Moment.AFTER_ALL_STEPS, "all steps of every change"),
+}
+_UNITS: Final = {
+    "millicores": (Unit.MILLICORES, "CPU requests"),
+    "bytes": (Unit.BYTES, "Memory requests"),
+    "monthly": (Unit.MONEY_PER_MONTH, "Requests at the price sheet's rates"),
+}
+_WORDS: Final = {
+    "frees": (Sign.NEVER_NEGATIVE, "that fall, by how much"),
+    "raises": (Sign.NEVER_NEGATIVE, "that rise, by how much"),
+    "net": (Sign.POSITIVE_IS_FREED, "as they fall less as they rise"),
+}
+
+
+def _total(when: str, word: str, unit: str) -> Quantity:
+    """One sum over recommendations."""
+    (time, steps), (kind, what), (sign, how) = _TIMES[when], _UNITS[unit], _WORDS[word]
+    return Quantity(
+        key=f"savings_{when}_{word}_{unit}",
+        name=f"{word} {when.replace('_', ' ')}",
+        definition=f"{what} over all pods {how}, by {steps}; a request that is not set counts as the limit, else as 0.",
+        unit=kind,
+        function=f"{_TOTALS}.{unit}",
+        aggregation=Aggregation(Level.SELECTION, "sum over containers and pods"),
+        time=time,
+        sign=sign,
+        surfaces=_SURFACES,
+    )
+
+
+QUANTITIES: Final[tuple[Quantity, ...]] = tuple(
+    _total(when, word, unit) for when in _TIMES for word in _WORDS for unit in _UNITS
+)

@@ -1,0 +1,197 @@
+"""Quantities that are a column of a result table and nothing more: the column's own declaration is the definition.
+
+A column that a subject's module claims is of that subject; all others come from here, so that no cell is shown that the
+dictionary does not explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.autopilot import model
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.usage import week
+from cotenant.changes.model import tables as change_tables
+from cotenant.enforcer.model import enforcement_tables
+from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Unit
+from cotenant.recommender.colocation.model import lendable_tables
+from cotenant.recommender.model import clusters, views
+from cotenant.scheduler_ext.queues.model import tables as queue_tables
+from cotenant.scheduler_ext.rebalance.model import tables as rebalance_tables
+
+_UNIT_OF_KIND: Final = {
+    Kind.MILLICORES: Unit.MILLICORES,
+    Kind.BYTES: Unit.BYTES,
+    Kind.AMOUNT: Unit.OF_RESOURCE,
+    Kind.RATIO: Unit.RATIO,
+    Kind.TIME: Unit.MOMENT,
+    Kind.INTEGER: Unit.COUNT,
+    Kind.NUMBER: Unit.NUMBER,
+    Kind.LIST: Unit.OF_RESOURCE,
+}
+_UNIT_OF_ENDING: Final = (
+    ("core_hours", Unit.CORE_HOURS),
+    ("throttled_minutes", Unit.CONTAINER_MINUTES),
+    ("week_throttled", Unit.CONTAINER_MINUTES),
+    ("_seconds", Unit.SECONDS),
+    ("saving_month", Unit.MONEY_PER_MONTH),
+    ("saving_step", Unit.MONEY_PER_MONTH),
+    ("freed_month", Unit.MONEY_PER_MONTH),
+    ("raised_month", Unit.MONEY_PER_MONTH),
+    ("freed_step", Unit.MONEY_PER_MONTH),
+    ("raised_step", Unit.MONEY_PER_MONTH),
+    ("week_money", Unit.MONEY_PER_MONTH),
+    ("_ratio", Unit.RATIO),
+)
+"""End of a column's name -> its unit, where the kind alone does not say it."""
+_SIGN_OF_ENDING: Final = (
+    ("_delta_total", Sign.POSITIVE_IS_RAISED),
+    ("_step_total", Sign.POSITIVE_IS_RAISED),
+    ("saving_month", Sign.POSITIVE_IS_FREED),
+    ("saving_step", Sign.POSITIVE_IS_FREED),
+    ("week_money", Sign.POSITIVE_IS_FREED),
+    ("week_cpu", Sign.POSITIVE_IS_FREED),
+    ("week_memory", Sign.POSITIVE_IS_FREED),
+    ("week_kills", Sign.EITHER),
+    ("week_throttled", Sign.EITHER),
+)
+"""End of a column's name -> what a negative cell says; every other column has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSubject:
+    """What all columns of one table share, and the columns that differ in unit, sign, statistic or time."""
+
+    title: str
+    schema: Schema
+    of: Level
+    function: str
+    """Dotted path of the function that makes the table's rows."""
+    time: Moment = Moment.LAST_SCAN
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    signs: Mapping[str, Sign] = field(default_factory=dict)
+    times: Mapping[str, Moment] = field(default_factory=dict)
+
+
+_PIPELINE: Final = "cotenant.pipeline"
+_QUEUES: Final = "cotenant.scheduler_ext.queues.model.tables"
+_REBALANCE: Final = "cotenant.scheduler_ext.rebalance.rebalance_report"
+_CHANGES: Final = "cotenant.changes.model.tables"
+_ENFORCEMENT: Final = "cotenant.enforcer.model.enforcement_tables"
+_LINES_OF_PLAN: Final = {"wanted": Unit.COUNT, "median": Unit.COUNT, "windows": Unit.MOMENT}
+_WEEK: Final = dict.fromkeys(("trend", "daily", "weekly", "rest"), Sign.EITHER)
+_NEXT_DAY: Final = dict.fromkeys(("q10", "q50", "q90", "q95", "peak", "peak_median"), Moment.NEXT_24_HOURS)
+_LANES: Final = dict.fromkeys(("others", "best_effort", "target", "limit", "burst"), Unit.MILLICORES)
+_ABOUT_MOVES: Final = {"gain": Unit.NODE_SECONDS, "cost": Unit.NODE_SECONDS}
+_SCALE: Final = {"fine_profile": Unit.RATIO}
+_PORTRAIT: Final = {"weights": Unit.RATIO, "pods": Unit.COUNT}
+_AHEAD: Final = dict.fromkeys(("peak_time", "peak_cpu"), Moment.NEXT_24_HOURS)
+_HISTORY: Final = dict.fromkeys(
+    ("cpu_mean", "cpu_p95", "cpu_max", "memory_p95", "memory_max", "oom_kills", "restarts", "coverage"), Moment.WINDOW
+)
+_LAST_DAYS: Final = dict.fromkeys(("backtest_oom_kills", "backtest_throttled_minutes"), Moment.LAST_7_DAYS)
+_STEP: Final = dict.fromkeys(
+    ("cpu_step", "memory_step", "cpu_step_total", "memory_step_total", "saving_step", "freed_step", "raised_step"),
+    Moment.AFTER_FIRST_STEP,
+)
+_ALL_STEPS: Final = dict.fromkeys(
+    ("cpu_request", "memory_request", "cpu_limit", "memory_limit", "heap", "cpu_delta_total", "memory_delta_total",
+     "saving_month", "freed_month", "raised_month"), Moment.AFTER_ALL_STEPS
+)  # fmt: skip
+
+SUBJECTS: Final[tuple[TableSubject, ...]] = (
+    TableSubject("Recommendations", views.RECOMMENDATIONS, Level.CONTAINER, f"{_PIPELINE}.tables.recommendations",
+                 times={**_STEP, **_ALL_STEPS, **_LAST_DAYS}),
+    TableSubject("Workloads", views.WORKLOADS, Level.WORKLOAD, f"{_PIPELINE}.tables.workloads",
+                 units={"days": Unit.DAYS, "sparkline": Unit.MILLICORES},
+                 times={**_AHEAD, **_HISTORY, "sparkline": Moment.LAST_7_DAYS}),
+    TableSubject("Nodes of the cluster", views.NODES, Level.NODE, f"{_PIPELINE}.tables.nodes",
+                 times={"cpu_peak": Moment.NEXT_24_HOURS}),
+    TableSubject("Pods", views.PODS, Level.POD, f"{_PIPELINE}.pods.pods"),
+    TableSubject("Forecasts", views.FORECASTS, Level.SERIES, f"{_PIPELINE}.tables.forecast_table", units={
+        **_SCALE, "peak": Unit.OF_RESOURCE, "peak_median": Unit.OF_RESOURCE}, times=_NEXT_DAY),
+    TableSubject("Proposed plans", views.PLANS, Level.PLAN, f"{_PIPELINE}.plans.table", Moment.BACK_TEST, units={
+        **_LINES_OF_PLAN, "idle_core_hours": Unit.CORE_HOURS_PER_DAY, "cost": Unit.MONEY_PER_DAY},
+        signs={"skill": Sign.EITHER},
+        times=dict.fromkeys(("start", "end", "pods", "wanted", "median", "windows"), Moment.PLAN_WINDOW)),
+    TableSubject("Reclaimable capacity", views.RECLAIMABLE, Level.NODE, f"{_PIPELINE}.tables.reclaimable"),
+    TableSubject("Findings", views.FINDINGS, Level.CONTAINER, f"{_PIPELINE}.tables.findings"),
+    TableSubject("Replica floors", views.REPLICAS, Level.WORKLOAD, f"{_PIPELINE}.tables.replicas",
+                 Moment.NEXT_24_HOURS, units={"floors": Unit.COUNT},
+                 times=dict.fromkeys(("replicas", "least", "most"), Moment.LAST_SCAN)),
+    TableSubject("Portraits", views.PORTRAITS, Level.WORKLOAD, f"{_PIPELINE}.browse.portraits", Moment.WINDOW,
+                 units=_PORTRAIT),
+    TableSubject("Events", views.EVENTS, Level.POD, f"{_PIPELINE}.browse.events", Moment.WINDOW),
+    TableSubject("Nodes over time", lendable_tables.NODE_HISTORY, Level.NODE, f"{_PIPELINE}.browse.node_history",
+                 Moment.EACH_SLOT, times={"ahead": Moment.NEXT_24_HOURS}),
+    TableSubject("Log of recommendations", views.RECOMMENDATION_LOG, Level.CONTAINER, f"{_PIPELINE}.browse.logged",
+                 Moment.AFTER_ALL_STEPS),
+    TableSubject("Coverage by namespace", views.COVERAGE, Level.NAMESPACE, f"{_PIPELINE}.browse.coverage",
+                 Moment.WINDOW),
+    TableSubject("Coverage by day", views.COVERAGE_BY_DAY, Level.CLUSTER, f"{_PIPELINE}.browse.coverage",
+                 Moment.WINDOW),
+    TableSubject("Weeks", week.WEEKS, Level.WORKLOAD, f"{_PIPELINE}.weeks.table", Moment.EACH_SLOT, signs=_WEEK),
+    TableSubject("Clusters side by side", clusters.CLUSTERS, Level.CLUSTER,
+                 "cotenant.recommender.model.clusters.clusters_table"),
+    TableSubject("Changes", change_tables.CHANGES, Level.WORKLOAD, f"{_CHANGES}.changes_table",
+                 Moment.NOW),
+    TableSubject("Audit log", change_tables.ENTRIES, Level.WORKLOAD, f"{_CHANGES}.entries_table",
+                 Moment.NOW),
+    TableSubject("Autopilot's queue", model.QUEUE, Level.WORKLOAD, "cotenant.autopilot.service.queue_table",
+                 Moment.AFTER_FIRST_STEP),
+    TableSubject("Autopilot's policies", model.STATUS, Level.NAMESPACE,
+                 "cotenant.autopilot.service.status_table", Moment.NOW),
+    TableSubject("Autopilot's report", model.REPORT, Level.NAMESPACE,
+                 "cotenant.autopilot.service.report_rows", Moment.LAST_7_DAYS),
+    TableSubject("Quotas", queue_tables.QUOTAS, Level.QUEUE, f"{_QUEUES}.quota_table", Moment.NOW),
+    TableSubject("Waiting pods", queue_tables.WAITING_PODS, Level.POD, f"{_QUEUES}.waiting_table",
+                 Moment.NOW),
+    TableSubject("Gangs", queue_tables.GANGS, Level.QUEUE, f"{_QUEUES}.gang_table", Moment.NOW),
+    TableSubject("Rebalance: nodes", rebalance_tables.NODES, Level.NODE, f"{_REBALANCE}.node_rows",
+                 Moment.NOW, signs={"moves": Sign.EITHER},
+                 times={f"{r}_peak{a}": Moment.NEXT_24_HOURS for r in ("cpu", "memory") for a in ("", "_after")}),
+    TableSubject("Rebalance: moves", rebalance_tables.MOVES, Level.POD, f"{_REBALANCE}.move_rows",
+                 Moment.NOW, units=_ABOUT_MOVES),
+    TableSubject("Rebalance: emptying", rebalance_tables.EMPTYING, Level.NODE,
+                 f"{_REBALANCE}.emptying_rows", Moment.NOW, units=_ABOUT_MOVES),
+    TableSubject("Rebalance: jobs", rebalance_tables.JOBS, Level.POD,
+                 "cotenant.scheduler_ext.rebalance.moves.jobs.job_rows", Moment.NOW),
+    TableSubject("Enforcement", enforcement_tables.ENFORCEMENT, Level.NODE,
+                 f"{_ENFORCEMENT}.joined", Moment.NOW),
+    TableSubject("Enforcement over time", enforcement_tables.ENFORCEMENT_LANES, Level.NODE,
+                 f"{_ENFORCEMENT}.joined_lanes", Moment.EACH_SLOT, units=_LANES),
+)  # fmt: skip
+"""Every table of results that surfaces show."""
+
+
+def quantities(subject: TableSubject, claimed: Collection[str]) -> tuple[Quantity, ...]:
+    """The columns of one table that hold numbers and that no subject's module claims."""
+    return tuple(quantity for quantity in _columns(subject) if not set(quantity.columns) & set(claimed))
+
+
+def _columns(subject: TableSubject) -> Iterator[Quantity]:
+    for column in subject.schema.columns:
+        if column.kind is Kind.TEXT:
+            continue
+        yield Quantity(
+            key=f"{subject.schema.name}_{column.name}".replace("-", "_").lower(),
+            name=column.title,
+            definition=column.doc,
+            unit=subject.units.get(column.name) or _unit(column),
+            function=subject.function,
+            aggregation=Aggregation(subject.of),
+            time=subject.times.get(column.name, subject.time),
+            sign=subject.signs.get(column.name) or _sign(column),
+            surfaces=IN_TABLES,
+            columns=(f"{subject.schema.name}.{column.name}",),
+        )
+
+
+def _unit(column: Column) -> Unit:
+    return next((unit for end, unit in _UNIT_OF_ENDING if column.name.endswith(end)), _UNIT_OF_KIND[column.kind])
+
+
+def _sign(column: Column) -> Sign:
+    return next((sign for end, sign in _SIGN_OF_ENDING if column.name.endswith(end)), Sign.NEVER_NEGATIVE)

@@ -1,0 +1,163 @@
+"""A simulated scheduler: places each pod on the fitting node with most free CPU. Pure.
+
+Requests, node selectors, node affinity (by name and by label; preferred nodes first), nominations, unschedulable nodes
+and nodes of a hand-over, on which only its own pods may be bound, are looked at; all other rules are left to the real
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_wire import requests_of_pod
+from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
+from cotenant.base.kubernetes.selector import LabelSelector
+
+Json = dict[str, Any]
+Room = dict[str, int]
+
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+_COUNTED_STATUS: Final = ("containerStatuses", "initContainerStatuses", "conditions", "resources", "allocatedResources")
+"""Parts of a Pod's status that decide, beside its spec, what it counts with."""
+
+
+@dataclass(slots=True)
+class NodeSpace:
+    """A node with what is left of it; taken from while pods are placed.
+
+    only: namespace/name of the pods that may be bound there; None: any.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    free: Room
+    only: Collection[str] | None = None
+
+
+class Sizes:
+    """What pods count with, read once for each spec and report of its kubelet.
+
+    A cluster of thousands is scheduled every few seconds.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, tuple[tuple[Any, ...], Room]] = {}
+
+    def of(self, pod: Json) -> Room:
+        """Requests by resource, and one of `pods`."""
+        status, uid = pod.get("status") or {}, pod["metadata"].get("uid", "")
+        counted = (pod["spec"], *(status.get(part) for part in _COUNTED_STATUS))
+        entry = self._known.get(uid)
+        if entry is None or entry[0] != counted:  # what is the same object is not compared
+            entry = counted, _request_of(pod)
+            self._known[uid] = entry
+        return entry[1]
+
+    def forget(self, pod: Json) -> None:
+        """A pod is gone."""
+        self._known.pop(pod["metadata"].get("uid", ""), None)
+
+
+def places(
+    nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes, guarded: Mapping[str, Collection[str]]
+) -> list[NodeSpace]:
+    """What nodes have left: allocatable minus the requests of the pods that are bound there.
+
+    guarded: by node of a hand-over, the pods that alone may be bound there (the SwapGuard's).
+    """
+    by_name = {
+        node["metadata"]["name"]: NodeSpace(
+            node["metadata"]["name"],
+            node["metadata"].get("labels") or {},
+            parse_room(node["status"].get("allocatable") or {}),
+            guarded.get(node["metadata"]["name"]),
+        )
+        for node in nodes
+        if not (node.get("spec") or {}).get("unschedulable")
+    }
+    for pod in pods:
+        place = by_name.get(pod["spec"].get("nodeName", ""))
+        if place and (pod.get("status") or {}).get("phase") not in ENDED:
+            _take(place.free, sizes.of(pod))
+    return list(by_name.values())
+
+
+def waits(pod: Json) -> bool:
+    """Whether the scheduler has to deal with it."""
+    spec, meta = pod["spec"], pod["metadata"]
+    return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
+
+
+def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
+    """(pod, node or "") of each waiting pod: first those in a hand-over of reserved capacity, then the eldest."""
+    assignments = []
+    for pod in sorted(pods, key=_turn):
+        requests = _request_of(pod)
+        fitting = [p for p in places if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())]
+        best = max(fitting, key=lambda p: (_preference(pod, p), p.free.get("cpu", 0)), default=None)
+        if best:
+            _take(best.free, requests)
+        assignments.append((pod, best.name if best else ""))
+    return assignments
+
+
+def _turn(pod: Json) -> tuple[bool, str, str]:
+    meta = pod["metadata"]
+    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod) or _preferred(pod) or _nominated(pod))
+    return not ours, meta.get("creationTimestamp", ""), meta["name"]
+
+
+def _request_of(pod: Json) -> Room:
+    return {**{name: amount for name, amount in requests_of_pod(pod).items() if amount}, "pods": 1}
+
+
+def _take(free: Room, requests: Room) -> None:
+    for name, amount in requests.items():
+        free[name] = free.get(name, 0) - amount
+
+
+def _affinity(pod: Json) -> Json:
+    return (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+
+
+def _terms(pod: Json) -> Sequence[Json]:
+    required = _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms: Sequence[Json] = required.get("nodeSelectorTerms") or ()
+    return terms
+
+
+def _preferred(pod: Json) -> Sequence[Json]:
+    terms: Sequence[Json] = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return terms
+
+
+def _nominated(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
+def _preference(pod: Json, place: NodeSpace) -> tuple[bool, int]:
+    """Whether it is nominated for the node, then the sum of the weights of the preferred terms that the node meets."""
+    weight = sum(int(one["weight"]) for one in _preferred(pod) if _meets(one.get("preference") or {}, place))
+    return _nominated(pod) == place.name, weight
+
+
+def _may(pod: Json, place: NodeSpace) -> bool:
+    meta = pod["metadata"]
+    if place.only is not None and f"{meta.get('namespace', '')}/{meta['name']}" not in place.only:
+        return False
+    selector = pod["spec"].get("nodeSelector") or {}
+    if any(place.labels.get(key) != value for key, value in selector.items()):
+        return False
+    terms = _terms(pod)
+    return not terms or any(_meets(term, place) for term in terms)
+
+
+def _meets(term: Json, place: NodeSpace) -> bool:
+    """All its expressions, of labels and of the name."""
+    labels = LabelSelector.parse({"matchExpressions": list(term.get("matchExpressions") or ())})
+    fields = LabelSelector.parse({"matchExpressions": list(term.get("matchFields") or ())})
+    return labels.matches(place.labels) and fields.matches({"metadata.name": place.name})

@@ -1,0 +1,214 @@
+"""A simulated node for the agent's real strategies: turns demand into cgroup readings and obeys the knobs. Pure.
+
+    demand of this second, knobs --Machine.look--> Observation -> the agent's own decide and settle -> Machine.obey
+
+CPU goes to everybody but best effort first, each container up to its quota; best effort shares what is left, up to the
+quota and the CPUs of its tier. That is what the weights of a real kernel come to when the online side does not want all
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
+from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.enforcer.contract import (
+    NO_LIMIT,
+    ContainerReading,
+    ContainerSpec,
+    CpuUse,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Level,
+    MemoryUse,
+    NodeReading,
+    Observation,
+    PodReading,
+    PodSpec,
+    Value,
+)
+from cotenant.enforcer.decide.changes import KnobWrite
+from cotenant.enforcer.decide.knobs import Dialect
+from cotenant.enforcer.knob_table import Version
+from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
+
+ROOT: Final = "kubepods"
+BURSTABLE: Final = "kubepods/burstable"
+TIER: Final = "kubepods/besteffort"
+DIALECT: Final = Dialect(dict.fromkeys(("cpu", "cpuset", "memory"), Version.V2))
+MICROSECONDS: Final = 100
+"""Of quota a millicore."""
+PERIODS: Final = 10
+"""Of 100 ms in a second."""
+BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
+NORMAL_CYCLES: Final = 1.1
+LEAVING_SECONDS: Final = 5.0
+_OPEN: Final[dict[Knob, Value]] = {
+    Knob.CPU_SHARES: 1024,
+    Knob.CPU_QUOTA: NO_LIMIT,
+    Knob.CPU_BURST: 0,
+    Knob.MEMORY_MIN: 0,
+    Knob.MEMORY_LOW: 0,
+    Knob.MEMORY_HIGH: NO_LIMIT,
+    Knob.MEMORY_LIMIT: NO_LIMIT,
+}
+SUPPORTED: Final = frozenset({*_OPEN, Knob.CPUSET_CPUS})
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A pod of one container: what it asks for, in millicores and bytes; online ones have their limit as quota."""
+
+    namespace: str
+    name: str
+    online: bool
+    request_millicores: int
+    limit_millicores: int
+    memory_bytes: int = GIB
+
+    @property
+    def path(self) -> str:
+        """Of its cgroup."""
+        return f"{BURSTABLE if self.online else TIER}/pod{self.name}"
+
+    @property
+    def spec(self) -> PodSpec:
+        """As the API server would have it; the quiet level of its cycles is given, so that it needs no learning."""
+        cpu, memory = ("cpu", "memory") if self.online else (BATCH_CPU, BATCH_MEMORY)
+        requests = {cpu: self.request_millicores, memory: self.memory_bytes}
+        limits = {cpu: self.limit_millicores, memory: 2 * self.memory_bytes}
+        container = ContainerSpec("main", f"c-{self.name}", requests, limits, running=True)
+        return PodSpec(
+            self.namespace,
+            self.name,
+            f"uid-{self.name}",
+            kube_qos=KubeQos.BURSTABLE if self.online else KubeQos.BEST_EFFORT,
+            qos_class=QosClass.LS if self.online else QosClass.BE,
+            priority_class=PriorityClass.PROD if self.online else PriorityClass.BATCH,
+            priority=9500 if self.online else 5500,
+            annotations={BASELINE_ANNOTATION: f'{{"cpi": {NORMAL_CYCLES}}}'} if self.online else {},
+            containers=(container,),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SecondDemand:
+    """One second: millicores that each actor wants, by name; the system's; who slows whom down."""
+
+    millicores: Mapping[str, float]
+    system: float
+    noisy: str = ""
+    """A pod that fills the caches; "" = nobody."""
+    disturbs: Mapping[str, float] = field(default_factory=dict)
+    """Cycles per instruction that an online pod gains for each core that the noisy one uses."""
+    quiet_cycles: float = NORMAL_CYCLES
+    """Of every online pod while nobody disturbs it."""
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Resident memory by name, where it is not the actor's own."""
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    """The node's state: who is there, and what stands in each knob."""
+
+    name: str
+    cores: int
+    actors: list[Actor]
+    knobs: dict[str, dict[Knob, Value]] = field(default_factory=dict)
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Name -> since when, seconds."""
+
+    def __post_init__(self) -> None:
+        """As a kubelet leaves it: online containers have their limit, everything else is open."""
+        every: dict[Knob, Value] = _OPEN | {Knob.CPUSET_CPUS: format_cpus(range(self.cores))}
+        for path in (ROOT, BURSTABLE, TIER):
+            self.knobs[path] = dict(every)
+        for actor in self.actors:
+            quota = actor.limit_millicores * MICROSECONDS if actor.online else NO_LIMIT
+            for path in (actor.path, f"{actor.path}/c-{actor.name}"):
+                self.knobs[path] = every | {Knob.CPU_QUOTA: quota}
+
+    def look(self, demand: SecondDemand, at_seconds: float, wall_seconds: float) -> Observation:
+        """What an agent would read after this second."""
+        ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
+        self.actors = [actor for actor in self.actors if actor.name not in ended]
+        used = self._used(demand)
+        everything = sum(used.values()) + demand.system
+        pods = tuple(self._pod(actor, demand, used) for actor in self.actors)
+        # Groups above pods need no usage: strategies add up the pods.
+        tiers = {
+            KubeQos.BURSTABLE: self._group(BURSTABLE, Level.QOS),
+            KubeQos.BEST_EFFORT: self._group(TIER, Level.QOS),
+        }
+        kubepods = self._group(ROOT, Level.KUBEPODS)
+        node = self._node(everything, demand)
+        return Observation(at_seconds, wall_seconds, node, kubepods, tiers, pods, supported=SUPPORTED)
+
+    def obey(self, writes: Iterable[KnobWrite]) -> None:
+        """What a kernel would do with these."""
+        for write in writes:
+            self.knobs[write.path][write.knob] = write.value
+
+    def dismiss(self, name: str, at_seconds: float) -> None:
+        """A pod that is evicted is gone a little later."""
+        self.leaving.setdefault(name, at_seconds)
+
+    def _used(self, demand: SecondDemand) -> dict[str, float]:
+        used = {a.name: self._capped(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
+        online = sum(used[a.name] for a in self.actors if a.online) + demand.system
+        tier = self.knobs[TIER]
+        cpus = len(parse_cpus(str(tier[Knob.CPUSET_CPUS])))
+        left = max(MILLICORES_PER_CORE * self.cores - online, 0.0)
+        room = min(_millicores(tier[Knob.CPU_QUOTA]), float(MILLICORES_PER_CORE * cpus), left)
+        batch_demand = sum(used[a.name] for a in self.actors if not a.online)
+        share = min(1.0, room / batch_demand) if batch_demand else 1.0
+        return {a.name: used[a.name] * (1.0 if a.online else share) for a in self.actors}
+
+    def _capped(self, actor: Actor, millicores: float) -> float:
+        return min(millicores, _millicores(self.knobs[self._container(actor)][Knob.CPU_QUOTA]))
+
+    def _container(self, actor: Actor) -> str:
+        return f"{actor.path}/c-{actor.name}"
+
+    def _pod(self, actor: Actor, demand: SecondDemand, used: Mapping[str, float]) -> PodReading:
+        spec = replace(actor.spec, deleting=actor.name in self.leaving)
+        throttled = actor.online and demand.millicores.get(actor.name, 0.0) > used[actor.name] + 1
+        cpu = CpuUse(used[actor.name], PERIODS, PERIODS if throttled else 0)
+        resident = demand.memory_bytes.get(actor.name, actor.memory_bytes)
+        memory = MemoryUse(int(resident * 3 // 4), int(resident * 7 // 10))
+        slowed = demand.disturbs.get(actor.name, 0.0) * used.get(demand.noisy, 0.0) / MILLICORES_PER_CORE
+        cycles = demand.quiet_cycles + slowed if actor.online else None
+        group = replace(self._group(actor.path, Level.POD), cpu=cpu, memory=memory, cycles_per_instruction=cycles)
+        inner = replace(self._group(self._container(actor), Level.CONTAINER), cpu=cpu, memory=memory)
+        return PodReading(spec, group, (ContainerReading(spec.containers[0], inner),))
+
+    def _group(self, path: str, level: Level) -> GroupReading:
+        return GroupReading(path, level, knobs=dict(self.knobs[path]))
+
+    def _node(self, millicores: float, demand: SecondDemand) -> NodeReading:
+        processors = tuple(Processor(i, i // 2) for i in range(self.cores))
+        amounts = {"cpu": MILLICORES_PER_CORE * self.cores, "memory": 4 * GIB * self.cores}
+        used = int(sum(demand.memory_bytes.get(actor.name, actor.memory_bytes) for actor in self.actors))
+        total = amounts["memory"]
+        return NodeReading(
+            self.name, processors, total, total - used, CpuUse(millicores), allocatable=amounts, capacity=amounts
+        )
+
+
+def _millicores(quota: Value) -> float:
+    return float("inf") if not isinstance(quota, int) or quota == NO_LIMIT else quota / MICROSECONDS
+
+
+def shares(total: float, actors: Sequence[Actor]) -> dict[str, float]:
+    """A demand of all of them in proportion to their requests."""
+    requested = sum(actor.request_millicores for actor in actors)
+    return {actor.name: total * actor.request_millicores / requested for actor in actors} if requested else {}

@@ -1,0 +1,258 @@
+"""EDGE: the demo's time: advances cluster and manager step by step, also when a person moves the clock ahead.
+
+One thread does everything that happens: the stand-ins' steps, then the manager's real decisions on what is there, until
+both have nothing left to do. Moving ahead takes long strides while nothing is near, and short ones while capacity is
+held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from cotenant.base.demo_clock import Stop
+from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import Mirror
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.manager.run import Manager
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanDecision, PlanPhase
+from cotenant.simulation.api_server.state import Collection, ObjectState
+from cotenant.simulation.batch_load import Evening
+from cotenant.simulation.clock import SteeredClock
+from cotenant.simulation.controllers.autoscaler import NOTHING, CpuDemand
+from cotenant.simulation.controllers.cluster_controllers import ClusterControllers
+from cotenant.simulation.controllers.node_metrics import NodeMetricReports
+from cotenant.simulation.shortage import STEP_SECONDS, ClusterSnapshot, ShortageCount, compared_words, origin, without
+
+IDLE_SECONDS: Final = 0.25
+"""Machine time between two looks at what people did."""
+PERIOD_SECONDS: Final = 5.0
+"""On the demo's clock, between two rounds of the manager when nothing changed."""
+STRIDE_SECONDS: Final = 300.0
+NUDGE_SECONDS: Final = 0.1
+"""By which the clock goes on from round to round of one moment: hand-overs wait for a moment to pass."""
+FRESH_SECONDS: Final = 60.0
+MOST_ROUNDS: Final = 40
+BEFORE_SECONDS: Final = 300.0
+"""Before a window begins one looks whether its capacity is there: most of the lead has passed."""
+AFTER_SECONDS: Final = 900.0
+"""After a window ends its score is there."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """What lives: the objects, what is done to them by stand-ins, and the manager; nobody else runs the latter two."""
+
+    state: ObjectState
+    living: ClusterControllers
+    agents: NodeMetricReports
+    manager: Manager
+    plans: Mirror[Any]
+    demand: CpuDemand = NOTHING
+    batch: Evening | None = None
+
+
+class TimeCourse:
+    """`cotenant.base.demo_clock.Steering` on a living cluster."""
+
+    def __init__(self, parts: ClusterParts, clock: SteeredClock) -> None:
+        """Nothing lives yet."""
+        self._parts, self._clock = parts, clock
+        self._goal: float | None = None
+        self._seen_version = -1
+        self._managed_at = float("-inf")
+        self._looked: dict[int, int] = {}
+        self._origin: ClusterSnapshot | None = None
+        self._counts: dict[str, tuple[ShortageCount, ClusterSnapshot]] = {}
+        self._told: list[str] = []
+        self._stopping, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
+
+    # --- steering -----------------------------------------------------------------------------------------------------
+    def now_seconds(self) -> float:
+        """On the demo's clock."""
+        return self._clock.now_seconds()
+
+    @property
+    def halted(self) -> bool:
+        """Whether it stands still."""
+        return self._clock.halted
+
+    @property
+    def going_to(self) -> float | None:
+        """The moment that it is being moved to."""
+        return self._goal
+
+    def halt(self, halted: bool) -> None:
+        """Stand still, or go on; ends a move ahead."""
+        self._goal = None
+        self._clock.halt(halted)
+        self._wake.set()
+
+    def forward(self, to_seconds: float) -> None:
+        """Move ahead; returns at once. UsageError for the past, and for more than a day."""
+        now = self.now_seconds()
+        if not now < to_seconds <= now + DAY_SECONDS:
+            raise UsageError("the demo's clock goes ahead by up to a day", fix="Choose a moment to come.")
+        self._goal = to_seconds
+        self._wake.set()
+
+    def stops(self) -> Sequence[Stop]:
+        """Before each window that is approved or held, and after its end; without one, before the next proposed."""
+        now = self.now_seconds()
+        plans = [plan for plan in self._plans() if _span(plan)]
+        approved = [plan for plan in plans if _approved(plan)]
+        upcoming = [
+            stop for plan in approved or plans for stop in _stops(plan, bool(approved)) if stop.at_seconds > now
+        ]
+        return sorted(upcoming, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
+
+    def told(self) -> Sequence[str]:
+        """The newest first."""
+        return tuple(reversed(self._told))
+
+    def tell(self, text: str) -> None:
+        """Add news of others."""
+        self._told.append(text)
+
+    # --- living -------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Live from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._parts.manager.stop(withdraw=False)
+
+    def settle(self) -> None:
+        """All that happens at this moment."""
+        for _ in range(MOST_ROUNDS):
+            # The manager first: what it promises for the next moments (`servedUntil`) holds when pods are made.
+            managed = self._manage()
+            lived = self._parts.living.settled(self.now_seconds())
+            self._parts.agents.report(self.now_seconds())
+            if not managed and not lived:
+                break
+            self._clock.move(self.now_seconds() + NUDGE_SECONDS)
+        self._count()
+
+    def advance(self) -> None:
+        """One stride of a move ahead."""
+        goal, now = self._goal, self.now_seconds()
+        if goal is None or now >= goal:
+            self._goal = None
+            return
+        with self._clock.still():
+            self._clock.move(min(goal, self._next(now)))
+            self.settle()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._goal is not None:
+                    self.advance()
+                else:
+                    with self._clock.still():
+                        self.settle()
+                    self._wake.wait(IDLE_SECONDS)
+                    self._wake.clear()
+            except Exception:  # a fault of one moment must not end the demo
+                log.exception("the demo's cluster")
+                self._stopping.wait(1.0)
+
+    def _manage(self) -> bool:
+        """A round of every controller when something changed or time is due; whether one of them wrote."""
+        now, version = self.now_seconds(), self._parts.state.version
+        if version == self._seen_version and now - self._managed_at < PERIOD_SECONDS:
+            return False
+        manager = self._parts.manager
+        for mirror in manager.mirrors.values():
+            self._look(mirror)
+        self._seen_version, self._managed_at = version, now
+        for runner in manager.runners:
+            manager.board.report(runner.round())
+        return any(runner.last.outcomes for runner in manager.runners if runner.feature is not manager.board)
+
+    def _look(self, mirror: Mirror[Any]) -> None:
+        """List what changed since the last look, and everything now and then: an old list counts as stale."""
+        changed = self._parts.state.changed(_collection(mirror.path))
+        before = self._looked.get(id(mirror))
+        absent = isinstance(mirror.error, ClusterAbsent)
+        if before != changed or (mirror.age_seconds() > FRESH_SECONDS and not absent):
+            try:
+                mirror.look()
+            except ClusterAbsent as error:
+                mirror.error = error  # as a running mirror would: the demo does not serve that kind
+            self._looked[id(mirror)] = changed
+
+    def _count(self) -> None:
+        """Keeps account of windows whose capacity is held; when one is over, its twin without the plan is asked."""
+        now, plans = self.now_seconds(), {plan.key: plan for plan in self._plans() if _approved(plan) or _over(plan)}
+        holding = [p for p in plans.values() if p.status.phase and p.status.phase.holds]
+        for plan in holding:
+            if plan.key not in self._counts and self._origin and plan.status.window:
+                ref = WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
+                self._counts[plan.key] = ShortageCount(ref, plan.status.window), self._origin
+        if not holding:
+            self._origin = origin(self._parts.state, now) if plans else None
+        for count, _ in self._counts.values():
+            count.look(self._parts.state, self._parts.demand, now)
+        for key in [key for key in self._counts if key not in plans or _over(plans[key])]:
+            count, begin = self._counts.pop(key)
+            self._told.append(compared_words(count, without(begin, count, self._parts.demand, self._parts.batch)))
+
+    def _next(self, now: float) -> float:
+        """The next moment of a move ahead: of a fixed grid, so that every move passes the same moments.
+
+        The grid is wide while no capacity is held; the moments at which an approved plan reserves are part of it.
+        """
+        plans = [plan for plan in self._plans() if _approved(plan)]
+        held = any(p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans)
+        stride = STEP_SECONDS if held else STRIDE_SECONDS
+        moments = [p.status.reserve_at_seconds for p in plans if p.status.reserve_at_seconds > now]
+        return min([(now // stride + 1) * stride, *moments])
+
+    def _plans(self) -> list[Plan]:
+        try:
+            return list(self._parts.plans.snapshot().values())
+        except CotenantError:
+            return []
+
+
+def _collection(path: str) -> Collection:
+    """Of a mirror over all namespaces: /api/v1/pods, /apis/GROUP/VERSION/PLURAL."""
+    parts = path.strip("/").split("/")
+    return ("" if parts[0] == "api" else parts[1]), parts[-1]
+
+
+def _over(plan: Plan) -> bool:
+    return plan.status.phase is not None and plan.status.phase.over
+
+
+def _approved(plan: Plan) -> bool:
+    phase = plan.status.phase
+    approved = plan.approval is not None and plan.approval.decision is PlanDecision.APPROVED
+    return (approved or plan.policy.auto) and not (phase and phase.over)
+
+
+def _span(plan: Plan) -> bool:
+    return (plan.status.window or plan.window) is not None
+
+
+def _stops(plan: Plan, approved: bool) -> list[Stop]:
+    window = plan.status.window or plan.window
+    assert window is not None, "asked of plans with a window alone"
+    name = f"{plan.namespace}/{plan.owner.name}"
+    before = Stop(window.start_seconds - BEFORE_SECONDS, f"before the window of {name}")
+    after = Stop(window.end_seconds + AFTER_SECONDS, f"after the window of {name}")
+    return [before, after] if approved else [before]

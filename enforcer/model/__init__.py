@@ -1,0 +1,1 @@
+"""What the node agent is told and what it reports: node policy, enforcement and its tables. Pure."""

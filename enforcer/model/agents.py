@@ -1,0 +1,179 @@
+"""EDGE: reports of node agents, read from the cluster: their Events as actions, and how many agents run.
+
+    Events of the agents --acts_of--> Acts;  pods of the DaemonSet -> how many agents, how many of them dry runs
+
+Anybody who may write Events can have written one. So everything in it is text to be shown, cut to a length, and a time
+in the future is not believed. Nothing here is acted upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.protocol import NODE_AGENT
+from cotenant.enforcer.model.enforcement import (
+    ACT_ANNOTATION,
+    LANES,
+    AgentAction,
+    EnforcementHistory,
+    Gathering,
+    lane_of,
+)
+
+EVENTS: Final = "/apis/events.k8s.io/v1/events"
+OURS: Final = f"reportingController={NODE_AGENT}"
+AGENT_PODS: Final = f"app.kubernetes.io/name={NODE_AGENT}"
+DRY_RUN: Final = "COTENANT_ENFORCER__DRY_RUN"
+SOURCE: Final = "Events of the cluster"
+LETTERS: Final = 600
+NAME_LETTERS: Final = 253
+EARLY_SECONDS: Final = 120.0
+"""Clocks of other machines may be so much ahead."""
+RIGHT: Final = "Allow `list` on events.k8s.io/events, as deploy/rbac/reader.yaml does."
+UNCOUNTED: Final = "how many agents run could not be counted: pods may not be listed"
+
+
+class _EventMeta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str = ""
+
+
+class _Regarding(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _EventSeries(msgspec.Struct, rename="camel"):
+    count: int = 0
+    last_observed_time: str = ""
+
+
+class EventWire(msgspec.Struct, rename="camel"):
+    """Of an Event what an Act needs."""
+
+    metadata: _EventMeta
+    event_time: str | None = None
+    reporting_controller: str = ""
+    reason: str = ""
+    note: str = ""
+    type: str = ""
+    regarding: _Regarding = msgspec.field(default_factory=_Regarding)
+    series: _EventSeries | None = None
+
+
+class _Env(msgspec.Struct):
+    name: str = ""
+    value: str = ""
+
+
+class _AgentContainer(msgspec.Struct):
+    env: list[_Env] | None = None
+
+
+class _AgentPodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_AgentContainer] | None = None
+
+
+class AgentPodWire(msgspec.Struct):
+    """Of an agent's pod where it runs and as what."""
+
+    spec: _AgentPodSpec
+
+
+def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
+    """Read once. A missing right, or a server that does not answer, is noted in the gathering and not raised."""
+    try:
+        events = client.list(EVENTS, EventWire, fieldSelector=OURS)
+    except ClusterForbidden as error:
+        return EnforcementHistory(gathering=_failed(error, now_seconds, error.fix or RIGHT, forbidden=True))
+    except ClusterError as error:
+        return EnforcementHistory(gathering=_failed(error, now_seconds, error.fix))
+    acts = tuple(acts_of(events, now_seconds))
+    return EnforcementHistory(acts, gathering=counted(client, acts, now_seconds))
+
+
+def _failed(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bool = False) -> Gathering:
+    return Gathering(now_seconds, trouble=error.message, fix=fix, forbidden=forbidden)
+
+
+def counted(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
+    """How many agents run: pods of the DaemonSet, and nodes that an agent outside of it reported."""
+    reporting_nodes = {act.node for act in acts if act.node}
+    try:
+        pods = client.list("/api/v1/pods", AgentPodWire, labelSelector=AGENT_PODS)
+    except ClusterError:
+        return Gathering(now_seconds, sources=(SOURCE,), agents=len(reporting_nodes) or None, notes=(UNCOUNTED,))
+    nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
+    dry = sum(1 for pod in pods if pod.spec.node_name and _dry(pod))
+    return Gathering(now_seconds, sources=(SOURCE,), agents=len(nodes | reporting_nodes), dry_agents=dry)
+
+
+def _dry(pod: AgentPodWire) -> bool:
+    values = [e.value.lower() for c in pod.spec.containers or () for e in c.env or () if e.name == DRY_RUN]
+    return not values or values[-1] not in ("false", "0", "no", "off")
+
+
+def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:
+    """One Act an Event: the newest of its series, with the number of all of them."""
+    for event in events:
+        if event.reporting_controller == NODE_AGENT:
+            act = _noted(event) or _plain(event)
+            yield _bounded(act, event, now_seconds)
+
+
+def _noted(event: EventWire) -> AgentAction | None:
+    text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=AgentAction)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _plain(event: EventWire) -> AgentAction:
+    """Of an agent that does not annotate; on which node a pod is, such an Event does not say."""
+    about = event.regarding
+    strategy = event.note.split(" ", 1)[0].rstrip(":")
+    strategy = strategy if strategy in LANES else ""
+    return AgentAction(
+        time_seconds=0.0,
+        node=about.name if about.kind == "Node" else "",
+        lane=lane_of(strategy, event.reason),
+        reason=event.reason,
+        why=event.note,
+        strategy=strategy,
+        pod=f"{about.namespace}/{about.name}" if about.kind == "Pod" else "",
+        warning=event.type == "Warning",
+    )
+
+
+def _bounded(act: AgentAction, event: EventWire, now_seconds: float) -> AgentAction:
+    last = event.series.last_observed_time if event.series else ""
+    latest = now_seconds + EARLY_SECONDS
+    moments = (act.time_seconds, *map(_seconds, (last, event.event_time or "", event.metadata.creation_timestamp)))
+    time = next((at for at in moments if 0 < at <= latest), now_seconds)
+    short = {
+        name: getattr(act, name)[:NAME_LETTERS] for name in ("node", "pod", "reason", "strategy", "knob", "outcome")
+    }
+    long = {name: getattr(act, name)[:LETTERS] for name in ("why", "subject", "before", "after")}
+    total = max(event.series.count if event.series else 1, 1)
+    changed: dict[str, Any] = {**short, **long, "pod": act.pod[: 2 * NAME_LETTERS]}
+    return replace(act, time_seconds=time, series=event.metadata.uid, total=total, count=1, **changed)
+
+
+def _seconds(moment: str) -> float:
+    try:
+        return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,264 @@
+"""What node agents did and why, for readers outside the agent: actions, lanes of CPU use, reporting agents. Pure.
+
+    agent: action -> Act -> annotation of its Event, line of its log
+    reader: Events, logs, recordings -> Acts -> ENFORCEMENT (views), CPU over time -> ENFORCEMENT_LANES -> pages, CLI
+
+An Act is one thing on one node at one moment: a value that was set or given back, a pod that was asked to leave, a
+finding. Its identity follows from its content, so that a reader who receives it twice keeps it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.resource import GIB, MIB
+
+ACT_ANNOTATION: Final = "cotenant.dev/act"
+"""On an Event of a node agent: the newest Act of its series, as JSON."""
+MICROSECONDS_PER_CORE: Final = 100_000
+"""Of a CPU quota or burst, whose period is 100 ms."""
+NO_LIMIT: Final = "-1"
+
+
+class Lane(StrEnum):
+    """By which means batch gives way or online pods are helped; the rows of the chart, from the top down."""
+
+    SUPPRESS = "suppress"
+    BURST = "burst"
+    MEMORY = "memory-qos"
+    EVICTION = "eviction"
+    INTERFERENCE = "interference"
+    OTHER = "other"
+
+
+LANE_SENTENCES: Final[dict[Lane, str]] = {
+    Lane.SUPPRESS: "Best effort is held to the CPU that others leave: by quota, CPU set or weight.",
+    Lane.BURST: "Latency-sensitive containers may exceed their CPU limit for a moment.",
+    Lane.MEMORY: "Memory is protected from reclaim, or throttled early.",
+    Lane.EVICTION: "Batch pods are asked to leave the node.",
+    Lane.INTERFERENCE: "A pod was found to suffer, and from whom.",
+    Lane.OTHER: "Everything else: batch pods' own limits, disks, network, cache, kernel settings, findings.",
+}
+
+LANES: Final[dict[str, Lane]] = {
+    "cpu-suppress": Lane.SUPPRESS,
+    "cpu-burst": Lane.BURST,
+    "memory-qos": Lane.MEMORY,
+}
+"""By the strategy of a value that is set."""
+EVICTIONS: Final = frozenset(
+    {
+        "Evicting",
+        "WouldEvict",
+        "EvictionRefused",
+        "NobodyToEvict",
+        "EvictionBoundsInvalid",
+        "ContainersStopped",
+        "WouldStopContainers",
+        "ContainersNotStopped",
+    }
+)
+SUFFERING: Final = frozenset({"Interference", "Suffers", "NotBestEffort"})
+
+REASON_SENTENCES: Final[dict[str, str]] = {
+    "Suppressed": "Online pods use more: best effort gets less CPU.",
+    "SuppressionEased": "Online pods use less: best effort gets more CPU.",
+    "BestEffortYields": "Best effort runs only on CPU time that nobody else wants.",
+    "BurstGranted": "A container was throttled at its CPU limit: its quota grows for a moment.",
+    "BurstTakenBack": "A CPU quota that had grown comes down again.",
+    "BurstBuffer": "CPU time that a container leaves unused is saved up for it.",
+    "MemoryProtected": "Memory that is not, or only as the last, reclaimed.",
+    "MemoryThrottled": "Allocation slows down before the memory limit is reached.",
+    "MemoryQosSet": "Another value of memory QoS.",
+    "BatchLimits": "A batch pod's own requests and limits, which the kubelet does not know.",
+    "ValueSet": "A value was set.",
+    "ValueWouldBeSet": "A dry run: a value would be set.",
+    "ValueGivenBack": "Nobody wants our value any more: what stood there before stands there again.",
+    "ValueFoughtOver": "Somebody else keeps changing what the agent sets.",
+    "ValueRefused": "A strategy wanted what cannot be set.",
+    "ValueNotTaken": "The kernel refused a value, also in the second try.",
+    "WritingDenied": "The agent may not write there.",
+    "OriginalNotSaved": "What stood there could not be saved, so it was not touched.",
+    "KnobNotSupported": "This kernel, or this cgroup, has no such file.",
+    "Evicting": "A batch pod was asked to leave.",
+    "WouldEvict": "A dry run: a batch pod would be asked to leave.",
+    "EvictionRefused": "The API server refused, by a disruption budget for instance, or there is none to ask.",
+    "ContainersStopped": "Memory ran out and the API server could not evict: a batch pod's containers were ended.",
+    "WouldStopContainers": "A dry run: the runtime would be asked to end a batch pod's containers.",
+    "ContainersNotStopped": "Memory runs out, and the runtime did not end a batch pod's containers either.",
+    "NobodyToEvict": "The node is too full, and no pod may be evicted for it.",
+    "Interference": "A pod suffers from best effort, which is held back for it.",
+    "Suffers": "A pod suffers; nothing is done about it (yet).",
+    "NotBestEffort": "A pod suffers, and holding best effort back did not help: it is let go.",
+    "Stale": "Policy or pods were not confirmed for long: no eviction is asked for, best effort gets no more.",
+    "NoPolicy": "No policy was heard of: nothing is changed.",
+}
+"""What a reason means; one that is missing here is a finding, and says it itself."""
+
+
+class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that an agent did, would do, or found. Its form in JSON is that of the annotation."""
+
+    time_seconds: float
+    """Unix time."""
+    node: str
+    lane: Lane
+    reason: str
+    """CamelCase, a key of REASON_SENTENCES or a finding's own."""
+    why: str = ""
+    """A sentence with its numbers."""
+    strategy: str = ""
+    pod: str = ""
+    """namespace/name; empty for a node or a whole QoS class."""
+    subject: str = ""
+    """Cgroup, device or kernel setting."""
+    knob: str = ""
+    before: str = ""
+    """In the knob's own unit; empty = not known."""
+    after: str = ""
+    outcome: str = ""
+    """As the agent's log has it: written, would-write, restored, asked, refused, ..."""
+    dry: bool = False
+    """A dry run: nothing was done."""
+    warning: bool = False
+    count: int = 1
+    """So often; more than 1 where only the newest of a series is known."""
+    series: str = ""
+    """Uid of the Event, and how often it had happened by then."""
+    total: int = 0
+
+    @property
+    def id(self) -> str:
+        """The same from every source: agent's log, Event, import."""
+        identity = (round(self.time_seconds, 3), self.node, self.reason, self.pod, self.subject, self.knob, self.after)
+        return blake2b(repr(identity).encode(), digest_size=10).hexdigest()
+
+    @property
+    def holds(self) -> bool | None:
+        """True when a value of the agent's holds from now on, False when it no longer does, None for what passes."""
+        if self.outcome == "restored":
+            return False
+        return True if self.outcome in ("written", "would-write") and self.after else None
+
+    @property
+    def change(self) -> str:
+        """Before -> after, for people."""
+        if not self.after and not self.before:
+            return ""
+        return f"{in_words(self.knob, self.before) or '?'} → {in_words(self.knob, self.after) or '?'}"
+
+
+def lane_of(strategy: str, reason: str) -> Lane:
+    """Where an act is drawn."""
+    if reason in EVICTIONS:
+        return Lane.EVICTION
+    return Lane.INTERFERENCE if reason in SUFFERING else LANES.get(strategy, Lane.OTHER)
+
+
+def in_words(knob: str, value: str) -> str:
+    """A knob's value for people: quotas in cores, memory in MiB or GiB, the others as they are."""
+    is_integer = value.removeprefix("-").isdecimal()
+    if value == NO_LIMIT and knob in ("cpu.quota", "memory.high", "memory.limit"):
+        return "no limit"
+    if is_integer and knob in ("cpu.quota", "cpu.burst"):
+        return f"{int(value) / MICROSECONDS_PER_CORE:.3g} cores"
+    if is_integer and knob in ("memory.min", "memory.low", "memory.high", "memory.limit"):
+        size = int(value)
+        return f"{size / GIB:.3g} GiB" if size >= GIB else f"{size / MIB:.3g} MiB"
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSample:
+    """CPU of one node in one tick, millicores. None = not known, or (limit) best effort has none."""
+
+    time_seconds: float
+    capacity: float
+    others: float | None = None
+    """Used by everybody but best effort, the system included."""
+    best_effort: float | None = None
+    target: float | None = None
+    """What best effort may use, with every term that suppression applied; None while it is off."""
+    limit: float | None = None
+    """What it is held to: its quota or its CPUs."""
+    burst: float = 0.0
+    """Granted to latency-sensitive containers beyond their limits."""
+
+
+NUMBERS: Final = ("others", "best_effort", "target", "limit", "burst")
+"""Of a LaneSample, over time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLanes:
+    """A node's CPU on a regular grid; values: NUMBERS -> one number a step, NaN = missing."""
+
+    node: str
+    start_seconds: float
+    step_seconds: float
+    capacity: float
+    values: dict[str, list[float]]
+    dry: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """Who was asked, and what came of it: the document beside the tables."""
+
+    gathered_seconds: float
+    """Unix time of the last look, successful or not."""
+    revision: str = ""
+    """Changes when the tables do."""
+    sources: tuple[str, ...] = ()
+    """In words: "Events of the cluster", "import of actions.jsonl"."""
+    agents: int | None = None
+    """Agents that run; None = could not be counted."""
+    dry_agents: int = 0
+    """Of those, dry runs that are known as such."""
+    trouble: str = ""
+    """Why the cluster could not be asked, or empty."""
+    fix: str = ""
+    forbidden: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcementHistory:
+    """What one look brought."""
+
+    acts: tuple[AgentAction, ...] = ()
+    lanes: tuple[NodeLanes, ...] = ()
+    gathering: Gathering = field(default_factory=lambda: Gathering(0.0))
+
+
+def row_of(act: AgentAction) -> dict[str, Any]:
+    """A row of ENFORCEMENT."""
+    namespace, _, pod = act.pod.rpartition("/")
+    return {
+        "time": act.time_seconds,
+        "node": act.node,
+        "namespace": namespace,
+        "pod": pod,
+        "lane": act.lane.value,
+        "strategy": act.strategy,
+        "reason": act.reason,
+        "before_after": act.change,
+        "why": act.why,
+        "mode": "dry-run" if act.dry else "real",
+        "knob": act.knob,
+        "target": act.subject,
+        "before": act.before,
+        "after": act.after,
+        "outcome": act.outcome,
+        "severity": "warning" if act.warning else "ok",
+        "count": act.count,
+        "series": act.series,
+        "total": act.total or None,
+        "id": act.id,
+    }

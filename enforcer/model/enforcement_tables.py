@@ -1,0 +1,182 @@
+"""The tables of what node agents did: their columns, and how news join what is kept already. Pure.
+
+Found + kept tables -> joined -> tables to keep: each act once, of the last days, the newest when they are too many
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, LaneSample, NodeLanes, row_of
+
+ENFORCEMENT: Final = Schema(
+    "enforcement",
+    (
+        Column("time", "Time", Kind.TIME, "When; of a series that is told together, its newest."),
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("namespace", "Namespace", Kind.TEXT, "Of the pod, else empty."),
+        Column("pod", "Pod", Kind.TEXT, "Pod it was about; empty for a node or a whole QoS class."),
+        Column("lane", "Lane", Kind.TEXT, "suppress, burst, memory-qos, eviction, interference or other."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy of the agent that wanted it."),
+        Column("reason", "Reason", Kind.TEXT, "What it was, as Events name it."),
+        Column("before_after", "Before → after", Kind.TEXT, "Value before and after, for people."),
+        Column("why", "Why", Kind.TEXT, "The reason with its numbers."),
+        Column("mode", "Mode", Kind.TEXT, "real, or dry-run: it would have been done."),
+        Column("knob", "Knob", Kind.TEXT, "What was set.", wide=True),
+        Column("target", "Where", Kind.TEXT, "Cgroup, device or kernel setting.", wide=True),
+        Column("before", "Before", Kind.TEXT, "Value before, in the knob's own unit.", wide=True),
+        Column("after", "After", Kind.TEXT, "Value after, in the knob's own unit; -1 = no limit.", wide=True),
+        Column("outcome", "Outcome", Kind.TEXT, "written, would-write, restored, asked, refused, ...", wide=True),
+        Column("severity", "Severity", Kind.TEXT, "ok, or warning: somebody should look.", wide=True),
+        Column("count", "Times", Kind.INTEGER, "How often, since the row before of the same Event.", wide=True),
+        Column("series", "Event", Kind.TEXT, "Uid of the Event it was read from, else empty.", wide=True),
+        Column("total", "Event count", Kind.INTEGER, "How often that Event had happened by then.", wide=True),
+        Column("id", "Id", Kind.TEXT, "The same for whoever tells of it.", wide=True),
+    ),
+    ("node", "namespace", "pod", "id"),
+)
+
+ENFORCEMENT_LANES: Final = Schema(
+    "enforcement_lanes",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("start", "Start", Kind.TIME, "First moment."),
+        Column("step_seconds", "Step", Kind.NUMBER, "Between two moments, s."),
+        Column("capacity", "CPU", Kind.MILLICORES, "All of the node's."),
+        Column("mode", "Mode", Kind.TEXT, "real or dry-run."),
+        Column("source", "Source", Kind.TEXT, "Where the numbers come from."),
+        Column("others", "Others", Kind.LIST, "CPU used by everybody but best effort, millicores."),
+        Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort, millicores."),
+        Column("target", "Target", Kind.LIST, "What best effort may use by the policy, millicores."),
+        Column("limit", "Limit", Kind.LIST, "What best effort is held to, millicores; empty = nothing."),
+        Column("burst", "Burst", Kind.LIST, "Granted beyond the limits of online containers, millicores."),
+    ),
+    ("node",),
+)
+
+
+MOST_STEPS: Final = 2880
+"""Of one node's lanes: a day in half minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much is kept: days back from now, rows of acts, nodes with lanes."""
+
+    now_seconds: float
+    days: float = 7.0
+    rows: int = 50_000
+    nodes: int = 200
+
+
+def joined(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
+    """The table with the news in it: each act once, newest first, no more than is kept."""
+    news = _series_once(stored, acts)
+    fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
+    table = fresh if stored is None else _concatenated(stored, fresh)
+    times = table.columns["time"].astype(np.float64)
+    order = np.argsort(-times, kind="stable")
+    order = order[times[order] >= keep.now_seconds - keep.days * DAY_SECONDS]
+    _, first = np.unique(table.columns["id"][order].astype(str), return_index=True)
+    return table.take(order[np.sort(first)][: keep.rows])
+
+
+def _series_once(stored: Table | None, acts: Iterable[AgentAction]) -> list[AgentAction]:
+    """Acts of Events as what came since the last look: an Event that did not go on is nothing new."""
+    totals: dict[str, int] = {}
+    if stored is not None:
+        for series, total in zip(stored.columns["series"], stored.columns["total"], strict=True):
+            if series and np.isfinite(total):
+                totals[str(series)] = max(totals.get(str(series), 0), int(total))
+    news = []
+    for act in acts:
+        before = totals.get(act.series, 0) if act.series else 0
+        if act.series and act.total <= before:
+            continue
+        if act.series:
+            totals[act.series] = act.total
+            news.append(replace(act, count=act.total - before))
+        else:
+            news.append(act)
+    return news
+
+
+def _concatenated(stored: Table, fresh: Table) -> Table:
+    names = [c.name for c in ENFORCEMENT.columns]
+    return Table(ENFORCEMENT, {n: np.concatenate([fresh.columns[n], stored.columns[n]]) for n in names})
+
+
+def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:
+    """A row a node: the newest numbers take the place of older ones; of too many nodes those seen last stay."""
+    rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
+    rows |= {lane.node: lane_row(lane) for lane in lanes}
+    oldest = keep.now_seconds - keep.days * DAY_SECONDS
+    alive = [row for row in rows.values() if _end(row) >= oldest]
+    alive.sort(key=lambda row: (-_end(row), row["node"]))
+    return Table.from_rows(ENFORCEMENT_LANES, [_numeric(row) for row in alive[: keep.nodes]])
+
+
+def gridded(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
+    """Samples of a node on a regular grid of at most MOST_STEPS, oldest first.
+
+    Where several fall into one step the highest counts, of target and limit the lowest: peaks stay in sight.
+    """
+    if not samples:
+        return NodeLanes(node, 0.0, 1.0, 0.0, {name: [] for name in NUMBERS}, dry, source)
+    times = np.array([sample.time_seconds for sample in samples])
+    between = np.diff(np.sort(times))
+    usual = float(np.median(between[between > 0])) if (between > 0).any() else 1.0
+    span = float(times.max() - times.min())
+    step = max(round(usual), 1.0, np.ceil(span / (MOST_STEPS - 1)))
+    place = np.rint((times - times.min()) / step).astype(np.int64)
+    size = int(place.max()) + 1
+    values = {name: _binned(samples, name, place, size) for name in NUMBERS}
+    return NodeLanes(node, float(times.min()), float(step), samples[-1].capacity, values, dry, source)
+
+
+def _binned(samples: Sequence[LaneSample], name: str, place: npt.NDArray[np.int64], size: int) -> list[float]:
+    cells = floats_of([getattr(sample, name) for sample in samples])
+    out = np.full(size, np.nan)
+    (np.fmin if name in ("target", "limit") else np.fmax).at(out, place, cells)
+    return [float(v) for v in out]
+
+
+def lane_row(lane: NodeLanes) -> dict[str, Any]:
+    """A row of ENFORCEMENT_LANES."""
+    identity = {"node": lane.node, "start": lane.start_seconds, "step_seconds": lane.step_seconds}
+    mode = {"capacity": lane.capacity, "mode": "dry-run" if lane.dry else "real", "source": lane.source}
+    return identity | mode | {name: lane.values.get(name, []) for name in NUMBERS}
+
+
+def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
+    """What `lane_row` made a row of."""
+    return NodeLanes(
+        node=str(row["node"]),
+        start_seconds=float(row["start"] or 0),
+        step_seconds=float(row["step_seconds"] or 1),
+        capacity=float(row["capacity"] or 0),
+        values={name: floats_of(row[name]).tolist() for name in NUMBERS},
+        dry=row["mode"] == "dry-run",
+        source=str(row["source"]),
+    )
+
+
+def floats_of(cells: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    """Numbers of cells, (n,); NaN for an empty one."""
+    return np.array([np.nan if c is None else c for c in cells], dtype=np.float64)
+
+
+def _numeric(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}}
+
+
+def _end(row: Mapping[str, Any]) -> float:
+    return float(row["start"] or 0) + float(row["step_seconds"] or 0) * max(len(row[n]) for n in NUMBERS)

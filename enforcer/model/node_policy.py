@@ -1,0 +1,273 @@
+"""NodePolicy: what a node's agent shall do about its pods, the spec of Koordinator's NodeSLO.
+
+Written by the manager (`slo_config` renders it per node), read by the enforcer: `decode` fills what a NodeSLO leaves
+out with the built-in values, so that also one of another manager means the same here. Fields typed `| None` may be
+unset, which is not zero; `node_policy_defaults` holds the built-in values. Wire names follow from the fields' names
+(`_wire`), or are given where ours carry a unit. Source: Koordinator's NodeSLO v1alpha1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, field
+
+from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.struct_validation import deviations, merged, without_nulls
+from cotenant.base.kubernetes.qos import QosClass
+
+_ACRONYMS: Final = {"qos": "QOS", "iops": "IOPS", "bps": "BPS", "be": "BE"}
+
+Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
+NotNegative: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Switch: TypeAlias = Annotated[int, Meta(ge=0, le=1)]
+Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Bandwidth: TypeAlias = Annotated[int, Meta(ge=0, le=100)] | str
+"""A whole number is percent of the node's total, a text is a quantity of bits per second; 0 = no limit."""
+SuppressPolicy: TypeAlias = Literal["cpuset", "cfsQuota"]
+EvictPolicy: TypeAlias = Literal["evictByRealLimit", "evictByAllocatable"]
+BurstPolicy: TypeAlias = Literal["none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto"]
+CpuPolicy: TypeAlias = Literal["groupIdentity", "coreSched"]
+NetworkPolicy: TypeAlias = Literal["tc", "terway-qos"]
+Qos: TypeAlias = Literal["LSE", "LSR", "LS", "BE", "SYSTEM", ""]
+Priority: TypeAlias = Literal["koord-prod", "koord-mid", "koord-batch", "koord-free", ""]
+
+
+def _wire(name: str) -> str:
+    """cpu_qos -> cpuQOS."""
+    first, *rest = name.split("_")
+    return first + "".join(_ACRONYMS.get(word, word.capitalize()) for word in rest)
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename=_wire, omit_defaults=True):
+    """Base of every part of the policy; an unset field is not encoded."""
+
+
+class Thresholds(Part, frozen=True):
+    """How far best effort may go before it is suppressed or evicted; percent of the node's capacity."""
+
+    enable: bool
+    cpu_suppress_threshold_percent: Percent
+    cpu_suppress_policy: SuppressPolicy
+    memory_evict_threshold_percent: Percent
+    cpu_evict_policy: EvictPolicy
+    cpu_suppress_min_percent: Percent | None = None
+    memory_evict_lower_percent: Percent | None = None
+    """Unset: two less than the threshold, as the other lower bounds here."""
+    cpu_evict_threshold_percent: Percent | None = None
+    cpu_evict_lower_percent: Percent | None = None
+    cpu_evict_time_window_seconds: Positive | None = None
+    cpu_evict_be_usage_threshold_percent: Percent | None = None
+    cpu_evict_be_satisfaction_lower_percent: Percent | None = None
+    cpu_evict_be_satisfaction_upper_percent: Percent | None = None
+    cpu_allocatable_evict_threshold_percent: NotNegative | None = None
+    cpu_allocatable_evict_lower_percent: NotNegative | None = None
+    memory_allocatable_evict_threshold_percent: NotNegative | None = None
+    memory_allocatable_evict_lower_percent: NotNegative | None = None
+    evict_enabled_priority_threshold: Int32 | None = None
+    allocatable_evict_priority_threshold: Annotated[int, Meta(ge=0, le=7999)] | None = None
+
+
+class CpuQos(Part, frozen=True):
+    """Who yields the CPU to whom, by group identity or core scheduling."""
+
+    enable: bool
+    group_identity: Annotated[int, Meta(ge=-1, le=2)]
+    sched_idle: Switch
+    core_expeller: bool
+
+
+class MemoryQos(Part, frozen=True):
+    """Protection and background reclaim of memory cgroups; percent of request or limit, 0 = off."""
+
+    enable: bool
+    min_limit_percent: Percent
+    low_limit_percent: Percent
+    throttling_percent: Percent
+    wmark_ratio: Percent
+    wmark_scale_permill: Annotated[int, Meta(ge=1, le=1000)]
+    wmark_min_adj: Annotated[int, Meta(ge=-25, le=50)]
+    priority_enable: Switch
+    priority: Annotated[int, Meta(ge=0, le=12)]
+    oom_kill_group: Switch
+    page_cache_enable: bool | None = None
+    page_cache_limit_bytes: NotNegative | None = field(default=None, name="pageCacheLimitSize")
+    page_cache_limit_percent: Percent | None = None
+    page_cache_reclaim_sync: bool | None = None
+
+
+class ResctrlQos(Part, frozen=True):
+    """Share of the last-level cache and of memory bandwidth."""
+
+    enable: bool
+    cat_range_start_percent: Percent
+    cat_range_end_percent: Percent
+    mba_percent: Percent
+
+
+class IoLimits(Part, frozen=True):
+    """Limits on one block device; 0 and unset = none. Latencies in microseconds, weight 1..100 (unset = 100)."""
+
+    read_iops: NotNegative | None = None
+    write_iops: NotNegative | None = None
+    read_bps: NotNegative | None = None
+    write_bps: NotNegative | None = None
+    io_weight_percent: Annotated[int, Meta(ge=1, le=100)] | None = None
+    read_latency_microseconds: NotNegative | None = field(default=None, name="readLatency")
+    write_latency_microseconds: NotNegative | None = field(default=None, name="writeLatency")
+    read_latency_percent: Percent | None = None
+    write_latency_percent: Percent | None = None
+    enable_user_model: bool | None = None
+    model_read_bps: Positive | None = None
+    model_write_bps: Positive | None = None
+    model_read_seq_iops: Positive | None = None
+    model_write_seq_iops: Positive | None = None
+    model_read_rand_iops: Positive | None = None
+    model_write_rand_iops: Positive | None = None
+
+
+class Block(Part, frozen=True):
+    """A block device, a volume group or a pod's volume."""
+
+    name: str = ""
+    type: Literal["device", "volumegroup", "podvolume", ""] = ""
+    limits: IoLimits | None = field(default=None, name="ioCfg")
+
+
+class BlkioQos(Part, frozen=True):
+    """Disk limits of a class."""
+
+    enable: bool
+    blocks: tuple[Block, ...] = ()
+
+
+class NetworkQos(Part, frozen=True):
+    """Network bandwidth of a class."""
+
+    enable: bool
+    ingress_request: Bandwidth
+    ingress_limit: Bandwidth
+    egress_request: Bandwidth
+    egress_limit: Bandwidth
+
+
+class ClassPolicy(Part, frozen=True):
+    """What one QoS class gets."""
+
+    cpu_qos: CpuQos
+    memory_qos: MemoryQos
+    blkio_qos: BlkioQos
+    resctrl_qos: ResctrlQos
+    network_qos: NetworkQos
+
+
+class Mechanisms(Part, frozen=True):
+    """By which kernel feature CPU and network classes are kept apart."""
+
+    cpu_policy: CpuPolicy
+    net_qos_policy: NetworkPolicy | None = None
+
+
+class ClassPolicies(Part, frozen=True):
+    """The classes' policies; LSE pods follow those of LSR."""
+
+    policies: Mechanisms
+    lsr_class: ClassPolicy
+    ls_class: ClassPolicy
+    be_class: ClassPolicy
+    system_class: ClassPolicy
+    cgroup_root: ClassPolicy | None = None
+
+    def of(self, qos: QosClass) -> ClassPolicy:
+        """Policy of a pod's class; NONE, whose default by Kubernetes QoS the caller has not asked for, is LS."""
+        by_class = {
+            QosClass.LSE: self.lsr_class,
+            QosClass.LSR: self.lsr_class,
+            QosClass.BE: self.be_class,
+            QosClass.SYSTEM: self.system_class,
+        }
+        return by_class.get(qos, self.ls_class)
+
+
+class CpuBurst(Part, frozen=True):
+    """How far a container may exceed its CPU limit for a moment, percent of the limit."""
+
+    policy: BurstPolicy
+    cpu_burst_percent: Annotated[int, Meta(ge=0, le=10_000)]
+    cfs_quota_burst_percent: Annotated[int, Meta(ge=100)]
+    cfs_quota_burst_period_seconds: Annotated[int, Meta(ge=-1)]
+    """-1 = as long as it wants."""
+    share_pool_threshold_percent: Percent
+
+
+class System(Part, frozen=True):
+    """The node's own kernel settings."""
+
+    min_free_kbytes_factor: Positive
+    watermark_scale_factor: Annotated[int, Meta(ge=1, le=400)]
+    memcg_reap_back_ground: Switch
+    total_network_bandwidth: int | str
+    """Quantity of bits per second; 0 = what the network card says."""
+    page_cache_limit_enabled: Switch | None = None
+    sched_features: dict[str, bool] | None = None
+    sched_group_identity_enabled: Switch | None = None
+    sched_idle_saver_wmark: NotNegative | None = None
+
+
+class CgroupPath(Part, frozen=True):
+    """Where a host application's cgroup is: base / parentDir / relativePath."""
+
+    base: str = ""
+    parent_dir: str = ""
+    relative_path: str = ""
+
+
+class HostApplication(Part, frozen=True):
+    """A process group outside pods that counts, and is treated, like a pod of its class."""
+
+    name: str = ""
+    priority: Priority = ""
+    qos: Qos = ""
+    cgroup_path: CgroupPath | None = None
+    strategy: dict[str, Any] | None = None
+
+
+class NodePolicy(Part, frozen=True):
+    """The whole policy of one node."""
+
+    thresholds: Thresholds = field(name="resourceUsedThresholdWithBE")
+    classes: ClassPolicies = field(name="resourceQOSStrategy")
+    cpu_burst: CpuBurst = field(name="cpuBurstStrategy")
+    system: System = field(name="systemStrategy")
+    host_applications: tuple[HostApplication, ...] = ()
+    extensions: dict[str, Any] | None = None
+
+
+def encode(policy: NodePolicy) -> dict[str, Any]:
+    """The spec of a NodeSLO, every value written out, unset ones left out."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy))
+    return plain
+
+
+def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
+    """The policy of a NodeSLO's spec, what it leaves out filled with the built-in values.
+
+    Unknown fields are skipped unless `strict`. UsageError names the first value not allowed, its path and range.
+    """
+    from cotenant.enforcer.model.node_policy_defaults import BUILT_IN, NONE_CLASS
+
+    nonnull_spec = without_nulls(dict(spec))
+    wrong = next((d for d in deviations(nonnull_spec, NodePolicy, "$.spec") if d.fatal or strict), None)
+    if wrong is not None:
+        raise UsageError(f"NodeSLO {wrong}", fix="Correct it in slo-controller-config, which the NodeSLO comes from.")
+    below = (
+        merged(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}}) if _has_root(nonnull_spec) else BUILT_IN
+    )
+    return msgspec.convert(merged(below, nonnull_spec), NodePolicy)
+
+
+def _has_root(spec: Mapping[str, Any]) -> bool:
+    return "cgroupRoot" in spec.get("resourceQOSStrategy", {})

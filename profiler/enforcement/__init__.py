@@ -1,0 +1,1 @@
+"""What node agents enforce, read from their metrics and kept in the store."""

@@ -1,0 +1,68 @@
+"""EDGE: merges actions and lanes of node agents into the store: each action once, those of the last days.
+
+    EnforcementHistory (from Events, logs, recordings or a scenario)
+      -> keep -> the tables ENFORCEMENT and ENFORCEMENT_LANES, and the document "enforcement"
+
+The document is written last; its revision tells readers that the tables are others. Each table is read and replaced
+under the store's lock, so that a person's import and the manager that listens lose nothing of each other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, joined, joined_lanes
+
+DOCUMENT: Final = "enforcement"
+SOURCES_KEPT: Final = 5
+
+
+def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathering:
+    """Join `gathered` with what the store keeps, within `bounds`; the document that sums up what is kept now.
+
+    Where nothing is new the tables stay as they are, so that readers need not read them again.
+    """
+
+    def with_news(stored: Table | None) -> Table | None:
+        updated = joined(stored, gathered.acts, bounds)
+        return None if stored is not None and _same(stored, updated) else updated
+
+    news = store.update_table(ENFORCEMENT, with_news)
+    if gathered.lanes:
+        store.update_table(ENFORCEMENT_LANES, lambda stored: joined_lanes(stored, gathered.lanes, bounds))
+    revision = "" if news is None and not gathered.lanes else _revision(gathered, news)
+    gathering = _joined(store.read_document(DOCUMENT, Gathering), gathered.gathering, revision)
+    store.write_document(DOCUMENT, gathering)
+    return gathering
+
+
+def _same(one: Table, other: Table) -> bool:
+    """Whether both have the same acts: an act's id stands for all that is in its row."""
+    return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
+
+
+def _revision(gathered: EnforcementHistory, news: Table | None) -> str:
+    """Text that differs whenever the tables do, also where two writers gathered in the same instant.
+
+    news: ENFORCEMENT as it is now, None = it did not change.
+    """
+    rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
+    return f"{gathered.gathering.gathered_seconds:.3f}{rows}"
+
+
+def _joined(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
+    """The document of `now` after that of `before`: sources of both, the newest first; an empty revision is kept.
+
+    A count of agents that `now` does not have (a source without a cluster) stays the one of `before`.
+    """
+    old_sources: Sequence[str] = before.sources if before else ()
+    sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
+    revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
+    if now.agents is None and before is not None:
+        now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)
+    return replace(now, revision=revision, sources=sources)

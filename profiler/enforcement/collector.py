@@ -1,0 +1,119 @@
+"""EDGE: collects the Events of node agents and stores them for the dashboard.
+
+    Events of the agents --Mirror--> changed ones --> acts --> gathering_child --> store
+
+Each Event that changed is handed on once; what could not be kept is handed on again. A look without news is kept too,
+now and then, so that the page can say how old it is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.base.controllers.sender import Leadership
+from cotenant.base.errors import ClusterForbidden, CotenantError
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.root import Settings
+from cotenant.enforcer.model.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, counted
+from cotenant.enforcer.model.enforcement import AgentAction, Gathering
+from cotenant.profiler.enforcement.collector_child import CollectorJob
+
+CHILD: Final = ("-m", "cotenant.profiler.enforcement.collector_child")
+QUIET_SECONDS: Final = 600.0
+"""Without news, the time of the last look is stored this often."""
+CHILD_SECONDS: Final = 600.0
+"""A child that has not kept its look after so long, with a store that does not answer, is ended."""
+POLL_SECONDS: Final = 0.5
+log = structlog.get_logger(__name__)
+
+
+class EnforcementCollector:
+    """One thread; it keeps something only while the Lease is held."""
+
+    def __init__(
+        self, client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, clock: Clock
+    ) -> None:
+        """Nothing is asked yet."""
+        self.kept = 0
+        """Looks that were kept."""
+        self._client = client.sibling()
+        self._mirror: Mirror[EventWire] = Mirror(client, EVENTS, EventWire, fieldSelector=OURS)
+        self._settings, self._cluster, self._leadership, self._clock = settings, cluster, leadership, clock
+        self._waiting: set[tuple[str, str]] = set()
+        self._kept_seconds = -float("inf")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="enforcement", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen, and to look every interval."""
+        self._mirror.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        self._mirror.stop()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._client.close()
+
+    def look(self) -> bool:
+        """One look; whether something was kept."""
+        now = self._clock.now_seconds()
+        self._waiting |= self._mirror.changes()
+        acts, gathering = self._heard(now)
+        if not acts and now - self._kept_seconds < QUIET_SECONDS:
+            return False
+        job = CollectorJob(self._settings, self._cluster, gathering, acts)
+        stored = self._child(msgspec.json.encode(job)) == 0
+        if stored:
+            if not gathering.trouble:  # otherwise nothing was read of what waits
+                self._waiting.clear()
+            self._kept_seconds = now
+            self.kept += 1
+        return stored
+
+    def _child(self, job: bytes) -> int:
+        """The child's exit code; it is ended when it takes too long, or when we end."""
+        give_up = time.monotonic() + CHILD_SECONDS
+        payload: bytes | None = job
+        with subprocess.Popen([sys.executable, *CHILD], stdin=subprocess.PIPE) as child:  # noqa: S603
+            while True:
+                try:
+                    child.communicate(payload, timeout=POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    payload = None  # it has it, or reads on
+                    if self._stopping.is_set() or time.monotonic() > give_up:
+                        child.kill()
+                else:
+                    return child.returncode
+
+    def _heard(self, now: float) -> tuple[tuple[AgentAction, ...], Gathering]:
+        error = self._mirror.error
+        if error is not None:
+            return (), _failed(error, now)
+        events = self._mirror.snapshot()
+        acts = tuple(acts_of((events[key] for key in self._waiting if key in events), now))
+        return acts, counted(self._client, acts, now)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._settings.manager.enforcement_interval_seconds):
+            if not self._leadership.held:
+                continue
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - a dead listener would look like quiet agents
+                log.warning("agents were not heard", error=f"{type(error).__name__}: {error}")
+
+
+def _failed(error: CotenantError, now: float) -> Gathering:
+    forbidden = isinstance(error, ClusterForbidden)
+    return Gathering(now, trouble=error.message, fix=error.fix or (RIGHT if forbidden else ""), forbidden=forbidden)

@@ -1,0 +1,96 @@
+"""EDGE: reads CPU usage and limits of the node agents' lanes over time from Prometheus.
+
+One question a batch of nodes: `cotenant_enforcer_cpu_cores` by node and kind of number. Cores become millicores. Nodes
+that were never scraped are left out; the acts are shown without numbers then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cotenant.base.errors import SourceProtocol
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.enforcer.model.enforcement import NUMBERS, NodeLanes
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.decode import UNREADABLE
+from cotenant.profiler.prometheus.promql import marked, named, of_labels, one_of, selector, union
+
+METRIC: Final = "cotenant_enforcer_cpu_cores"
+DRY: Final = "cotenant_enforcer_dry_run"
+BATCH: Final = 50
+STEP_SECONDS: Final = 60
+SOURCE: Final = "the agents' metrics in Prometheus"
+_DRY_OF: Final = "dry_run"
+
+
+class _LaneSeries(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, until: float) -> list[NodeLanes]:
+    """The lanes of these nodes between two moments (Unix seconds). SourceError when a question is not answered."""
+    client = Client(settings)
+    try:
+        all_series: list[_LaneSeries] = []
+        start, end = (int(at) // STEP_SECONDS * STEP_SECONDS for at in (since, until))
+        for first in range(0, len(nodes), BATCH):
+            text = query(nodes[first : first + BATCH], settings.labels)
+            answer = client.range(text, start, end, STEP_SECONDS)
+            all_series += _decoded(answer)
+    finally:
+        client.close()
+    return gathered(all_series, set(nodes), start, end)
+
+
+def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
+    """PromQL for some nodes. A scraper that puts a `node` of its own renames ours to `exported_node`."""
+    own = [(one_of(label, nodes), *of_labels(labels)) for label in ("node", "exported_node")]
+    lanes = (f"max by (node, exported_node, of) ({selector((named(METRIC), *some))})" for some in own)
+    dry = (f"max by (node, exported_node) ({selector((named(DRY), *some))})" for some in own)
+    return union((*lanes, *(marked(text, "of", _DRY_OF) for text in dry)))
+
+
+def gathered(all_series: Iterable[_LaneSeries], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
+    """Series by node on the asked grid."""
+    size = (end - start) // STEP_SECONDS + 1
+    cells: dict[str, dict[str, list[float]]] = defaultdict(dict)
+    for series in all_series:
+        node = series.metric.get("exported_node") or series.metric.get("node", "")
+        of = series.metric.get("of", "")
+        if node in nodes and of in (*NUMBERS, "capacity", _DRY_OF):
+            cells[node][of] = _on_grid(series.values, start, size)
+    return [_lanes(node, numbers, start, size) for node, numbers in sorted(cells.items())]
+
+
+def _on_grid(values: Iterable[tuple[float, str]], start: int, size: int) -> list[float]:
+    out = [float("nan")] * size
+    for at, text in values:
+        place = round((at - start) / STEP_SECONDS)
+        if 0 <= place < size:
+            out[place] = float(text)
+    return out
+
+
+def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) -> NodeLanes:
+    nothing = [float("nan")] * size
+    dry = [v for v in numbers.get(_DRY_OF, nothing) if not np.isnan(v)]
+    capacity = [v for v in numbers.get("capacity", nothing) if not np.isnan(v)]
+    values = {name: [MILLICORES_PER_CORE * v for v in numbers.get(name, nothing)] for name in NUMBERS}
+    capacity_millicores = MILLICORES_PER_CORE * (capacity[-1] if capacity else 0.0)
+    return NodeLanes(
+        node, float(start), float(STEP_SECONDS), capacity_millicores, values, bool(dry and dry[-1]), SOURCE
+    )
+
+
+def _decoded(answer: msgspec.Raw) -> list[_LaneSeries]:
+    try:
+        return msgspec.json.decode(answer, type=list[_LaneSeries])
+    except UNREADABLE as error:
+        raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error

@@ -1,0 +1,188 @@
+"""EDGE: the controller of NodeMetric: reports nodes without an agent, from Prometheus.
+
+Every interval it looks which nodes have no living reporter; when there are none, nothing is asked. A node without an
+object gets one, whatever Prometheus knows, because Koordinator's node agent reports only into one. Where our own node
+agent reports, what prod will not use is still written here, because it is a forecast. Between two intervals it only
+follows up: a new node's object is made first, its status in the round after. How usage is collected follows
+colocation-config; a key that cannot be read keeps its last good value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from cotenant.base.cluster import Pod
+from cotenant.base.colocation.collect_policy import CollectPolicy, seconds_of
+from cotenant.base.colocation.colocation_strategy import CollectFields
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.controllers.watched import WatchedNode
+from cotenant.base.errors import CotenantError
+from cotenant.base.kube import Mirror
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.profiler.node_metric.status import Observed, ProdOutlook, Report, reports
+from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported
+from cotenant.recommender.colocation.model.slo_config import SloConfig
+from cotenant.recommender.colocation.model.slo_forms import SloKey
+from cotenant.recommender.colocation.node_slo_controller import config_data
+
+FORECAST_SECONDS: Final = DAY_SECONDS
+"""A run's outlook is published for as long as its forecast reaches."""
+EARLY: Final = 0.9
+"""Share of the interval after which a round counts as the next one: the loop's own pauses are not exact."""
+
+
+class UsageSource(Protocol):
+    """Who knows what nodes and pods use: `cotenant.profiler.node_metric.source`."""
+
+    def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
+        """What was sampled up to now."""
+
+
+class ReclaimableResults(Protocol):
+    """The part of a pipeline run that NodeMetrics carry."""
+
+    @property
+    def computed_seconds(self) -> int:
+        """When the run ended, seconds since the epoch."""
+
+    @property
+    def prod_reclaimable(self) -> Mapping[str, Mapping[Resource, int]]:
+        """By node: what prod requested and will not use in the next 24 hours, in each resource's unit."""
+
+
+class NodeMetricController(Feature):
+    """Feature `node-metric`."""
+
+    name = "node-metric"
+    by_clock = True
+    needs: tuple[str, ...] = ("config", "nodes", "nodemetrics", "pods")
+
+    def __init__(
+        self,
+        mirrors: Mapping[str, Mirror[Any]],
+        source: UsageSource,
+        results: Callable[[], ReclaimableResults],
+        interval_seconds: float,
+    ) -> None:
+        """Nothing is asked yet."""
+        self.interval_seconds = interval_seconds
+        self._mirrors = mirrors
+        self._source = source
+        self._results = results
+        self._config = SloConfig()
+        self._begun_seconds: float | None = None
+        self._asked_seconds = float("-inf")
+        self._open: dict[str, Report] = {}
+        self._notes: tuple[ObjectNote, ...] = ()
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+        """NodeMetrics of the nodes that nobody else reports, when they are due; else what is still open."""
+        if self._begun_seconds is None:
+            self._begun_seconds = now_seconds
+        due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds
+        if not due and not self._open:
+            return ControllerDecision(notes=self._notes)
+        self._config = self._config.updated(config_data(self._mirrors["config"]))
+        nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
+        metrics: Mapping[tuple[str, str], NodeMetric] = self._mirrors["nodemetrics"].snapshot()
+        by_node = {name: metric for (_, name), metric in metrics.items()}
+        uids = {name: node.owned.uid for (_, name), node in nodes.items()}
+        view = ReportContext(uids, FIELD_MANAGER, policy_of(self._config), now_seconds)
+        if due:
+            try:
+                self._look(by_node, view)
+            except CotenantError:
+                if creations := steps((), by_node, view).specs:
+                    return ControllerDecision(
+                        creations, self._notes
+                    )  # objects first: the next round says what is wrong
+                raise
+        writes = steps(self._open.values(), by_node, view)
+        foreseen = outlooks(self._outlooks(by_node, now_seconds), by_node, view) if due else []
+        self._open = {name: report for name, report in self._open.items() if name not in by_node and name in uids}
+        return ControllerDecision((*writes.specs, *writes.statuses, *foreseen), self._notes)
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirror shows what was written."""
+
+    def _look(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
+        """Ask, if there is a node to ask for."""
+        node_names = set(unreported(view.nodes, by_node, view))
+        self._open, self._notes = {}, ()
+        if node_names:
+            observed = self._source.observe(int(view.now_seconds), view.policy, {})
+            pods: list[Pod] = [p for p in self._mirrors["pods"].snapshot().values() if p.node in node_names]
+            node_reports = reports(observed, pods, view.policy, self._outlooks(by_node, view.now_seconds))
+            of_nodes = {r.node: r for r in node_reports if r.node in node_names}
+            nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
+            beyond = {name: words for name, r in of_nodes.items() if (words := _beyond(r, nodes.get(("", name))))}
+            self._open = {name: report for name, report in of_nodes.items() if name not in beyond}
+            self._notes = (*_silent(sorted(node_names - of_nodes.keys())), *_implausible(beyond))
+        self._asked_seconds = view.now_seconds
+
+    def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
+        """Of the pipeline's last run, while its forecast reaches this far.
+
+        Before the first run what was published before us stands, for as long as it could have been right.
+        """
+        try:
+            results = self._results()
+        except CotenantError:  # the features that publish its results say why there are none
+            old = now_seconds - (self._begun_seconds or now_seconds) > FORECAST_SECONDS
+            return {} if old else {n: ProdOutlook(m.prod_reclaimable) for n, m in by_node.items() if m.prod_reclaimable}
+        if now_seconds - results.computed_seconds > FORECAST_SECONDS:
+            return {}
+        return {node: ProdOutlook(reclaimable=amounts) for node, amounts in results.prod_reclaimable.items()}
+
+
+def policy_of(config: SloConfig) -> CollectPolicy:
+    """How usage is collected, as colocation-config says for the whole cluster, else Koordinator's defaults.
+
+    The floors of Koordinator's agent hold here too: windows of a minute, reports every half minute.
+    """
+    fields, usual = msgspec.convert(config.values(SloKey.COLOCATION, None), CollectFields), CollectPolicy()
+    durations = fields.metric_aggregate_policy.durations
+    return CollectPolicy(
+        max(60, fields.metric_aggregate_duration_seconds or usual.aggregate_seconds),
+        max(30, fields.metric_report_interval_seconds or usual.report_seconds),
+        tuple(map(seconds_of, durations)) or usual.durations_seconds,
+        fields.metric_memory_collect_policy or usual.memory_policy,
+    )
+
+
+def _beyond(report: Report, watched: WatchedNode | None) -> str:
+    """What of a report is more than its node has, in words; empty when all of it can be believed."""
+    if watched is None:
+        return ""
+    measured = NodeMetric.parse({"metadata": {"name": report.node}, "status": report.status})
+    for resource in Resource:
+        capacity = watched.node.capacity.get(resource, 0)
+        if what := measured.beyond(resource, capacity):
+            return f"{what}: {resource.value} beyond the {capacity} {resource.unit} of the node"
+    return ""
+
+
+def _implausible(beyond: Mapping[str, str]) -> Iterator[ObjectNote]:
+    """One note for all nodes whose samples say what cannot be: they are not reported, so that nobody acts on it."""
+    if beyond:
+        first = min(beyond)
+        text = (
+            f"{len(beyond)} nodes are not reported, such as {first}: {beyond[first]}. Their samples in Prometheus are "
+            "wrong: look for series that are scraped twice or under another node's name."
+        )
+        yield ObjectNote(PLURAL, "ImplausibleSamples", text, warning=True)
+
+
+def _silent(nodes: Sequence[str]) -> Sequence[ObjectNote]:
+    """One note for all nodes of which nobody knows the usage."""
+    if not nodes:
+        return ()
+    text = f"{len(nodes)} nodes, such as {nodes[0]}, have neither an agent's report nor samples in Prometheus."
+    return (ObjectNote(PLURAL, "NoSamples", text, warning=True),)

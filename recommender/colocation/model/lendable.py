@@ -1,0 +1,79 @@
+"""What nodes can lend over time: the lines that every surface draws, and their sums over nodes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.usage.usage import TimeGrid
+
+Floats = npt.NDArray[np.floating[Any]]
+
+LIKELY: Final = "0.5"
+SURE: Final = "0.95"
+LEVELS: Final = (LIKELY, SURE)
+"""Levels of the forecast of what prod uses at which a node's next day is given: as likely as not, and 95 % sure."""
+TOLERATED_SILENT: Final = 0.02
+"""Share of the nodes' capacity that may be silent for a while without the sum over them becoming unknown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LendableLines:
+    """What n nodes could and can lend of one resource, in its unit; NaN = not known.
+
+    now: by band, (n,); past: by band at the end of each of the hours, (n, hours.size), the last one now; ahead: by band
+    and level in each of the half hours from now on, (n, half_hours.size): at the level of `SURE` what is lent while
+    prod uses no more than it does with 95 % certainty. capacity: of the nodes, (n,); reported: whether a node was
+    measured in the hour, or before and after it, (n, hours.size).
+    """
+
+    hours: TimeGrid
+    half_hours: TimeGrid
+    now: Mapping[Band, Floats]
+    past: Mapping[Band, Floats]
+    ahead: Mapping[tuple[Band, str], Floats]
+    capacity: Floats
+    reported: npt.NDArray[np.bool_]
+
+    def past_of_cluster(self, band: Band) -> npt.NDArray[np.float64]:
+        """Sum over the nodes at the end of each hour, (hours.size,), in the resource's unit: see `sum_over_nodes`."""
+        return sum_over_nodes(self.past[band], self.capacity, self.reported)
+
+    def ahead_of_cluster(self, band: Band, level: str) -> npt.NDArray[np.float64]:
+        """Sum in each half hour from now on, (half_hours.size,), in the resource's unit, of nodes that are known now.
+
+        At `SURE` the sum of every node's own value, to which a node that is not known adds nothing: the cluster can
+        lend at least so much while no node's prod passes its own 95 % value. It is no quantile of the cluster.
+        """
+        amounts = self.ahead[band, level]
+        if level == SURE:
+            known = np.isfinite(amounts)
+            return np.where(known.any(axis=0), np.where(known, amounts, 0.0).sum(axis=0, dtype=np.float64), np.nan)
+        lends_now = np.isfinite(self.now[band])[:, None]
+        return sum_over_nodes(amounts, self.capacity, np.broadcast_to(lends_now, amounts.shape))
+
+
+def sum_over_nodes(amounts: Floats, capacity: Floats, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Sum over n nodes at each of T moments, (T,), in the unit of the amounts (n, T).
+
+    NaN where no node is known, and where nodes that are `there`, (n, T), are not known, unless they have at most
+    `TOLERATED_SILENT` of the capacity (n,) of those that are: what was not measured is no valley.
+    """
+    known = np.isfinite(amounts)
+    sizes = np.nan_to_num(np.asarray(capacity, dtype=np.float64))[:, None]
+    silent = np.where(there & ~known, sizes, 0.0).sum(axis=0)
+    all_of_them = np.where(there | known, sizes, 0.0).sum(axis=0)
+    sums = np.where(known, amounts, 0.0).sum(axis=0, dtype=np.float64)
+    return np.where(known.any(axis=0) & (silent <= TOLERATED_SILENT * all_of_them), sums, np.nan)
+
+
+def total_now(amounts: Sequence[float | None]) -> float:
+    """Sum of what is known of the nodes' amounts now, in the resource's unit; NaN where none is known."""
+    known = [amount for amount in amounts if amount is not None]
+    return float(sum(known)) if known else math.nan

@@ -1,0 +1,303 @@
+"""slo-controller-config: text to layers of values, what is wrong with it, and what is in force on a node. Pure.
+
+The ConfigMap's keys are read one by one: a key that cannot be used keeps its last good value and harms no other. On a
+node the values are, field by field: built-in < cluster < the first entry whose selector matches the node. Used by the
+manager (NodeSLO), by the webhook that refuses a bad ConfigMap, and by `cotenant config check slo-config`.
+`slo_forms` says what each key holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT, BY_FORECAST
+from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.struct_validation import Deviation, below, deviations, meant, merged, without_nulls
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.text import shown
+from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey, SloKeyForm
+
+_PROFILE: Final = ("name", "nodeSelector")
+_SELECTORS: Final = frozenset({"nodeSelector"})
+"""Kept as written: without its null, {"matchLabels": {"pool": null}} would select every node."""
+BUILT_IN_LAYER: Final = "built-in"
+POLICY_LAYER: Final = "policy forecast"
+_TAKEN_BACK: Final = {
+    "cpuCalculatePolicy": "cpuSuppressThresholdPercent",
+    "memoryCalculatePolicy": "memoryEvictThresholdPercent",
+}
+"""Policy of a resource -> the threshold above which the node agent takes batch's use of it back."""
+_TOO_LOW_PERCENT: Final = 90
+"""Of the node: a set threshold below it takes back much of what policy `forecast` lends."""
+_LENGTH_CAP: Final = 1024**2
+"""A ConfigMap holds no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SloConfigFinding:
+    """Something about one key that a person should mend; not `fatal`: the key is used all the same."""
+
+    key: str
+    deviation: Deviation
+    fix: str
+    kept: bool = False
+    """The key's last good value is in force instead."""
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the key cannot be used."""
+        return self.deviation.fatal
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.deviation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Values for the nodes that a selector names."""
+
+    name: str
+    selector: LabelSelector
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What one key says: values for the cluster, and entries in their order."""
+
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()
+
+    def first_match(self, labels: Mapping[str, str]) -> int | None:
+        """Index of the entry that is in force on a node with these labels."""
+        return next((i for i, entry in enumerate(self.entries) if entry.selector.matches(labels)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOrigin:
+    """One value that is in force on a node, and the layer that set it."""
+
+    key: str
+    field: str
+    value: Any
+    layer: str
+
+
+@dataclass(frozen=True, slots=True)
+class SloConfig:
+    """What is in force, key by key.
+
+    layers: the last good reading of each key that was ever read; unread: keys that are there but were never good, so
+    that nobody knows what was meant; findings: what is wrong with the present text.
+    """
+
+    layers: Mapping[SloKey, Layers] = field(default_factory=dict)
+    unread: frozenset[SloKey] = frozenset()
+    findings: tuple[SloConfigFinding, ...] = ()
+    _texts: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def updated(self, data: Mapping[str, str] | None) -> SloConfig:
+        """The configuration after the ConfigMap's data became this (None or a missing key: built-in values).
+
+        The same object when the data is what it was.
+        """
+        texts = dict(data or {})
+        if texts == self._texts:
+            return self
+        layers: dict[SloKey, Layers] = {}
+        unread, findings = set(), list(_strangers(texts))
+        for key in (k for k in SloKey if k.value in texts):
+            parsed, wrong = parse(key, texts[key.value])
+            in_force = self.layers.get(key) if parsed is None else parsed
+            findings += (
+                SloConfigFinding(w.key, w.deviation, w.fix, kept=parsed is None and in_force is not None) for w in wrong
+            )
+            if in_force is None:
+                unread.add(key)
+            else:
+                layers[key] = in_force
+        findings += _taken_back(layers)
+        return SloConfig(layers, frozenset(unread), tuple(findings), texts)
+
+    def first_match(self, key: SloKey, labels: Mapping[str, str]) -> int | None:
+        """Index of the key's entry in force on a node with these labels."""
+        return self.layers[key].first_match(labels) if key in self.layers else None
+
+    def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
+        """Values between the built-in ones and the ConfigMap's, by the policies of an entry of colocation-config.
+
+        Thresholds of a resource that is lent by forecast, AMPLE_PERCENT; none under Koordinator's policies, and none
+        where nothing is lent.
+        """
+        policies = self.values(SloKey.COLOCATION, colocation) if key is SloKey.THRESHOLDS else {}
+        if policies.get("enable") is not True:
+            return {}
+        return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
+
+    def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
+        """The key's values where this entry, and this one of colocation-config, is in force (None = no entry)."""
+        out = {**FORMS[key].built_in, **self.following(key, colocation)}
+        for _, layer in self.stacked(key, entry):
+            out = merged(out, layer)
+        return out
+
+    def stacked(self, key: SloKey, entry: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """(name, values) of the layers above the built-in one, lowest first."""
+        form, layers = FORMS[key], self.layers.get(key, Layers())
+        yield form.cluster or "cluster", layers.cluster
+        if entry is not None:
+            one = layers.entries[entry]
+            yield f"{form.entries}[{entry}]{f' {one.name}' if one.name else ''}", one.values
+
+
+def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[ValueOrigin]:
+    """Every value of a key that is in force on a node with these labels, in the values' order."""
+    entry, colocation = config.first_match(key, labels), config.first_match(SloKey.COLOCATION, labels)
+    by_policy = (POLICY_LAYER, config.following(key, colocation))
+    layers = [(BUILT_IN_LAYER, FORMS[key].built_in), by_policy, *config.stacked(key, entry)]
+    for path, value in _leaves(config.values(key, entry, colocation)):
+        layer = next(name for name, values in reversed(layers) if _sets(values, path))
+        yield ValueOrigin(key.value, ".".join(path), value, layer)
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _sets(values: Any, path: tuple[str, ...]) -> bool:
+    return not path or (isinstance(values, Mapping) and path[0] in values and _sets(values[path[0]], path[1:]))
+
+
+def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding, ...]]:
+    """What a key's text says, and what is wrong with it; None when it cannot be used. Never raises."""
+    form = FORMS[key]
+    try:
+        document = _decoded(text)
+    except ValueError as error:
+        deviation = Deviation("$", text, f"is not JSON: {error}")
+        return None, (
+            SloConfigFinding(
+                key.value, deviation, "Write a JSON object; `cotenant config check slo-config` shows where."
+            ),
+        )
+    wrong = list(_deviations(form, document))
+    layers = None if any(d.fatal for d in wrong) else _layers(form, document)
+    if layers is not None:
+        wrong += _contradictions(form, layers)
+        layers = None if any(d.fatal for d in wrong) else layers
+    return layers, tuple(SloConfigFinding(key.value, d, _fix(form, d)) for d in wrong)
+
+
+def _taken_back(layers: Mapping[SloKey, Layers]) -> Iterator[SloConfigFinding]:
+    """Thresholds that somebody set and that take back what policy `forecast` lends, by both keys' cluster values."""
+    form, policies = FORMS[SloKey.THRESHOLDS], layers.get(SloKey.COLOCATION, Layers()).cluster
+    thresholds = layers.get(SloKey.THRESHOLDS, Layers()).cluster
+    for policy, name in _TAKEN_BACK.items():
+        percent, by_forecast = thresholds.get(name, AMPLE_PERCENT), policies.get(policy) in BY_FORECAST
+        if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
+            problem = f'percent of a node takes back what {policy} "{policies[policy]}" lends above it'
+            deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
+            fix = f"Leave {name} out ({AMPLE_PERCENT} then), or cap batch below it."
+            yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix)
+
+
+def _decoded(text: str) -> Any:
+    """The JSON value without nulls; ValueError says why there is none."""
+    if len(text) > _LENGTH_CAP:
+        raise ValueError(f"longer than {_LENGTH_CAP} characters")
+    try:
+        return without_nulls(msgspec.json.decode(text.encode("utf-8")), _SELECTORS)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError(str(error)) from error
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
+    """Deviations of one key's document: the cluster's values, then each entry; unknown keys are not fatal."""
+    if not isinstance(document, dict):
+        yield Deviation("$", document, "is not an object")
+        return
+    entries = document.get(form.entries, [])
+    own = {k: v for k, v in document.items() if k != form.entries}
+    if form.cluster:
+        yield from deviations(own.pop(form.cluster, {}), form.kind, f"$.{form.cluster}")
+        allowed = (form.cluster, form.entries)
+        yield from (
+            Deviation(below("$", k), v, f"is not read here{meant(k, allowed)}", fatal=False) for k, v in own.items()
+        )
+    else:
+        yield from deviations(own, form.kind)
+    if not isinstance(entries, list):
+        yield Deviation(f"$.{form.entries}", entries, "is not a list")
+        return
+    for index, entry in enumerate(entries):
+        yield from _entry_deviations(form, entry, f"$.{form.entries}[{index}]")
+
+
+def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Deviation]:
+    """Deviations of one entry: its name, its node selector, its values. An entry without a selector is not fatal."""
+    if not isinstance(entry, dict):
+        yield Deviation(path, entry, "is not an object")
+        return
+    if not isinstance(entry.get("name", ""), str):
+        yield Deviation(f"{path}.name", entry["name"], "is not a text")
+    try:
+        selector = LabelSelector.parse(entry.get("nodeSelector"), "")
+    except UsageError as error:
+        yield Deviation(f"{path}.nodeSelector", entry["nodeSelector"], f"is not a label selector{error.message}")
+    else:
+        if selector.requirements is None:
+            yield Deviation(path, entry, "has no nodeSelector and so is in force on no node", fatal=False)
+    yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
+
+
+def _layers(form: SloKeyForm, document: dict[str, Any]) -> Layers:
+    """The valid document as layers: the cluster's values, and each entry's values with its selector."""
+    cluster = (
+        document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
+    )
+    entries = (
+        Entry(
+            entry.get("name", ""),
+            LabelSelector.parse(entry.get("nodeSelector")),
+            {k: v for k, v in entry.items() if k not in _PROFILE},
+        )
+        for entry in document.get(form.entries, [])
+    )
+    return Layers(cluster, tuple(entries))
+
+
+def _contradictions(form: SloKeyForm, layers: Layers) -> Iterator[Deviation]:
+    """Values that do not go together once the layers are joined."""
+    cluster = merged(form.built_in, layers.cluster)
+    yield from (d for rule in form.rules for d in rule(cluster, f"$.{form.cluster}" if form.cluster else "$"))
+    for index, entry in enumerate(layers.entries):
+        joined = merged(cluster, entry.values)
+        yield from (d for rule in form.rules for d in rule(joined, f"$.{form.entries}[{index}]"))
+
+
+def _fix(form: SloKeyForm, deviation: Deviation) -> str:
+    if deviation.fix:
+        return deviation.fix
+    if deviation.fatal:
+        return f"Set {deviation.path} to an allowed value or leave it out."
+    return f"Remove {deviation.path} or correct its name; {form.title} works without it."
+
+
+def _strangers(texts: Mapping[str, str]) -> Iterator[SloConfigFinding]:
+    """Keys nobody reads that look like a misspelt one; others may belong to an extension."""
+    key_names = [key.value for key in SloKey]
+    for name in texts:
+        guess = "" if name in key_names else meant(name, key_names)
+        if guess:
+            deviation = Deviation("data", name, f"is not a key of slo-controller-config{guess}", fatal=False)
+            yield SloConfigFinding(name, deviation, f"Rename or remove the key {shown(name)}.")

@@ -1,0 +1,164 @@
+"""What each key of slo-controller-config holds: its fields and ranges, its built-in values, its rules. Pure.
+
+Two shapes: `clusterStrategy` beside `nodeStrategies`, or the cluster's values themselves beside `nodeConfigs`.
+Source: Koordinator's sloconfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from cotenant.base.colocation.collect_policy import LONGEST_SECONDS, go_duration, seconds_of
+from cotenant.base.colocation.colocation_strategy import CONFIG_FORM
+from cotenant.base.json_documents.struct_validation import Deviation
+from cotenant.enforcer.model import node_policy_defaults as defaults
+from cotenant.enforcer.model.node_policy import ClassPolicies, CpuBurst, HostApplication, System, Thresholds
+
+
+class SloKey(StrEnum):
+    """The ConfigMap's keys."""
+
+    COLOCATION = "colocation-config"
+    THRESHOLDS = "resource-threshold-config"
+    CLASSES = "resource-qos-config"
+    CPU_BURST = "cpu-burst-config"
+    SYSTEM = "system-config"
+    HOST_APPLICATIONS = "host-application-config"
+    CPU_NORMALIZATION = "cpu-normalization-config"
+    AMPLIFICATION = "resource-amplification-config"
+
+
+Rule: TypeAlias = Callable[[Mapping[str, Any], str], Iterator[Deviation]]
+WHOLE_PERCENT: Final = 100
+Ratio: TypeAlias = Annotated[float, Meta(ge=1)]
+
+
+class ModelRatios(msgspec.Struct, frozen=True, rename="camel"):
+    """How much faster than the base a CPU model is, by what is switched on in it."""
+
+    base_ratio: Ratio | None = None
+    hyper_thread_enabled_ratio: Ratio | None = None
+    turbo_enabled_ratio: Ratio | None = None
+    hyper_thread_turbo_enabled_ratio: Ratio | None = None
+
+
+class CpuNormalization(msgspec.Struct, frozen=True, rename="camel"):
+    """Fields of cpu-normalization-config."""
+
+    enable: bool = False
+    default_ratio: Ratio | None = None
+    ratio_model: dict[str, ModelRatios] | None = None
+
+
+class Amplification(msgspec.Struct, frozen=True, rename="camel"):
+    """Fields of resource-amplification-config: how much larger than it is a node shall look, by resource."""
+
+    enable: bool = False
+    resource_amplification_ratio: dict[str, Ratio] | None = None
+
+
+class HostApplications(msgspec.Struct, frozen=True):
+    """Fields of host-application-config."""
+
+    applications: tuple[HostApplication, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SloKeyForm:
+    """How a key is written. cluster: the member that holds the cluster's values, empty when they stand by themselves.
+
+    part: the field of NodeSLO's spec that the key becomes, empty for none.
+    """
+
+    title: str
+    kind: Any
+    cluster: str = "clusterStrategy"
+    entries: str = "nodeStrategies"
+    built_in: Mapping[str, Any] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    part: str = ""
+
+
+def ascending(*names: str) -> Rule:
+    """The named values, as far as they are set, must grow strictly."""
+
+    def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+        for low, high in pairwise(n for n in names if n in values):
+            if values[low] >= values[high]:
+                yield Deviation(f"{path}.{low}", values[low], f"is not below {high}, which is {values[high]} here")
+
+    return check
+
+
+def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """Each class' cache range must have a width."""
+    rule = ascending("catRangeStartPercent", "catRangeEndPercent")
+    for name, group in values.items():
+        if isinstance(group, Mapping) and "resctrlQOS" in group:
+            yield from rule(group["resctrlQOS"], f"{path}.{name}.resctrlQOS")
+
+
+def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """Host applications have a name each, and a path that stays below its base."""
+    names: set[str] = set()
+    for index, app in enumerate(values.get("applications", [])):
+        here, name = f"{path}.applications[{index}]", app.get("name", "")
+        if not name or name in names:
+            yield Deviation(f"{here}.name", name, "is taken by another application" if name else "is empty")
+        names.add(name)
+        for key, value in app.get("cgroupPath", {}).items():
+            if isinstance(value, str) and ".." in value.split("/"):
+                yield Deviation(f"{here}.cgroupPath.{key}", value, "leads out of its base")
+
+
+def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """More than the whole node is meant to be used: allowed, and seldom meant."""
+    for name in ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent"):
+        percent = values.get(name)
+        if isinstance(percent, int) and percent > WHOLE_PERCENT:
+            problem = f"percent of a node's capacity is more than the node has ({WHOLE_PERCENT})"
+            fix = f"Set {path}.{name} to at most {WHOLE_PERCENT}, unless nodes are to be overcommitted."
+            yield Deviation(f"{path}.{name}", percent, problem, fatal=False, fix=fix)
+
+
+def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """Windows of which no reporter keeps the samples; nobody reports them, so they are refused by all who read."""
+    for index, window in enumerate(values.get("metricAggregatePolicy", {}).get("durations", ())):
+        if not seconds_of(window):
+            here = f"{path}.metricAggregatePolicy.durations[{index}]"
+            yield Deviation(here, window, f"is longer than {go_duration(LONGEST_SECONDS)}, for which samples are kept")
+
+
+FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
+    SloKey.COLOCATION: SloKeyForm("colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_overcommitted, _long_windows)),
+    SloKey.THRESHOLDS: SloKeyForm(
+        "suppression and eviction",
+        Thresholds,
+        built_in=defaults.THRESHOLDS,
+        rules=(
+            ascending("memoryEvictLowerPercent", "memoryEvictThresholdPercent"),
+            ascending("cpuEvictLowerPercent", "cpuEvictThresholdPercent"),
+            ascending("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
+            ascending("cpuAllocatableEvictLowerPercent", "cpuAllocatableEvictThresholdPercent"),
+            ascending("memoryAllocatableEvictLowerPercent", "memoryAllocatableEvictThresholdPercent"),
+        ),
+        part="resourceUsedThresholdWithBE",
+    ),
+    SloKey.CLASSES: SloKeyForm(
+        "QoS classes", ClassPolicies, built_in=defaults.CLASSES, rules=(_caches,), part="resourceQOSStrategy"
+    ),
+    SloKey.CPU_BURST: SloKeyForm("CPU burst", CpuBurst, built_in=defaults.CPU_BURST, part="cpuBurstStrategy"),
+    SloKey.SYSTEM: SloKeyForm("system settings", System, built_in=defaults.SYSTEM, part="systemStrategy"),
+    SloKey.HOST_APPLICATIONS: SloKeyForm(
+        "host applications", HostApplications, "", "nodeConfigs", rules=(_applications,), part="hostApplications"
+    ),
+    SloKey.CPU_NORMALIZATION: SloKeyForm("CPU normalization", CpuNormalization, "", "nodeConfigs"),
+    SloKey.AMPLIFICATION: SloKeyForm("resource amplification", Amplification, "", "nodeConfigs"),
+}

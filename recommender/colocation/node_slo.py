@@ -1,0 +1,272 @@
+"""NodeSLO per node from slo-controller-config: rendered once for all nodes alike, written only where it differs. Pure.
+
+Nodes for which the same entries are in force share one rendering. A NodeSLO is written again when its rendering's
+digest (an annotation) is another, when somebody changed a value of ours, or when the node is a new one of the same
+name; fields that others add are left alone, as is a NodeSLO that another manager made or has written after us:
+Koordinator's manager writes every NodeSLO that it finds, so both would write in turns. Kubernetes deletes it with its
+node (the ownerReference). A key that was never read since the manager began keeps what stands in the node's NodeSLO.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.controllers.contract import (
+    FIELD_MANAGER,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    ControllerDecision,
+    ObjectNote,
+)
+from cotenant.base.controllers.published import ExistingObject, PublishedMeta, is_other_program
+from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
+from cotenant.base.kubernetes.quantity import parse_bytes
+from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
+from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey
+
+PLURAL: Final = "nodeslos"
+DIGEST_ANNOTATION: Final = "cotenant.dev/spec-digest"
+RENDERED: Final = tuple(key for key in SloKey if FORMS[key].part)
+"""The keys that become a part of NodeSLO."""
+_EMPTY: Final = msgspec.Raw(b"{}")
+
+RULING: Final = (*RENDERED, SloKey.COLOCATION)
+"""The keys that decide what NodeSLO says: thresholds follow the policy of colocation-config."""
+Entries = tuple[int | None, ...]
+"""Which entry of each ruling key is in force."""
+
+
+class _WriterEntry(msgspec.Struct, rename={"fields": "fieldsV1"}):
+    """An entry of managedFields: who wrote which fields, and when last."""
+
+    manager: str = ""
+    time: str = ""
+    fields: dict[str, msgspec.Raw] | None = None
+
+
+class NodeSloMeta(PublishedMeta, rename="camel"):
+    """metadata, with who wrote the object."""
+
+    managed_fields: list[_WriterEntry] | None = None
+
+    def later_writers(self) -> tuple[str, ...]:
+        """Programs of others that wrote the spec when we had, or in the same second; field managers."""
+        entries = [entry for entry in self.managed_fields or () if "f:spec" in (entry.fields or {})]
+        own = max((entry.time for entry in entries if entry.manager == FIELD_MANAGER), default=None)
+        if own is None:
+            return ()
+        return tuple(e.manager for e in entries if is_other_program(e.manager) and e.time >= own)
+
+
+class NodeSloObject(msgspec.Struct):
+    """A NodeSLO as it is in the cluster; its spec is compared, not read."""
+
+    metadata: NodeSloMeta
+    spec: msgspec.Raw = _EMPTY
+    later_writers: tuple[str, ...] = ()
+    """Of the spec; derived, not on the wire."""
+
+    def __post_init__(self) -> None:
+        """Let go of the whole answer that spec and entries are pieces of."""
+        self.spec = self.spec.copy()
+        self.later_writers = self.later_writers or self.metadata.later_writers()
+        self.metadata.managed_fields = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledNode:
+    """A node that exists, with what selectors look at. bandwidth: of its network, as its annotation says it, or ""."""
+
+    owned: ExistingObject
+    labels: Mapping[str, str]
+    bandwidth: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSloView:
+    """What the controller looks at: the configuration in force, the nodes, and the NodeSLOs by name.
+
+    take_over: field managers of programs that write no more, so that their values are replaced.
+    """
+
+    config: SloConfig
+    nodes: tuple[LabelledNode, ...]
+    there: Mapping[str, NodeSloObject]
+    take_over: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rendering:
+    """The spec of nodes alike; `keeps`: parts that are taken from the node's own NodeSLO."""
+
+    spec: Mapping[str, Any]
+    digest: str
+    keeps: tuple[str, ...] = ()
+
+
+def decide(view: NodeSloView) -> ControllerDecision:
+    """One intent for each node whose NodeSLO is missing or differs; notes for findings and for others' NodeSLOs."""
+    renderings: dict[tuple[Entries, str], Rendering] = {}
+    specs = _Specs()
+    intents: list[Apply] = []
+    foreign: dict[str, tuple[str, ...]] = {}
+    for node in view.nodes:
+        alike = (entries_of(view.config, node.labels), node.bandwidth)
+        if alike not in renderings:
+            renderings[alike] = render(view.config, *alike)
+        live = view.there.get(node.owned.name)
+        later = [name for name in live.later_writers if name not in view.take_over] if live is not None else []
+        if live is not None and (later or not live.metadata.ours):
+            foreign[node.owned.name] = tuple(later)
+            continue
+        rendering = _with_kept(renderings[alike], specs, live)
+        if why := difference(node.owned, live, rendering, specs):
+            address = Address(SLO_GROUP, PLURAL, node.owned.name)
+            intents.append(Apply(address, _body(address, node.owned, rendering), why=why))
+    notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
+    return ControllerDecision(tuple(intents), notes)
+
+
+def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
+    """Which entries are in force on a node with these labels, in the order of RULING."""
+    return tuple(config.first_match(key, labels) for key in RULING)
+
+
+def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
+    """The spec of nodes on which these entries are in force, and whose annotation says this bandwidth."""
+    spec: dict[str, Any] = {}
+    in_force = dict(zip(RULING, entries, strict=True))
+    for key in RENDERED:
+        values = config.values(key, in_force[key], in_force[SloKey.COLOCATION])
+        spec[FORMS[key].part] = values.get("applications", []) if key is SloKey.HOST_APPLICATIONS else values
+    if bandwidth and not _wrong(bandwidth):
+        part = FORMS[SloKey.SYSTEM].part
+        spec[part] = {**spec[part], "totalNetworkBandwidth": bandwidth}
+    unread = config.unread | ({SloKey.THRESHOLDS} if SloKey.COLOCATION in config.unread else frozenset())
+    keeps = tuple(FORMS[key].part for key in RENDERED if key in unread)
+    return Rendering(spec, _digest(spec), keeps)
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:16]
+
+
+class _Specs:
+    """Decodes and compares each text once: nodes alike have the same."""
+
+    def __init__(self) -> None:
+        self._plain: dict[bytes, Mapping[str, Any]] = {}
+        self._held: dict[tuple[bytes, str], bool] = {}
+
+    def plain(self, live: NodeSloObject) -> Mapping[str, Any]:
+        """The spec as plain values."""
+        text = bytes(live.spec)
+        if text not in self._plain:
+            self._plain[text] = msgspec.json.decode(text) or {}
+        return self._plain[text]
+
+    def hold(self, live: NodeSloObject, rendering: Rendering) -> bool:
+        """Whether every value of ours is there; what others added does not matter."""
+        key = bytes(live.spec), rendering.digest
+        if key not in self._held:
+            self._held[key] = _holds(self.plain(live), rendering.spec)
+        return self._held[key]
+
+
+def _with_kept(rendering: Rendering, specs: _Specs, live: NodeSloObject | None) -> Rendering:
+    """The rendering with the parts that only the NodeSLO itself still knows."""
+    if live is None or not rendering.keeps:
+        return rendering
+    spec = specs.plain(live)
+    joined = {**rendering.spec, **{part: spec[part] for part in rendering.keeps if part in spec}}
+    return Rendering(joined, _digest(joined))
+
+
+def difference(owned: ExistingObject, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
+    """Why the NodeSLO must be written, in words; empty when it need not."""
+    if live is None:
+        return "new node"
+    metadata = live.metadata
+    if (metadata.annotations or {}).get(DIGEST_ANNOTATION) != rendering.digest:
+        return "the configuration changed"
+    if owned.uid not in [owner.uid for owner in metadata.owner_references or ()]:
+        return "the node was replaced by another of the same name"
+    return "" if specs.hold(live, rendering) else "somebody changed it"
+
+
+def _holds(live: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping) and isinstance(live, Mapping):
+        return all(key in live and _holds(live[key], value) for key, value in expected.items())
+    return bool(live == expected)
+
+
+def _body(address: Address, owned: ExistingObject, rendering: Rendering) -> dict[str, Any]:
+    metadata = {
+        "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+        "annotations": {DIGEST_ANNOTATION: rendering.digest},
+        "ownerReferences": [owned.reference()],
+    }
+    return address.manifest("NodeSLO", metadata, spec=rendering.spec)
+
+
+def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
+    """What is wrong with the ConfigMap, one note for each finding; what it does to the nodes is said too."""
+    for finding in findings:
+        if not finding.fatal:
+            effect = "The rest of the key is in force."
+        elif finding.kept:
+            effect = "The last good value of the whole key stays in force."
+        else:
+            effect = "There is no good value yet: nodes keep theirs, new ones get the built-in values."
+        reason = "InvalidConfig" if finding.fatal else "IneffectiveConfig"
+        yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, f"{finding}. {effect} {finding.fix}", warning=True)
+
+
+def _foreign(nodes: Mapping[str, tuple[str, ...]]) -> Iterable[ObjectNote]:
+    """One note for all NodeSLOs that another manager made or writes: two would overwrite each other for ever.
+
+    nodes: name -> field managers that wrote after us; none: it is not labelled as ours.
+    """
+    if nodes:
+        writers = sorted({writer for later in nodes.values() for writer in later})
+        who = f" ({', '.join(writers)})" if writers else ""
+        remedy = " and name it in manager.take_over" if writers else ""
+        yield ObjectNote(
+            PLURAL,
+            "NotOurs",
+            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, are another manager's{who} and are left alone. Once it is "
+            f"gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}.",
+            warning=True,
+        )
+
+
+def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[ObjectNote]:
+    """One note for each node whose annotated bandwidth is no quantity."""
+    for node in nodes:
+        if node.bandwidth and (problem := _wrong(node.bandwidth)):
+            text = (
+                f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}. Write bits per second, such as 10G."
+            )
+            yield ObjectNote(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
+
+
+def _wrong(bandwidth: str) -> str:
+    """Why a bandwidth cannot be read, "" when it can."""
+    try:
+        parse_bytes(bandwidth)
+    except QuantityError as error:
+        return error.message
+    return ""
+
+
+def coverage(view: NodeSloView) -> Mapping[Entries, int]:
+    """How many nodes each combination of entries is in force on."""
+    return Counter(entries_of(view.config, node.labels) for node in view.nodes)

@@ -1,0 +1,57 @@
+"""All clusters of a store as one table: what each could lend and save, and what is at risk there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cotenant.base.table import CLUSTER, Column, Kind, Schema, Table
+from cotenant.recommender.model.views import Overview
+
+CLUSTERS: Final = Schema(
+    "clusters",
+    (
+        CLUSTER,
+        Column("time", "Newest sample (UTC)", Kind.TIME, "Moment of the newest sample; empty without results."),
+        Column("nodes", "Nodes", Kind.INTEGER, "Nodes."),
+        Column("workloads", "Workloads", Kind.INTEGER, "Workloads."),
+        Column("pods", "Pods", Kind.INTEGER, "Running pods."),
+        Column("cpu_utilisation", "CPU used", Kind.RATIO, "CPU usage / allocatable."),
+        Column("cpu_lendable", "CPU to lend", Kind.MILLICORES, "CPU that batch and mid pods could take now."),
+        Column("memory_lendable", "Memory to lend", Kind.BYTES, "Memory that batch and mid pods could take now."),
+        Column("cpu_saving", "CPU freed", Kind.MILLICORES, "Requested CPU that recommendations free after all steps."),
+        Column("memory_saving", "Memory freed", Kind.BYTES, "Requested memory that they free after all steps."),
+        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "Requested CPU that they raise after all steps."),
+        Column("memory_raised", "Memory raised", Kind.BYTES, "Requested memory that they raise after all steps."),
+        Column("critical", "Critical", Kind.INTEGER, "Containers with a critical recommendation: at risk now."),
+        Column("warning", "Warning", Kind.INTEGER, "Containers with a recommendation of severity warning."),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples due while pods lived.", wide=True),
+    ),
+    (CLUSTER.name,),
+)
+
+
+def clusters_table(overviews: Mapping[str, Overview | None]) -> Table:
+    """One row a cluster by name; None: it has no results yet."""
+    return Table.from_rows(CLUSTERS, [{CLUSTER.name: name, **_figures(one)} for name, one in overviews.items()])
+
+
+def _figures(overview: Overview | None) -> Mapping[str, Any]:
+    if overview is None:
+        return {}
+    return {
+        "time": overview.time_seconds,
+        "nodes": overview.nodes,
+        "workloads": overview.workloads,
+        "pods": overview.pods,
+        "cpu_utilisation": overview.headline.cpu_utilisation,
+        "cpu_lendable": overview.cpu.batch_now + overview.cpu.mid_now,
+        "memory_lendable": overview.memory.batch_now + overview.memory.mid_now,
+        "cpu_saving": overview.saving_cpu_millicores,
+        "memory_saving": overview.saving_memory_bytes,
+        "cpu_raised": overview.savings.all_steps.raises.millicores if overview.savings else None,
+        "memory_raised": overview.savings.all_steps.raises.bytes if overview.savings else None,
+        "critical": overview.severities.get("critical", 0),
+        "warning": overview.severities.get("warning", 0),
+        "coverage": overview.coverage,
+    }

@@ -1,0 +1,225 @@
+"""Recommendation: what a container requests now, what it should request, and why.
+
+A value is never a bare number: it carries the reason code and the inputs it was computed from. Where evidence is
+short the value is withheld (`amount` None and a reason), never guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.allocation.gpu_share import GpuShareProposal
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.base.severity import Severity, Waste
+
+PLURAL: Final = "recommendations"
+LONGEST_NAME: Final = 253
+
+
+class Field(StrEnum):
+    """Which field of a container's resources."""
+
+    REQUEST = "request"
+    LIMIT = "limit"
+
+
+class Action(StrEnum):
+    """What to do with a field."""
+
+    SET = "set"
+    UNSET = "unset"
+    """Remove the field (KRR removes CPU limits)."""
+    WITHHELD = "withheld"
+    """No statement; the reason says why."""
+
+
+class Restart(StrEnum):
+    """What applying a proposal costs the pods."""
+
+    NONE = "none"
+    IN_PLACE = "in-place"
+    """Resized while running (pods/resize); the template changes too, so that the next pod has it."""
+    ROLLOUT = "rollout"
+    """New pods: the server, the container's resize policy or the QoS class does not allow it in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """A rule other than the demand moved an amount: which one, from what to what, in the unit."""
+
+    rule: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """What the proposal would have done in the last `days`, over all pods of the container.
+
+    throttled_minutes: container-minutes with CPU demand above the limit (without a limit none: what a busy node would
+    have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the proposed
+    one, at least one if the working set passed it; evictions: pods' days on which the working set passed the proposed
+    memory request and not the present one; freed_*: requested less, mean over time, all pods together, negative when
+    more is requested. The `now_*` twins say what the present values did in the same days by the same rules, which
+    `cotenant.recommender.backtest` writes out. pod_minutes: of those days, the minutes in which the pods lived and were
+    measured, all together: what a share of throttled minutes is of; 0 in results of an older version.
+    """
+
+    days: float
+    throttled_minutes: float
+    now_throttled_minutes: float
+    oom_kills: int
+    now_oom_kills: int
+    evictions: int
+    freed_millicores: int
+    freed_bytes: int
+    pod_minutes: float = 0.0
+
+
+SURE: Final = 0.7
+UNSURE: Final = 0.5
+
+
+class Confidence(StrEnum):
+    """How much a proposal can be relied on, as people are told it: its score is no chance that a value holds."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    @classmethod
+    def of(cls, score: float) -> Confidence:
+        """High from SURE on, low below UNSURE; score: 0..1, NaN is low."""
+        return cls.HIGH if score >= SURE else cls.MEDIUM if score >= UNSURE else cls.LOW
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How much a proposal can be relied on, 0..1, and the sentences behind it, weakest first.
+
+    confidence: a score that orders proposals and that policies compare, not a probability; people are told `level`.
+    """
+
+    confidence: float
+    because: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> Confidence:
+        """The score in a word."""
+        return Confidence.of(self.confidence)
+
+    @property
+    def words(self) -> str:
+        """The word with the weakest of the reasons: "medium: A single pod was seen."; the word alone without one."""
+        return ": ".join((self.level.value, *self.because[:1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One proposed field, in the resource's unit. `inputs` maps names of what went in to amounts or words.
+
+    `clamps` are the rules that moved the amount, in the order they were applied; `overrides` the settings of the
+    workload's own annotations that were used.
+    """
+
+    resource: Resource
+    field: Field
+    now: int | None
+    amount: int | None
+    action: Action
+    reason: Reason
+    severity: Severity = Severity.UNKNOWN
+    inputs: Mapping[str, float | int | str] = attribute(default_factory=dict)
+    formula: str = ""
+    clamps: tuple[Clamp, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def change(self) -> int | None:
+        """Proposed minus present amount; None when either is missing."""
+        return None if self.now is None or self.amount is None else self.amount - self.now
+
+    @property
+    def changes_template(self) -> bool:
+        """Whether applying the value would change the template."""
+        return self.then != self.now
+
+    @property
+    def then(self) -> int | None:
+        """What the field holds once the proposal is applied; None = not set."""
+        if self.action is Action.UNSET:
+            return None
+        return self.amount if self.action is Action.SET and self.amount is not None else self.now
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
+
+    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste` and `present_limits` are added by the pipeline
+    after the strategy's answer; `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what
+    the source was asked.
+    """
+
+    container: ContainerRef
+    strategy: str
+    replicas: int
+    values: tuple[Value, ...]
+    window_seconds: int
+    settings_digest: str
+    end_seconds: int
+    profile: str = ""
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    backtest: Backtest | None = None
+    trust: Trust | None = None
+    restart: Restart = Restart.ROLLOUT
+    monthly_saving: float | None = None
+    """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
+
+    monthly_savings: Mapping[Resource, float] = attribute(default_factory=dict)
+    """The same by resource; they sum up to `monthly_saving`."""
+
+    pods: float | None = None
+    """Pods that are paid for: those that run now, of jobs the mean number of the days looked at; None = `replicas`."""
+
+    waste: Waste = Waste.NONE
+    """Of the resource that wastes most."""
+
+    present_limits: Mapping[Resource, int] = attribute(default_factory=dict)
+    """Limits of the template, which the API server takes for a request that is not set."""
+
+    heap: HeapProposal | None = None
+    """Of the runtime inside, where it moves; the memory values hold only together with it."""
+
+    gpu: GpuShareProposal | None = None
+    """A share of a GPU, in a recommendation about that alone: no strategy proposes it, a person asks for it."""
+
+    role: ContainerRole = ContainerRole.MAIN
+    """Which list of the template the container stands in, if in any."""
+
+    def value(self, resource: Resource, which: Field) -> Value | None:
+        """The proposal for one field, if the strategy makes a statement about it."""
+        return next((v for v in self.values if v.resource is resource and v.field is which), None)
+
+    @property
+    def severity(self) -> Severity:
+        """The worst severity among the fields."""
+        return max((v.severity for v in self.values), key=lambda s: s.rank, default=Severity.UNKNOWN)
+
+
+def object_name(ref: WorkloadRef) -> str:
+    """Name of a workload's CR: kind and name, because a Deployment and a StatefulSet may share one."""
+    name = f"{ref.kind.lower()}-{ref.name}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 13].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

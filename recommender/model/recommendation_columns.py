@@ -1,0 +1,46 @@
+"""Columns of recommendations about all steps together: changes, money, and what they would have done."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.base.table import Column, Kind
+
+DELTA_COLUMNS: Final = (
+    Column(
+        "cpu_delta_total",
+        "CPU delta",
+        Kind.MILLICORES,
+        "Change of the CPU request over all pods (of jobs, the mean number): a request that is not set counts as the "
+        "limit, else as 0.",
+    ),
+    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all pods, so counted."),
+)
+"""What all steps change together."""
+MONEY_COLUMNS: Final = (
+    Column(
+        "saving_month",
+        "Saving/month",
+        Kind.NUMBER,
+        "Money over all pods, freed less raised, in the price sheet's currency.",
+    ),
+    Column("freed_month", "Freed/month", Kind.NUMBER, "Money of the requests that fall.", wide=True),
+    Column("raised_month", "Raised/month", Kind.NUMBER, "Money of the requests that rise.", wide=True),
+)
+"""What all steps are worth."""
+BACKTEST_COLUMNS: Final = (
+    Column(
+        "backtest_oom_kills",
+        "Back-test OOMs",
+        Kind.INTEGER,
+        "Times the last 7 days would have passed the proposed memory limit.",
+    ),
+    Column(
+        "backtest_throttled_minutes",
+        "Back-test throttled",
+        Kind.NUMBER,
+        "Container-minutes of the last 7 days above the proposed CPU limit.",
+        wide=True,
+    ),
+)
+"""What they would have done in the last days."""

@@ -1,0 +1,195 @@
+"""What recommendations free and raise, now and after all steps: the one place where savings are added up. Pure.
+
+A change of a request is counted as the scheduler counts it: a request that is not set is the limit, else 0
+(`effective_request`). Per container and resource a change either frees or raises; sums of both are kept apart, each a
+positive number, and net = frees - raises. Money is split by resource, as the amounts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.kubernetes.pod_request import effective_request
+from cotenant.base.resource import Resource
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+
+MILLIONTHS: Final = 1e6
+"""Of a unit of money: the grid on which money is added up."""
+SHARE: Final = 0.7
+"""Of the whole saving: what is worth the effort."""
+
+
+class When(StrEnum):
+    """Of which steps a saving is told."""
+
+    NOW = "now"
+    """Of the next step, where the guardrails allow one now."""
+    ALL_STEPS = "after all steps"
+
+
+@dataclass(frozen=True, slots=True)
+class SavingColumns:
+    """Columns of the table of recommendations: change of requests over all pods, money that is freed and raised."""
+
+    cpu: str
+    memory: str
+    freed: str
+    raised: str
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """All of them."""
+        return self.cpu, self.memory, self.freed, self.raised
+
+
+COLUMNS: Final[Mapping[When, SavingColumns]] = {
+    When.NOW: SavingColumns("cpu_step_total", "memory_step_total", "freed_step", "raised_step"),
+    When.ALL_STEPS: SavingColumns("cpu_delta_total", "memory_delta_total", "freed_month", "raised_month"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTotals:
+    """Requests over all pods: CPU in millicores, memory in bytes, money a month (None: nothing is priced)."""
+
+    millicores: int = 0
+    bytes: int = 0
+    monthly: float | None = None
+
+    def amount(self, resource: Resource) -> int:
+        """Of one resource, in its unit."""
+        return self.millicores if resource is Resource.CPU else self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What requests fall by where they fall, and rise by where they rise: both are positive numbers."""
+
+    frees: RequestTotals = RequestTotals()
+    raises: RequestTotals = RequestTotals()
+
+    @property
+    def net(self) -> RequestTotals:
+        """Frees - raises: positive where more is freed."""
+        frees, raises = self.frees, self.raises
+        monthly = None if frees.monthly is None else frees.monthly - (raises.monthly or 0.0)
+        return RequestTotals(frees.millicores - raises.millicores, frees.bytes - raises.bytes, monthly)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSavings:
+    """Savings of the next step and of all steps."""
+
+    now: Savings = Savings()
+    all_steps: Savings = Savings()
+
+
+def request_change(one: Recommendation, resource: Resource) -> int | None:
+    """Change of what the scheduler counts for one pod, in the unit; None where nothing is said about the request."""
+    request = one.value(resource, Field.REQUEST)
+    if request is None:
+        return None
+    change = request_then(one, resource) - request_now(one, resource)
+    return change if change or request.action is not Action.WITHHELD else None
+
+
+def request_now(one: Recommendation, resource: Resource) -> int:
+    """What the scheduler counts for one pod now, in the unit."""
+    request, limit = (one.value(resource, field) for field in Field)
+    limit_now = one.present_limits.get(resource) if limit is None else limit.now
+    return int(effective_request(request.now if request else None, limit_now))
+
+
+def request_then(one: Recommendation, resource: Resource) -> int:
+    """What the scheduler counts for one pod once the proposal is applied, in the unit."""
+    request, limit = (one.value(resource, field) for field in Field)
+    limit_then = one.present_limits.get(resource) if limit is None else limit.then
+    return int(effective_request(request.then if request else None, limit_then))
+
+
+def total_change(one: Recommendation, resource: Resource) -> int | None:
+    """`request_change` over all pods."""
+    change = request_change(one, resource)
+    return None if change is None else round(change * (one.replicas if one.pods is None else one.pods))
+
+
+def money_moved(one: Recommendation) -> tuple[float | None, float | None]:
+    """(freed, raised) money a month over all pods, resource by resource; None where nothing is priced."""
+    if one.monthly_saving is None:
+        return None, None
+    parts = [*one.monthly_savings.values()] or [one.monthly_saving]
+    return sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
+
+
+def saving_cells(one: Recommendation, when: When) -> dict[str, float | None]:
+    """The cells of one recommendation in the columns of `COLUMNS`."""
+    names = COLUMNS[when]
+    return dict(zip(names.names, (*(total_change(one, r) for r in Resource), *money_moved(one)), strict=True))
+
+
+def savings_of(recommendations: Iterable[Recommendation]) -> Savings:
+    """Sums over recommendations as they stand: at their first step, or whole."""
+    rows = [saving_cells(one, When.ALL_STEPS) for one in recommendations]
+    return summed_savings({name: [row[name] for row in rows] for name in COLUMNS[When.ALL_STEPS].names})
+
+
+def summed_savings(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], when: When = When.ALL_STEPS) -> Savings:
+    """Sums over rows of the table of recommendations, a column each; a missing cell counts for nothing.
+
+    Money is None where no row is priced.
+    """
+    names = COLUMNS[when]
+    cpu, memory, freed, raised = (np.asarray(columns[name], dtype=np.float64) for name in names.names)
+    frees = (_sum(-cpu), _sum(-memory), _money(freed))
+    raises = (_sum(cpu), _sum(memory), _money(raised))
+    return Savings(RequestTotals(*frees), RequestTotals(*raises))
+
+
+def joined_savings(parts: Iterable[Savings]) -> Savings:
+    """The sum of several."""
+    listed = list(parts)
+    return Savings(_joined([one.frees for one in listed]), _joined([one.raises for one in listed]))
+
+
+def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
+    """The sum of several."""
+    listed = list(parts)
+    return PlannedSavings(joined_savings(one.now for one in listed), joined_savings(one.all_steps for one in listed))
+
+
+def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
+    """Fewest proposals that together give SHARE of the saving; 0 when nothing is saved.
+
+    savings: of each proposal, in one unit (millicores, bytes or money).
+    """
+    ordered = np.sort(np.array(savings, dtype=np.float64))[::-1]
+    total = float(ordered.sum())
+    return int(np.searchsorted(np.cumsum(ordered), SHARE * total) + 1) if total > 0 else 0
+
+
+def freed_of(changes: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """What each of some changes frees: 0 where it raises, or is missing."""
+    return np.maximum(-np.nan_to_num(np.asarray(changes, dtype=np.float64)), 0)
+
+
+def _sum(amounts: npt.NDArray[np.float64]) -> int:
+    """Of the positive ones."""
+    return round(float(amounts[amounts > 0].sum()))
+
+
+def _money(amounts: npt.NDArray[np.float64]) -> float | None:
+    """Of the priced ones, in whole millionths: the same sum in whatever shards and order they come."""
+    priced = amounts[np.isfinite(amounts)]
+    return float(np.rint(priced * MILLIONTHS).sum()) / MILLIONTHS if priced.size else None
+
+
+def _joined(parts: Sequence[RequestTotals]) -> RequestTotals:
+    priced = [one.monthly for one in parts if one.monthly is not None]
+    monthly = _money(np.array(priced, dtype=np.float64))
+    return RequestTotals(sum(one.millicores for one in parts), sum(one.bytes for one in parts), monthly)

@@ -1,0 +1,67 @@
+"""Savings in words: a positive number under "frees", a positive number under "raises". Pure; every surface uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.amount_text import amount, money
+from cotenant.base.resource import Resource
+from cotenant.recommender.model.savings import RequestTotals, Savings
+
+FREES, RAISES, NET = "frees", "raises", "net"
+WHOM: Final = " for containers at risk"
+"""What requests are raised for."""
+NOTHING: Final = "frees nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class SavingPhrase:
+    """A word and the amounts below it, in the unit, none of them negative or 0; monthly: money, None = none."""
+
+    word: str
+    amounts: tuple[tuple[Resource, int], ...]
+    monthly: float | None = None
+    whom: str = ""
+
+
+def saving_phrases(savings: Savings) -> list[SavingPhrase]:
+    """What is freed, and what is raised and for whom; empty where nothing changes."""
+    phrases = (_phrase(FREES, savings.frees), _phrase(RAISES, savings.raises, WHOM))
+    return [one for one in phrases if one.amounts or one.monthly]
+
+
+def net_phrases(savings: Savings) -> list[SavingPhrase]:
+    """What is freed and raised on balance: each resource, and the money, under its own word."""
+    net = savings.net
+    turned = RequestTotals(-net.millicores, -net.bytes, None if net.monthly is None else -net.monthly)
+    return [one for one in (_phrase(FREES, net), _phrase(RAISES, turned)) if one.amounts or one.monthly]
+
+
+def _phrase(word: str, totals: RequestTotals, whom: str = "") -> SavingPhrase:
+    amounts = tuple((resource, value) for resource in Resource if (value := totals.amount(resource)) > 0)
+    monthly = totals.monthly if totals.monthly is not None and totals.monthly > 0 else None
+    return SavingPhrase(word, amounts, monthly, whom if amounts else "")
+
+
+def phrase_text(phrase: SavingPhrase, currency: str) -> str:
+    """One phrase: "raises 255 cores, 485 GiB for containers at risk, 7,283 USD a month"."""
+    amounts = ", ".join(amount(value, resource) for resource, value in phrase.amounts) + phrase.whom
+    paid = [] if phrase.monthly is None else [f"{money(phrase.monthly, currency).strip()} a month"]
+    return f"{phrase.word} {', '.join([*filter(None, [amounts]), *paid])}"
+
+
+def saving_text(savings: Savings, currency: str) -> str:
+    """Both lines in one: "frees 302 cores, 421 GiB, 7,483 USD a month; raises 255 cores, ..."."""
+    return "; ".join(phrase_text(one, currency) for one in saving_phrases(savings)) or NOTHING
+
+
+def net_text(savings: Savings, currency: str) -> str:
+    """The balance: "net frees 47 cores, 200 USD a month, raises 64 GiB"."""
+    return f"{NET} {', '.join(phrase_text(one, currency) for one in net_phrases(savings)) or 'nothing'}"
+
+
+def balanced_text(savings: Savings, currency: str) -> str:
+    """What is freed, what is raised, and the balance where both are."""
+    balance = [net_text(savings, currency)] * (len(saving_phrases(savings)) > 1)
+    return "; ".join([saving_text(savings, currency), *balance])

@@ -1,0 +1,69 @@
+"""How much of a recommendation can be applied now, and the steps of a cut that is too large for one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.resource import Resource
+from cotenant.base.table import Column, Kind
+
+
+class Ready(StrEnum):
+    """What of a recommendation could be applied now, as far as the guardrails can be judged without the cluster."""
+
+    WHOLE = "whole"
+    FIRST_STEP = "first-step"
+    """A cut that is larger than one step may be: its first step."""
+    WAITING = "waiting"
+    """An earlier step was taken, and its cool-down lasts."""
+    SECOND_PERSON = "second-person"
+    """The guardrails allow it, and its class takes a second person who agrees."""
+    BLOCKED = "blocked"
+    NOTHING = "nothing"
+    """It changes nothing."""
+
+    @property
+    def now(self) -> bool:
+        """Whether something of it can be applied now."""
+        return self in (Ready.WHOLE, Ready.FIRST_STEP)
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A cut that is left for later: from when on it may be taken, and the request (in the unit) before and after it."""
+
+    from_seconds: float
+    container: str
+    resource: Resource
+    now: int
+    amount: int
+
+
+STEP_COLUMNS: Final = (
+    Column(
+        "ready",
+        "Ready",
+        Kind.TEXT,
+        "What the guardrails allow now: whole, first-step (of a cut that is too large for one), second-person (its "
+        "class takes one), waiting for the next step, blocked, nothing. The cluster's own state is checked in the "
+        "review.",
+        essential=True,
+    ),
+    Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
+    Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
+    Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
+    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change of that step over all replicas."),
+    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change of that step over all replicas."),
+    Column(
+        "saving_step",
+        "Saving/month now",
+        Kind.NUMBER,
+        "Money a month of the step that is allowed now: freed less raised.",
+        wide=True,
+    ),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money a month that that step frees.", wide=True),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money a month by which that step raises.", wide=True),
+)
+"""What of a recommendation is allowed now; columns of its table."""

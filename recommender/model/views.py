@@ -1,0 +1,482 @@
+"""What surfaces show: the schemas of the result tables, and the overview document.
+
+The pipeline stores them; CLI and dashboard read them. Amounts: millicores, bytes; ratios 0..1; times Unix seconds UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead
+from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
+from cotenant.recommender.model.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
+from cotenant.recommender.model.savings import PlannedSavings
+from cotenant.recommender.model.steps import STEP_COLUMNS
+
+_WORKLOAD_KEY = (
+    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
+    Column("kind", "Kind", Kind.TEXT, "Kind of the controller; Pod for a bare pod."),
+    Column("workload", "Workload", Kind.TEXT, "Name of the controller.", essential=True),
+)
+
+WORKLOADS: Final = Schema(
+    "workloads",
+    (
+        *_WORKLOAD_KEY,
+        Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pods carry no label."),
+        Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
+        Column("pattern", "Pattern", Kind.TEXT, "How CPU moves: idle, flat, daily, weekly, bursty, trend, unknown."),
+        Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
+        Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
+        Column(
+            "cpu_p95",
+            "CPU p95",
+            Kind.MILLICORES,
+            "95th percentile of its usage while any pod ran (decaying histogram).",
+        ),
+        Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
+        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
+        Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
+        Column("memory_request", "Memory request", Kind.BYTES, "Sum of requests over the running pods."),
+        Column(
+            "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of its working set while any pod ran.", wide=True
+        ),
+        Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
+        Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
+        Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
+        Column("peak_cpu", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
+        Column("model", "Model", Kind.TEXT, "Forecast member chosen by back-test.", wide=True),
+        Column(
+            "forecast_error",
+            "rel. WQL",
+            Kind.NUMBER,
+            "Measured forecast loss / that of the seasonal naive (< 1 is better).",
+            wide=True,
+        ),
+        Column("oom_kills", "OOM kills", Kind.INTEGER, "OOM kills in the window."),
+        Column("restarts", "Restarts", Kind.INTEGER, "Restarts in the window.", wide=True),
+        Column("days", "Days", Kind.NUMBER, "Days between the first and the last sample."),
+        Column(
+            "coverage",
+            "Samples present",
+            Kind.RATIO,
+            "Share of the CPU samples that were due while its pods lived.",
+            wide=True,
+        ),
+        Column(
+            "sparkline",
+            "Last 7 days",
+            Kind.LIST,
+            "CPU usage of the last 7 days in 84 two-hour means, millicores.",
+            wide=True,
+        ),
+    ),
+    ("namespace", "kind", "workload"),
+)
+
+RECOMMENDATIONS: Final = Schema(
+    "recommendations",
+    (
+        *_WORKLOAD_KEY,
+        Column("container", "Container", Kind.TEXT, "Container of the workload's template.", essential=True),
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
+        Column(
+            "severity",
+            "Severity",
+            Kind.TEXT,
+            "Worst of the fields: unknown, good, ok, warning, critical (danger alone).",
+        ),
+        Column("waste", "Waste", Kind.TEXT, "How much of the request is not needed: none, small, medium, large."),
+        *STEP_COLUMNS,
+        Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
+        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = not proposed or unset."),
+        Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
+        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty = not proposed or unset."),
+        Column("memory_request_now", "Mem req now", Kind.BYTES, "Present memory request; empty = not set."),
+        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
+        Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
+        Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
+        Column("heap_now", "Heap now", Kind.BYTES, "Largest heap of the runtime inside, where it moves.", wide=True),
+        Column("heap", "Heap", Kind.BYTES, "Proposed largest heap; it changes with the memory.", wide=True),
+        Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand seen in one pod.", wide=True),
+        Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
+        *DELTA_COLUMNS,
+        Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),
+        Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code of the memory request."),
+        Column("cpu_action", "CPU action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("memory_action", "Memory action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("memory_limit_action", "Memory limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        *CONFIDENCE_COLUMNS,
+        *MONEY_COLUMNS,
+        *BACKTEST_COLUMNS,
+        Column(
+            "restart", "Restart", Kind.TEXT, "none, in-place or rollout: what applying it costs the pods.", wide=True
+        ),
+        Column(
+            "profile",
+            "Profile",
+            Kind.TEXT,
+            "Profile in force: conservative, balanced, aggressive, or empty.",
+            wide=True,
+        ),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that made the proposal.", wide=True),
+    ),
+    ("namespace", "kind", "workload", "container"),
+)
+
+NODES: Final = Schema(
+    "nodes",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods running on it."),
+        Column("cpu_allocatable", "CPU alloc.", Kind.MILLICORES, "Allocatable CPU."),
+        Column("cpu_request", "CPU requests", Kind.MILLICORES, "Sum of CPU requests of its pods."),
+        Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present CPU usage (mean of the last aggregation window)."),
+        Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "Reclaimable for batch pods."),
+        Column("mid_cpu", "Mid CPU", Kind.MILLICORES, "Reclaimable for mid pods."),
+        Column("memory_allocatable", "Memory alloc.", Kind.BYTES, "Allocatable memory."),
+        Column("memory_request", "Memory requests", Kind.BYTES, "Sum of memory requests of its pods."),
+        Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set."),
+        Column("batch_memory", "Batch memory", Kind.BYTES, "Reclaimable for batch pods."),
+        Column("mid_memory", "Mid memory", Kind.BYTES, "Reclaimable for mid pods."),
+        Column("cpu_peak", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
+        Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
+    ),
+    ("node",),
+)
+
+PODS: Final = Schema(
+    "pods",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod."),
+        Column("pod", "Pod", Kind.TEXT, "Name of the pod."),
+        Column("node", "Node", Kind.TEXT, "Node it runs on; empty while it waits for one."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the controller; Pod for a bare pod."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the controller."),
+        Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pod carries no label."),
+        Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
+        Column("cpu_request", "CPU request", Kind.MILLICORES, "Effective request of the whole pod; empty = not set."),
+        Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present usage; empty without a sample of the last minutes."),
+        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Present usage / request."),
+        Column("memory_request", "Memory request", Kind.BYTES, "Effective request of the whole pod; empty = not set."),
+        Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set, the containers' sum."),
+        Column("memory_used_ratio", "Memory used/req", Kind.RATIO, "Present working set / request."),
+        Column("start", "Since", Kind.TIME, "When it started.", wide=True),
+    ),
+    ("namespace", "pod"),
+)
+
+FORECASTS: Final = Schema(
+    "forecasts",
+    (
+        Column("scope", "Scope", Kind.TEXT, "cluster, node or workload."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty.", essential=True),
+        Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
+        Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload.", essential=True),
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
+        Column("peak", PEAK_NAME, Kind.INTEGER, PEAK_MEANING, essential=True),
+        Column("peak_median", PEAK_MEDIAN_NAME, Kind.INTEGER, "Median of the same.", wide=True),
+        Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),
+        Column("peak_end", "until", Kind.TIME, "End of that window."),
+        Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
+        Column("model", "Model", Kind.TEXT, "Member chosen by back-test."),
+        Column(
+            "relative_wql",
+            "rel. WQL",
+            Kind.NUMBER,
+            "Measured loss / that of the seasonal naive of the day (< 1 is better).",
+        ),
+        Column(
+            "coverage_95",
+            "p95 coverage",
+            Kind.RATIO,
+            "Measured share of values at or below the 0.95 quantile; 0.95 is right.",
+        ),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why the forecast is of another kind."),
+        Column(
+            "losses",
+            "Models compared",
+            Kind.TEXT,
+            "Loss of each model in the back-tests / that of the seasonal naive of the day, best first; empty: not tested.",
+            wide=True,
+        ),
+        Column("start", "Start", Kind.TIME, "Start of the first half hour.", wide=True),
+        *(
+            Column(f"{name}{q}", f"{name}{q}", Kind.LIST, f"0.{q} quantile of {what} in 48 half hours.", wide=True)
+            for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value, unscaled"))
+            for q in (10, 50, 90, 95)
+        ),
+        Column("fine_profile", "5 min profile", Kind.LIST, "What each fine_q is scaled by; empty: 1.", wide=True),
+    ),
+    ("scope", "namespace", "kind", "name", "resource"),
+)
+
+PLANS: Final = Schema(
+    "plans",
+    (
+        *_WORKLOAD_KEY,
+        Column("start", "Start", Kind.TIME, "When the largest peak of the next day begins."),
+        Column("end", "End", Kind.TIME, "When it is over."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity would be reserved for, at most."),
+        Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
+        Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand: the cheapest of the last days."),
+        Column(
+            "hit_ratio", "Hit", Kind.RATIO, "Share of the reserved capacity that would have been used in the last days."
+        ),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
+        Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Core-hours a day that would have stayed idle."),
+        Column("cost", "Cost/day", Kind.NUMBER, "Money that they cost, in the price sheet's currency."),
+        Column("skill", "Skill", Kind.NUMBER, "1 - cost / that of the same time last week; above 0 is better."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why it is not proposed."),
+        Column("base_pods", "Base pods", Kind.NUMBER, "Pods that run anyway.", wide=True),
+        Column("occurrences", "Peaks", Kind.INTEGER, "Peaks behind these figures.", wide=True),
+        Column("words", "Back-test", Kind.TEXT, "The back-test in a sentence.", wide=True),
+        Column("path_start", "Path start", Kind.TIME, "Start of the first half hour of the paths.", wide=True),
+        Column("wanted", "Wanted", Kind.LIST, "Pods beyond the base in each half hour, at the quantile.", wide=True),
+        Column("median", "Median", Kind.LIST, "The same at the median.", wide=True),
+        Column("windows", "Windows", Kind.LIST, "Of every window its start, end and most pods in turn.", wide=True),
+        Column("standby", "Standby", Kind.INTEGER, "Pods that capacity would be kept ready for at any time."),
+    ),
+    ("namespace", "kind", "workload"),
+)
+
+RECLAIMABLE: Final = Schema(
+    "reclaimable",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("band", "Band", Kind.TEXT, "batch or mid."),
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
+        Column(
+            "amount", "Amount", Kind.AMOUNT, "Reclaimable amount; missing where the reason is that it is not known."
+        ),
+        Column("policy", "Policy", Kind.TEXT, "Formula variant."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
+        Column("terms", "Terms", Kind.TEXT, "Every term of the formula, same unit.", wide=True),
+        Column("term_amounts", "Amounts of terms", Kind.TEXT, "The same as a JSON object: name -> amount.", wide=True),
+    ),
+    ("node", "band", "resource"),
+)
+
+FINDINGS: Final = Schema(
+    "findings",
+    (
+        Column("finding", "Finding", Kind.TEXT, "What was found."),
+        Column("severity", "Severity", Kind.TEXT, "good, ok, warning or critical."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of a workload; Node for a node."),
+        Column("workload", "Name", Kind.TEXT, "Name of the workload or node."),
+        Column("container", "Container", Kind.TEXT, "Container, when it is about one."),
+        Column("proposal", "Proposal", Kind.TEXT, "What to request instead, when something is proposed."),
+        Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU given back without it: requests, or of a node all."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory; empty unless it is called idle."),
+        Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
+    ),
+    ("finding", "namespace", "kind", "workload", "container"),
+)
+
+REPLICAS: Final = Schema(
+    "replicas",
+    (
+        *_WORKLOAD_KEY,
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods that run now."),
+        Column("least", "Floor now", Kind.INTEGER, "minReplicas; empty without an autoscaler."),
+        Column("most", "Most", Kind.INTEGER, "maxReplicas; empty without an autoscaler."),
+        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when not proposed."),
+        Column("floor_time", "From", Kind.TIME, "When it has to stand, the pods' start included."),
+        Column(
+            "needed", "Needed", Kind.INTEGER, "Pods that the forecast asks for; above Most: maxReplicas is too low."
+        ),
+        Column("by", "By", Kind.TEXT, "Resource that asks for them."),
+        Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),
+        Column("start", "Start", Kind.TIME, "Start of the first half hour of `floors`.", wide=True),
+        Column("floors", "Floors", Kind.LIST, "Floor of 48 half hours.", wide=True),
+    ),
+    ("namespace", "kind", "workload"),
+)
+
+PORTRAITS: Final = Schema(
+    "portraits",
+    (
+        *_WORKLOAD_KEY,
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
+        Column("start", "Start", Kind.TIME, "Start of the first hour of `mean` and `highest`."),
+        Column("mean", "Mean", Kind.LIST, "Usage of the whole workload, mean of each hour."),
+        Column("highest", "Highest", Kind.LIST, "Highest 5-minute value of each hour."),
+        Column("request", "Request", Kind.LIST, "Sum of requests over the pods of each hour."),
+        Column("pods", "Pods", Kind.LIST, "Pods of each hour whose request was recorded; empty: none was.", wide=True),
+        Column("heat", "Hour x weekday", Kind.LIST, "168 means, Monday 0 h first (UTC)."),
+        Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the buckets that hold weight."),
+        Column(
+            "weights",
+            "Histogram weights",
+            Kind.LIST,
+            "Share of each of these buckets (decaying) of the time that any pod ran.",
+        ),
+        Column(
+            "ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum of all pods while any ran."
+        ),
+    ),
+    ("namespace", "kind", "workload", "resource"),
+)
+
+
+def portraits_of(namespace: str) -> Schema:
+    """PORTRAITS of one namespace: stored apart, so that a page reads only what it shows."""
+    return replace(PORTRAITS, name=f"{PORTRAITS.name}@{namespace}")
+
+
+EVENTS: Final = Schema(
+    "events",
+    (
+        *_WORKLOAD_KEY,
+        Column("time", "Time", Kind.TIME, "When."),
+        Column("event", "Event", Kind.TEXT, "oom-kill, restart or deploy."),
+        Column("pod", "Pod", Kind.TEXT, "Pod it happened to; empty for a deploy."),
+        Column("container", "Container", Kind.TEXT, "Container it happened to; empty for a deploy."),
+    ),
+    ("namespace", "kind", "workload", "time", "event", "pod"),
+)
+
+RECOMMENDATION_LOG: Final = Schema(
+    "recommendation_log",
+    (
+        *_WORKLOAD_KEY,
+        Column("container", "Container", Kind.TEXT, "Container."),
+        Column("time", "Time", Kind.TIME, "End of the history it rested on."),
+        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request."),
+        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit."),
+        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
+        Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit."),
+        Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code."),
+        Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that made it."),
+    ),
+    ("namespace", "kind", "workload", "container", "time"),
+)
+
+COVERAGE: Final = Schema(
+    "coverage",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace."),
+        Column("series", "Series", Kind.INTEGER, "Containers with at least one sample of CPU usage in the window."),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples that were due while pods lived."),
+        Column("longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest silence of a container that was alive, s."),
+        Column("newest", "Newest sample", Kind.TIME, "End of the newest slot with a sample."),
+    ),
+    ("namespace",),
+)
+
+COVERAGE_BY_DAY: Final = Schema(
+    "coverage_by_day",
+    (
+        Column("day", "Day", Kind.TIME, "Start of the UTC day."),
+        Column("series", "Series", Kind.INTEGER, "Most containers that were alive at one time."),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples that were due while pods lived."),
+        Column("gap_seconds", "Silent", Kind.INTEGER, "Time without a sample of any container while some were due, s."),
+    ),
+    ("day",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The six kubernetes-mixin numbers of one cluster, ratios 0..1 of allocatable."""
+
+    cpu_utilisation: float
+    cpu_requests_commitment: float
+    cpu_limits_commitment: float
+    memory_utilisation: float
+    memory_requests_commitment: float
+    memory_limits_commitment: float
+
+
+@dataclass(frozen=True, slots=True)
+class BandSeries:
+    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN."""
+
+    times: list[int]
+    """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""
+    usage: list[float]
+    request: list[float]
+    allocatable: float
+    ahead: list[int]
+    quantiles: Mapping[str, list[float]]  # by "0.1", "0.5", "0.9", "0.95"
+    batch_now: float
+    mid_now: float
+    """Sums over the nodes of RECLAIMABLE's amounts; NaN where no node's amount is known."""
+    batch: list[float] = field(default_factory=list)
+    """What batch pods could have taken at the end of each hour of `times`, the last one now, all nodes together."""
+    mid: list[float] = field(default_factory=list)
+    """The same of mid pods."""
+    batch_ahead: Mapping[str, list[float]] = field(default_factory=dict)
+    """What batch pods can take in each half hour of `ahead`, by LIKELY and SURE; at SURE a sum of every node's value."""
+    mid_ahead: Mapping[str, list[float]] = field(default_factory=dict)
+    """The same of mid pods."""
+    lending_nodes: int | None = None
+    """Nodes whose amount for batch is known now, 0 included; None = results of an earlier version do not say."""
+    peak: int | None = None
+    """The peak of `cotenant.base.usage.peak`; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceWaste:
+    """Requested minus used of one namespace (mean of the window, floor 0 per workload)."""
+
+    namespace: str
+    cpu_millicores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything on the overview page, and what `cotenant demo --once` prints."""
+
+    cluster: str
+    source: str
+    demo: bool
+    time_seconds: int
+    """Moment of the newest sample."""
+    computed_seconds: int
+    window_days: float
+    scrape_interval_seconds: float
+    nodes: int
+    workloads: int
+    containers: int
+    pods: int
+    headline: Headline
+    cpu: BandSeries
+    memory: BandSeries
+    heat: list[list[float]]
+    """7 x 24 mean CPU usage / allocatable by weekday (0 = Monday) and UTC hour, NaN where never seen."""
+    waste: list[NamespaceWaste]
+    peak: PeakAhead | None
+    peak_reason: str
+    severities: Mapping[str, int]
+    patterns: Mapping[str, int]
+    reasons: Mapping[str, int]
+    """How many CPU or memory request values carry each reason code."""
+    saving_cpu_millicores: int
+    saving_memory_bytes: int
+    """The same as `savings.all_steps.frees`: raised requests are not deducted."""
+    worth_the_effort: int
+    """Fewest recommendations that together give 70 % of the CPU saving."""
+    strategy: str
+    settings_digest: str
+    coverage: float
+    notes: list[str] = field(default_factory=list)
+    learned_seconds: int | None = None
+    """End of the history whose back-tests the forecasts rest on; None where no series could be tested."""
+    kept_recommendations: int = 0
+    """Recommendations of an earlier analysis that still hold."""
+    kept_seconds: int | None = None
+    """End of the history that the oldest of them rests on."""
+    savings: PlannedSavings | None = None
+    """What recommendations free and raise, now and after all steps; None in results of an older version."""

@@ -1,0 +1,126 @@
+"""EDGE: stored recommendations in full, looked up by name: behind `cotenant explain` and patches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cotenant.base.allocation.gpu_share import GpuShareProposal
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.pod_request import effective_request
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.base.text import nearest
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.recommendation import Recommendation, Restart
+from cotenant.recommender.model.views import RECOMMENDATIONS
+
+
+def document_name(namespace: str) -> str:
+    """Name of the document that holds a namespace's recommendations."""
+    return f"explain@{namespace}"
+
+
+def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
+    """One document per namespace that has any; that of another one goes."""
+    by_namespace: dict[str, list[Recommendation]] = defaultdict(list)
+    for recommendation in recommendations:
+        by_namespace[recommendation.container.workload.namespace].append(recommendation)
+    for namespace, of_namespace in by_namespace.items():
+        store.write_document(document_name(namespace), of_namespace)
+    store.remove_others({document_name(namespace) for namespace in by_namespace}, document_name(""))
+
+
+def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
+    """Stored recommendations of a namespace, as they are at the moment; none for one without."""
+    return lambda namespace: store.read_document(document_name(namespace), list[Recommendation]) or []
+
+
+def gpu_shares(store: Store, findings: Table, workloads: Collection[WorkloadRef] | None = None) -> list[Recommendation]:
+    """Shares of GPUs that rows of FINDINGS propose, each as a recommendation about that alone.
+
+    workloads: of these alone; None: of all.
+    """
+    explanations = Explanations(store)
+    shares = []
+    for row in findings.rows():
+        workload = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+        if row["finding"] != FindingKind.OVERSIZED_GPU or (workloads is not None and workload not in workloads):
+            continue
+        ref = ContainerRef(workload, row["container"])
+        stored = next((r for r in explanations.of_namespace(row["namespace"]) if r.container == ref), None)
+        if stored is not None:
+            shares.append(_about_gpus(stored, row))
+    return shares
+
+
+def _about_gpus(stored: Recommendation, row: Mapping[str, Any]) -> Recommendation:
+    return replace(
+        stored,
+        strategy=FindingKind.OVERSIZED_GPU.value,
+        values=(),
+        notes=(),
+        queries=(),
+        backtest=None,
+        trust=None,
+        restart=Restart.ROLLOUT,
+        monthly_saving=row["saving_month"],
+        monthly_savings={},
+        heap=None,
+        gpu=GpuShareProposal.parse(row["proposal"]),
+    )
+
+
+def requested_millicores(store: Store) -> int:
+    """CPU that all workloads of the stored results request; 0 when there are none."""
+    try:
+        rows = store.read_table(RECOMMENDATIONS).rows()
+    except NoData:
+        return 0
+    return sum(
+        int(effective_request(row["cpu_request_now"], row["cpu_limit_now"])) * int(row["replicas"] or 0) for row in rows
+    )
+
+
+class Explanations:
+    """Recommendations of a store, each namespace read once."""
+
+    def __init__(self, store: Store) -> None:
+        """Nothing is read yet."""
+        self._store = store
+        self._read: dict[str, list[Recommendation]] = {}
+
+    def of_namespace(self, namespace: str) -> list[Recommendation]:
+        """All recommendations of a namespace; empty when there are none."""
+        if namespace not in self._read:
+            stored = self._store.read_document(document_name(namespace), list[Recommendation])
+            self._read[namespace] = stored or []
+        return self._read[namespace]
+
+    def of_workload(self, text: str) -> list[Recommendation]:
+        """By NAMESPACE/KIND/NAME or NAMESPACE/NAME; NoData and UsageError name what is close or ambiguous."""
+        parts = text.split("/")
+        if len(parts) not in (2, 3) or not all(parts):
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+        matches = [r for r in self.of_namespace(parts[0]) if _matches(r.container.workload, parts)]
+        kinds = sorted({r.container.workload.kind for r in matches})
+        if len(kinds) > 1:
+            raise UsageError(
+                f"{text} is of several kinds: {', '.join(kinds)}", fix=f"Write {parts[0]}/{kinds[0]}/{parts[-1]}."
+            )
+        if not matches:
+            raise NoData(f"no recommendation for {text}", fix=self._near(parts[0], parts[-1]))
+        return matches
+
+    def _near(self, namespace: str, name: str) -> str:
+        names = {str(r.container.workload) for r in self.of_namespace(namespace)}
+        if not names:
+            return f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."
+        return nearest(name, names) or "Run cotenant scan --offline -o csv for the names."
+
+
+def _matches(ref: WorkloadRef, parts: list[str]) -> bool:
+    return ref.name == parts[-1] and (len(parts) == 2 or ref.kind.lower() == parts[1].lower())

@@ -1,0 +1,283 @@
+"""EDGE: the feature `load-taints`: busy nodes get a taint, so that a scheduler which asks nobody keeps away from them.
+
+What the extender's watcher keeps is kept here too, with the same numbers. Taints stay when the manager ends: they are
+few by their caps, and the next manager goes on with them. Where the feature is off, or a dry run, what an earlier one
+left is taken away.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.errors import NoData
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Address, Outcome, Patch
+from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED, node_address
+from cotenant.base.kubernetes.protocol import LOAD_TAINT
+from cotenant.base.kubernetes.reservation import Taint, toleration
+from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
+from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_P95_NAME
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
+from cotenant.scheduler_ext.extender.watch.watcher import Watching
+from cotenant.scheduler_ext.load_taints.decide import (
+    LoadEffect,
+    LoadTaintArgs,
+    LoadTaintChange,
+    NodeLoads,
+    changes_of,
+    decide,
+)
+from cotenant.scheduler_ext.load_taints.metrics import LoadTaintMetrics
+from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
+from cotenant.scheduler_ext.load_taints.observe import effect_of, node_loads
+
+COLLECTIONS: Final = (*NEEDED, "forecasts")
+FIRST_LISTS_SECONDS: Final = 30.0
+DAEMON_SETS_SECONDS: Final = 60.0
+"""Between two looks at the DaemonSets."""
+MOST_CHANGES: Final = 100
+"""Taints that one round writes."""
+OFF_SECONDS: Final = 3600.0
+WITHDRAWN: Final = "load taints are off"
+EFFECTS: Final = {LoadEffect.NONE: "", LoadEffect.AVOIDED: AVOIDED, LoadEffect.REFUSED: REFUSED}
+_REFUSING: Final = Taint(LOAD_TAINT, "", REFUSED)
+
+
+class _DaemonSetMeta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _DaemonPodSpec(msgspec.Struct):
+    tolerations: list[dict[str, Any]] | None = None
+
+
+class _DaemonTemplate(msgspec.Struct):
+    spec: _DaemonPodSpec = msgspec.field(default_factory=_DaemonPodSpec)
+
+
+class _DaemonSetSpec(msgspec.Struct):
+    template: _DaemonTemplate = msgspec.field(default_factory=_DaemonTemplate)
+
+
+class DaemonSetWire(msgspec.Struct):
+    """A DaemonSet as far as it is read here."""
+
+    metadata: _DaemonSetMeta
+    spec: _DaemonSetSpec = msgspec.field(default_factory=_DaemonSetSpec)
+
+    @property
+    def tolerates_load(self) -> bool:
+        """Whether its pods come to nodes that are refused to others."""
+        return _REFUSING.tolerated([toleration(one) for one in self.spec.template.spec.tolerations or ()])
+
+
+class LoadTaintController(Feature):
+    """Feature `load-taints`."""
+
+    name = "load-taints"
+    by_clock = True
+    needs: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: LoadTaintSettings,
+        rules: ExtenderSettings,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """Nothing is read yet; rules: thresholds, and how far ahead forecasts are looked at."""
+        self._client, self._settings, self._rules = client, settings, rules
+        self._taints = NodeTaints(client, LOAD_TAINT)
+        self._arguments = arguments_of(settings)
+        self.interval_seconds = settings.interval_seconds
+        self._metrics = LoadTaintMetrics(registry) if registry else None
+        self._watching: Watching | None = None
+        self._snapshot = NodeSnapshot()
+        self._effects: dict[str, LoadEffect] = {}
+        self._changed_seconds: dict[str, float] = {}
+        self._kept_away: tuple[str, ...] = ()
+        self._looked_seconds = float("-inf")
+        self._notes: tuple[ObjectNote, ...] = ()
+        self._has_taints = True
+        """Whether nodes may bear taints of a manager that acted."""
+        self._after: dict[Address, LoadEffect] = {}
+        self._written: dict[str, tuple[ExtenderNode, LoadEffect]] = {}
+        """By node: how the watch showed it when its taint was written, and what was. The cap counts both."""
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+        """The taints that change, at most MOST_CHANGES; in a dry run those that are to go, and what would change."""
+        notes, self._notes = self._notes, ()
+        given_back = () if self._acts else self._given_back()
+        if not self._settings.enabled:
+            # once everything was given back there is nothing to look at
+            self.interval_seconds = self._settings.interval_seconds if given_back else OFF_SECONDS
+            return ControllerDecision(given_back, notes)
+        loads = self._loads(now_seconds)
+        kept_away = self._daemon_sets(now_seconds)
+        arguments = replace(self._arguments, refused_share=0.0) if kept_away else self._arguments
+        plan = decide(loads, arguments, now_seconds)
+        if self._metrics:
+            self._metrics.show(loads, plan)
+        notes = (*notes, *_warnings(loads, bool(plan.withheld.any()), kept_away))
+        if not self._acts:
+            return ControllerDecision(given_back, notes)
+        due = tuple(islice(changes_of(loads, plan, arguments), MOST_CHANGES))
+        return ControllerDecision(tuple(self._patches(due)), notes, _before(due))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of taints; who is refused, and no more, becomes an Event of the next round."""
+        nodes = self._watching.table.nodes if self._watching else {}
+        for outcome in outcomes:
+            if not outcome.ok:
+                continue
+            address = outcome.intent.address
+            after = self._after.get(address, LoadEffect.NONE)
+            if address.name in nodes:
+                self._written[address.name] = (nodes[address.name], after)
+            if self._metrics:
+                self._metrics.changed(after)
+        self._notes = tuple(self._events(outcomes))
+
+    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - nothing depends on time
+        """The watch ends, and taints stay."""
+        if self._watching is not None:
+            self._watching.stop()
+            self._watching = None
+        return ControllerDecision()
+
+    @property
+    def _acts(self) -> bool:
+        return self._settings.enabled and not self._settings.dry_run
+
+    def _given_back(self) -> tuple[Patch, ...]:
+        """What takes the taints of an earlier manager away, until a look shows none: a write may fail or be put off."""
+        if not self._has_taints:
+            return ()
+        patches = tuple(self._taints.withdrawn(WITHDRAWN))
+        self._after = dict.fromkeys((patch.address for patch in patches), LoadEffect.NONE)
+        self._has_taints = bool(patches)
+        return patches
+
+    def _loads(self, now_seconds: float) -> NodeLoads:
+        """The cluster as it is; NoData while the first lists are not complete."""
+        watching = self._watch()
+        frame = watching.frame(with_shares=False)
+        errors = [one.error for name, one in watching.mirrors.items() if name in ("nodes", "pods") and one.error]
+        if errors:
+            raise errors[0]
+        if not watching.complete():
+            raise NoData("nodes, pods and their loads are being listed", fix="Wait.")
+        self._snapshot = following(self._snapshot, frame)
+        nodes = watching.table.nodes
+        # the watch may lag behind our own writes: until it shows a node anew, what was written stands
+        self._written = {name: written for name, written in self._written.items() if nodes.get(name) is written[0]}
+        effects = {name: effect_of(nodes[name]) for name in self._snapshot.names}
+        effects |= {name: effect for name, (_, effect) in self._written.items()}
+        if self._effects:
+            for name, effect in effects.items():
+                if self._effects.get(name, LoadEffect.NONE) is not effect:
+                    self._changed_seconds[name] = now_seconds
+        self._effects = effects
+        hold = self._settings.hold_seconds
+        self._changed_seconds = {n: at for n, at in self._changed_seconds.items() if now_seconds - at < hold}
+        return node_loads(self._snapshot, nodes, effects, self._changed_seconds, now_seconds, self._rules)
+
+    def _watch(self) -> Watching:
+        """The watch, begun at the first look, which waits for the first lists."""
+        if self._watching is None:
+            self._watching = Watching(self._client.sibling(), self._rules, threading.Event(), COLLECTIONS)
+            self._watching.start()
+            self._snapshot = NodeSnapshot()
+            deadline = time.monotonic() + FIRST_LISTS_SECONDS
+            for mirror in self._watching.mirrors.values():
+                while mirror.error is None and time.monotonic() < deadline and not mirror.wait_synced(0.05):
+                    continue
+        return self._watching
+
+    def _daemon_sets(self, now_seconds: float) -> tuple[str, ...]:
+        """DaemonSets whose pods a refused node would not get: their controller goes by the template's tolerations."""
+        if now_seconds - self._looked_seconds >= DAEMON_SETS_SECONDS:
+            listed = self._client.list("/apis/apps/v1/daemonsets", DaemonSetWire)
+            self._kept_away = tuple(
+                sorted(f"{one.metadata.namespace}/{one.metadata.name}" for one in listed if not one.tolerates_load)
+            )
+            self._looked_seconds = now_seconds
+        return self._kept_away
+
+    def _patches(self, due: Sequence[LoadTaintChange]) -> Iterator[Patch]:
+        self._after = {node_address(change.name): change.after for change in due}
+        for change in due:
+            patch = self._taints.patch(change.name, EFFECTS[change.after], _why(change))
+            if patch is not None:
+                yield patch
+
+    def _events(self, outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
+        """Of nodes that are refused from now on, or no more."""
+        for outcome in outcomes:
+            intent = outcome.intent
+            if not (outcome.ok and isinstance(intent, Patch)):
+                continue
+            name = intent.address.name
+            is_refused = self._after.get(intent.address) is LoadEffect.REFUSED
+            if is_refused or self._effects.get(name) is LoadEffect.REFUSED:
+                yield ObjectNote(str(intent.address), "LoadRefused" if is_refused else "LoadAccepted", intent.why,
+                                 event=True)  # fmt: skip
+
+
+def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
+    """The settings as decisions read them: shares from 0 to 1."""
+    return LoadTaintArgs(
+        refuse_from=settings.refuse_percent,
+        avoid_from=settings.avoid_percent,
+        leave=settings.leave_percent,
+        refused_share=settings.refused_share_percent / 100,
+        avoided_share=settings.avoided_share_percent / 100,
+        hold_seconds=settings.hold_seconds,
+    )
+
+
+def _before(due: Sequence[LoadTaintChange]) -> Mapping[Address, str]:
+    return {node_address(change.name): EFFECTS[change.before] for change in due if change.before}
+
+
+def _why(change: LoadTaintChange) -> str:
+    """Load in percent of the threshold that is nearest."""
+    if math.isnan(change.now):
+        return "nobody reports its load, or it takes no pods"
+    peak = "" if math.isnan(change.peak) else f", {change.peak:.0f} % in the {HIGHEST_HALF_HOUR_P95_NAME} ahead"
+    return f"load {change.now:.0f} % of its threshold{peak}"
+
+
+def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> Iterator[ObjectNote]:
+    """Why nodes above the thresholds are not refused."""
+    if loads.broken:
+        yield ObjectNote(
+            "nodes",
+            "LoadUnreported",
+            "Too few nodes report their load, or extender.load_aware is off: no node bears the taint.",
+            warning=True,
+        )
+    if is_withheld and kept_away:
+        names = ", ".join(kept_away[:3]) + (" ..." if len(kept_away) > 3 else "")
+        yield ObjectNote(
+            "nodes",
+            "DaemonSetsKeptAway",
+            f"No node is refused: pods of {len(kept_away)} DaemonSets would be kept away ({names}). "
+            f"Let their templates tolerate {LOAD_TAINT}.",
+            warning=True,
+        )
+    elif is_withheld:
+        yield ObjectNote("nodes", "TooManyAboveThreshold", "More nodes are above their thresholds than may be refused.")

@@ -1,0 +1,35 @@
+"""EDGE: taints of ours on nodes: a node is read as it is now, so that its other taints stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.node_taints import NODES, TaintedNode, node_address, tainted, untainted
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTaints:
+    """Taints of one key in one cluster."""
+
+    client: KubeClient
+    key: str
+
+    def patch(self, name: str, effect: str, why: str) -> Patch | None:
+        """What gives a node the taint with this effect, or takes it away ("").
+
+        None for a node that is gone, or is as it should be.
+        """
+        node = self.client.get(node_address(name).path, TaintedNode)
+        if node is None:
+            return None
+        return tainted(node, self.key, why, effect=effect) if effect else untainted(node, (self.key,), why)
+
+    def withdrawn(self, why: str) -> Iterator[Patch]:
+        """What takes every such taint away."""
+        for node in self.client.list(NODES, TaintedNode):
+            patch = untainted(node, (self.key,), why)
+            if patch is not None:
+                yield patch

@@ -1,0 +1,171 @@
+"""EDGE: the controller of queues as the loop runs it: mirrors in, `cotenant.scheduler_ext.queues.decide` out.
+
+It is the one writer that lets pods go, under the manager's Lease; what it has let go and the mirror does not show yet
+is remembered, so that a quota is never given out twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterForbidden, ClusterInvalid, NotLeader
+from cotenant.base.kube import Mirror
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
+from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.decide import QueueWrites, decide
+from cotenant.scheduler_ext.queues.metrics import QueueMetrics
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.report import QueueReport
+from cotenant.scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.queues.view_builder import QueueViewBuilder
+from cotenant.scheduler_ext.reservations.controller import guard_of
+from cotenant.scheduler_ext.reservations.guard import Guard
+
+LONGEST_SECONDS: Final = 5.0
+"""Between two looks when nothing happens."""
+SHORTEST_SECONDS: Final = 0.02
+DOUBTFUL_SECONDS: Final = 10.0
+"""A write whose answer was lost counts as done for so long: a mirror has shown the pod by then if it was."""
+EVICTION_PAUSE_SECONDS: Final = 30.0
+"""Before an eviction that a disruption budget refused is tried again."""
+REFUSED: Final = (ClusterConflict, ClusterForbidden, ClusterAbsent, ClusterInvalid, NotLeader)
+"""Answers that say for certain that nothing was written."""
+UNOFFERED: Final = (
+    "settings/queues.gangs_by",
+    f"is kubernetes, and the API server offers no PodGroups of {NATIVE_GANG_GROUP}: cotenant places all gangs; "
+    "switch the feature gate GenericWorkload and this version on, or set it to own",
+)
+Place = tuple[str, str]
+
+
+class QueueController(Feature):
+    """Feature `queues`."""
+
+    name = "queues"
+    needs: tuple[str, ...] = (
+        "ended-members",
+        "pod-groups",
+        "queue-nodes",
+        "queue-pods",
+        "quota-profiles",
+        "quotas",
+        "reservations",
+        "swapguards",
+    )
+    optional: tuple[str, ...] = ("native-gangs",)
+    coalesce_seconds = 0.02
+    send_seconds = 5.0
+    """Thousands of pods that go at once can take longer than the promise lasts, which is renewed between rounds."""
+
+    def __init__(
+        self, mirrors: Mapping[str, Mirror[Any]], settings: QueueSettings, registry: CollectorRegistry | None = None
+    ) -> None:
+        """Nothing is known yet; without a registry nothing is counted."""
+        self.interval_seconds = LONGEST_SECONDS
+        self.report = QueueReport(0.0)
+        """What the last round saw and decided, for people."""
+        self._mirrors, self._settings = mirrors, settings
+        self._builder = QueueViewBuilder(mirrors)
+        self._last: QueueWrites | None = None
+        self._pods: Mapping[Place, QueuePod] = {}
+        self._released: dict[str, tuple[str, float]] = {}
+        """uid -> (version of the pod whose gate was taken away, Unix time after which that is doubted)."""
+        self._evictions_refused: dict[str, float] = {}
+        self._now_seconds = 0.0
+        self._metrics = QueueMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """What to write for all quotas, gangs and pods that wait."""
+        if not self._builder.settled():
+            self.interval_seconds = SHORTEST_SECONDS
+            return ControllerDecision()
+        guard = guard_of(self._mirrors["swapguards"])
+        view = self._view(now_seconds, guard)
+        writes = decide(view, self._settings)
+        self._last, self._now_seconds, self.report = writes, now_seconds, writes.report
+        served = self._settings.served_seconds
+        promise = renewed(guard, served, now_seconds)
+        due = min(writes.wake_seconds, renewal_seconds(guard, served, now_seconds) if not promise else LONGEST_SECONDS)
+        self.interval_seconds = min(LONGEST_SECONDS, max(SHORTEST_SECONDS, due))
+        if self._metrics:
+            self._metrics.show(writes.report, view)
+        unoffered = self._settings.gangs_by == "kubernetes" and view.native_groups is None
+        notes_by_subject = (*writes.notes, *((UNOFFERED,) if unoffered else ()))
+        notes = tuple(ObjectNote(subject, "Queue", message, warning=True) for subject, message in notes_by_subject)
+        return ControllerDecision((*promise, *writes.intents), notes)
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Remember what was let go until the mirror shows it, and which evictions were refused."""
+        for outcome in outcomes:
+            address = outcome.intent.address
+            pod = self._pods.get((address.namespace, address.name)) if address.resource == "pods" else None
+            if pod is None:
+                continue
+            if getattr(outcome.intent, "subresource", "") == "eviction":
+                if not outcome.ok:
+                    self._evictions_refused[pod.uid] = self._now_seconds + EVICTION_PAUSE_SECONDS
+            elif self._last and pod.uid in self._last.released and not isinstance(outcome.error, REFUSED):
+                lasting = float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
+                self._released[pod.uid] = (pod.version, lasting)
+
+    def closing(self, now_seconds: float) -> ControllerDecision:
+        """What to write when the manager ends: no pod is to wait for somebody who has gone, unless another comes."""
+        if self._settings.keep_gates_at_end:
+            return ControllerDecision()
+        return ControllerDecision(withdrawal(self._mirrors, now_seconds))
+
+    def _view(self, now_seconds: float, guard: Guard) -> QueueView:
+        view = self._builder.view(now_seconds)
+        last = self._last
+        if last is None and guard.queues_served_until_seconds < now_seconds:
+            last = QueueWrites()  # nobody looked for a while: since when a quota is over its runtime begins anew
+        self._pods = {(pod.namespace, pod.name): pod for pod in view.pods}
+        versions = {pod.uid: pod.version for pod in view.pods if pod.waits_for_quota}
+        self._released = {
+            uid: (version, until)
+            for uid, (version, until) in self._released.items()
+            if versions.get(uid) == version and now_seconds < until
+        }
+        self._evictions_refused = {uid: at for uid, at in self._evictions_refused.items() if at > now_seconds}
+        return replace(
+            view,
+            over_since=view.over_since if last is None else last.over_since,
+            borrows_since=view.borrows_since if last is None else last.borrows_since,
+            attempts={} if last is None else last.attempts,
+            released=frozenset(self._released),
+            evictions_refused=dict(self._evictions_refused),
+        )
+
+
+class QueueGates(Feature):
+    """Feature `queues` with `queues.handled_by: koordinator`: takes back what an earlier manager promised."""
+
+    name = "queues"
+    needs: tuple[str, ...] = ("queue-pods",)
+    interval_seconds = 30.0
+
+    def __init__(self, mirrors: Mapping[str, Mirror[Any]]) -> None:
+        """mirrors: those of feature `queues`; SwapGuards need not be installed."""
+        self._mirrors = mirrors
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """Withdraw the promise and let every pod go."""
+        return ControllerDecision(withdrawal(self._mirrors, now_seconds))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirrors show what became of it."""
+
+
+def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Any, ...]:
+    """The end of the promise, and of the gates of every pod that waits."""
+    pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
+    existing = mirrors["native-gangs"].snapshot()
+    return withdrawn(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)

@@ -1,0 +1,293 @@
+"""A gang: pods that are placed together or not at all, from a PodGroup or from Koordinator's annotations. Pure.
+
+Two protocols, as Koordinator reads them (`apis/extension/coscheduling.go`, its coscheduling plugin): a PodGroup
+(scheduling.sigs.k8s.io/v1alpha1) that the label of its pods names, or annotations of the pods themselves. A PodGroup
+goes before what pods say. Without a usable minimum a gang has a `problem`; of everything else that cannot be read the
+default is taken, as Koordinator does, with a note. Neither is ever an error: the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.base.text import shown
+
+Json = Mapping[str, Any]
+Option = TypeVar("Option", bound=StrEnum)
+
+POD_GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
+"""On a pod: name of its PodGroup, in its namespace."""
+LIGHT_NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"
+LIGHT_MINIMUM_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""Of the older protocol without an object."""
+MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
+GANG_PREFIX: Final = "gang.scheduling.koordinator.sh/"
+NAME_ANNOTATION: Final = GANG_PREFIX + "name"
+MINIMUM_ANNOTATION: Final = GANG_PREFIX + "min-available"
+TOTAL_ANNOTATION: Final = GANG_PREFIX + "total-number"
+MODE_ANNOTATION: Final = GANG_PREFIX + "mode"
+WAIT_ANNOTATION: Final = GANG_PREFIX + "waiting-time"
+GROUPS_ANNOTATION: Final = GANG_PREFIX + "groups"
+MATCH_POLICY_ANNOTATION: Final = GANG_PREFIX + "match-policy"
+
+LARGEST_GANG: Final = 1_000
+"""Members that are placed at once, at most: each costs a Reservation and a placeholder."""
+MOST_NOTES: Final = 8
+"""Notes that a gang keeps, at most: a thousand pods may each disagree with the first."""
+_STARTED: Final = frozenset({"Scheduled", "Running"})
+"""Phases of a PodGroup whose minimum was placed once."""
+
+
+class GangMode(StrEnum):
+    """What one member's failure means: Strict releases all, NonStrict keeps what is placed."""
+
+    STRICT = "Strict"
+    NON_STRICT = "NonStrict"
+
+
+class MatchPolicy(StrEnum):
+    """Which members count towards the minimum."""
+
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+    ONCE_SATISFIED = "once-satisfied"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One gang.
+
+    group: names ("namespace/name") of the gangs that are placed together, itself among them, sorted. wait_seconds: how
+    long members wait for the others, 0 for as long as the settings say. notes: values that could not be used, and what
+    is taken in their place; each names the object. started: its PodGroup says that the minimum was
+    placed once. source: the object that defines it, "pods/shop/a". status: the PodGroup's, as written. problem: why it
+    cannot be used, which names the object and the value; "" else.
+    """
+
+    namespace: str
+    name: str
+    min_available: int
+    total: int
+    mode: GangMode = GangMode.STRICT
+    match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    group: tuple[str, ...] = ()
+    wait_seconds: float = 0.0
+    created_seconds: float = 0.0
+    from_pod_group: bool = False
+    uid: str = ""
+    started: bool = False
+    source: str = ""
+    status: Json = field(default_factory=dict)
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """What pods of a gang should say alike; of the minimum they must."""
+        return (self.min_available, self.total, self.mode, self.match_policy, self.group, self.wait_seconds)
+
+
+def gang_key(namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The gang that a pod belongs to, as "namespace/name"; "" for none."""
+    name = labels.get(POD_GROUP_LABEL) or labels.get(LIGHT_NAME_LABEL) or annotations.get(NAME_ANNOTATION)
+    return f"{namespace}/{name}" if name else ""
+
+
+def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
+    """The gang that a PodGroup defines; wait_seconds: of one that does not say its own."""
+    meta, spec, status = (_mapping(body.get(key)) for key in ("metadata", "spec", "status"))
+    annotations, reader = _mapping(meta.get("annotations")), _Reader()
+    namespace, name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
+    reader.source = f"podgroups/{namespace}/{name}"
+    own_wait_seconds = reader.wait(spec.get("scheduleTimeoutSeconds"), "spec.scheduleTimeoutSeconds")
+    gang = reader.gang(
+        namespace, name, (spec.get("minMember"), "spec.minMember"), annotations, own_wait_seconds or wait_seconds
+    )
+    return replace(
+        gang,
+        created_seconds=_moment(meta.get("creationTimestamp")),
+        from_pod_group=True,
+        uid=str(meta.get("uid") or ""),
+        started=status.get("phase") in _STARTED,
+        status=status,
+    )
+
+
+def gang_of_pod(
+    namespace: str,
+    pod: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    created_seconds: float = 0.0,
+    wait_seconds: float = 0.0,
+) -> Gang | None:
+    """The gang as one of its pods declares it; None for a pod of no gang. wait_seconds: of one without its own.
+
+    A pod that only names its PodGroup declares a gang with a problem, which holds as long as there is no PodGroup.
+    """
+    key = gang_key(namespace, labels, annotations)
+    if not key:
+        return None
+    reader = _Reader(f"pods/{namespace}/{pod}")
+    light = labels.get(LIGHT_MINIMUM_LABEL)
+    minimum = (light, LIGHT_MINIMUM_LABEL) if light else (annotations.get(MINIMUM_ANNOTATION), MINIMUM_ANNOTATION)
+    own_wait_seconds = reader.wait(annotations.get(WAIT_ANNOTATION), WAIT_ANNOTATION)
+    name = key.partition("/")[2]
+    if minimum[0] is None:
+        reader.problem = f"{reader.source}: no PodGroup {key} exists, and {MINIMUM_ANNOTATION} is missing"
+    gang = reader.gang(namespace, name, minimum, annotations, own_wait_seconds or wait_seconds)
+    return replace(gang, created_seconds=created_seconds)
+
+
+def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, Gang]:
+    """All gangs by key: PodGroups, and what pods declare of gangs without one.
+
+    Pods of one gang that disagree about the minimum, and gangs of a group that do not all name each other, make a
+    problem; in all else the oldest pod is followed, with a note.
+    """
+    gangs = {gang.key: gang for gang in pod_groups}
+    oldest: dict[str, Gang] = {}
+    for gang in sorted((g for g in declared if g.key not in gangs), key=lambda g: (g.created_seconds, g.source)):
+        first = oldest.setdefault(gang.key, gang)
+        if gang.terms != first.terms and not first.problem:
+            said = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
+            if gang.min_available != first.min_available:
+                oldest[gang.key] = replace(first, problem=said)
+            elif len(first.notes) < MOST_NOTES:
+                oldest[gang.key] = replace(first, notes=(*first.notes, f"{said}: the oldest pod is followed"))
+    gangs |= oldest
+    return {
+        key: gang if gang.problem else replace(gang, problem=_group_problem(gang, gangs)) for key, gang in gangs.items()
+    }
+
+
+def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
+    """What is wrong with its group; a gang of the group that does not exist yet is only waited for."""
+    others = [gangs[key] for key in gang.group if key in gangs and key != gang.key]
+    differing = next((other for other in others if other.group != gang.group), None)
+    if differing is not None:
+        return f"{gang.source}: {GROUPS_ANNOTATION} is {shown(list(gang.group))}, but {differing.source} says " + shown(
+            list(differing.group)
+        )
+    broken = next((other for other in others if other.problem), None)
+    return f"{gang.source}: {broken.key} of its group cannot be used: {broken.problem}" if broken is not None else ""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one object's words: the first problem, and notes of optional ones for which a default is taken."""
+
+    source: str = ""
+    problem: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def gang(self, namespace: str, name: str, minimum: tuple[Any, str], annotations: Json, wait_seconds: float) -> Gang:
+        """All but what only PodGroups have."""
+        least = self.count(*minimum)
+        total = self.total(annotations.get(TOTAL_ANNOTATION), least)
+        policy = MATCH_POLICY_ANNOTATION if annotations.get(MATCH_POLICY_ANNOTATION) else MATCH_POLICY_ALIAS
+        return Gang(
+            namespace,
+            name,
+            least,
+            total,
+            self.option(GangMode.STRICT, annotations.get(MODE_ANNOTATION), MODE_ANNOTATION),
+            self.option(MatchPolicy.ONCE_SATISFIED, annotations.get(policy), policy),
+            self.group(annotations.get(GROUPS_ANNOTATION), f"{namespace}/{name}"),
+            wait_seconds,
+            source=self.source,
+            problem=self.problem,
+            notes=tuple(self.notes),
+        )
+
+    def total(self, value: Any, least: int) -> int:
+        """How many members there will be; the minimum where that is not said, or cannot be."""
+        if not value:
+            return least
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = -1
+        if number < least:
+            self.note(TOTAL_ANNOTATION, value, f"is not a number of members from {least}", least)
+            return least
+        return number
+
+    def count(self, value: Any, what: str) -> int:
+        """A number of members, 1 to `LARGEST_GANG`; 0 where it is none."""
+        try:
+            number = int(value) if not isinstance(value, bool | float) else 0
+        except (TypeError, ValueError):
+            number = 0
+        if not 1 <= number <= LARGEST_GANG:
+            self.refuse(what, value, f"is not a number of members from 1 to {LARGEST_GANG:,}")
+            return 0
+        return number
+
+    def option(self, default: Option, value: Any, what: str) -> Option:
+        """A member of an enum; the default for none."""
+        options = type(default)
+        if value and value not in list(options):
+            self.note(what, value, f"is none of {', '.join(options)}", default)
+        return options(value) if value in list(options) else default
+
+    def wait(self, value: Any, what: str) -> float:
+        """Seconds, of a number or a Go duration; 0 where nothing usable is said."""
+        try:
+            seconds = float(value) if isinstance(value, int) else seconds_of(str(value or ""), what)
+        except (UsageError, OverflowError):
+            seconds = -1.0
+        if seconds < 0:
+            self.note(what, value, 'is not a waiting time such as 600 or "10m"', "the setting queues.gang_wait_seconds")
+        return max(0.0, seconds)
+
+    def group(self, value: Any, own: str) -> tuple[str, ...]:
+        """The gangs of its group, itself among them."""
+        if not value:
+            return (own,)
+        try:
+            names = msgspec.json.decode(str(value), type=list[str])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            names = [""]
+        if not all(0 < name.find("/") < len(name) - 1 for name in names) or (names and own not in names):
+            self.note(GROUPS_ANNOTATION, value, f"is not a JSON list of namespace/name with {own} in it", "no group")
+            return (own,)
+        return tuple(sorted({*names, own}))
+
+    def note(self, what: str, value: Any, because: str, taken: object) -> None:
+        """Note an optional value that cannot be used, and what is taken in its place."""
+        self.notes.append(f"{self.source}: {what} {shown(value)} {because}; {taken} is taken")
+
+    def refuse(self, what: str, value: Any, because: str) -> None:
+        """Note the first problem."""
+        self.problem = self.problem or f"{self.source}: {what} {shown(value)} {because}"
+
+
+def _terms(gang: Gang) -> str:
+    return (
+        f"at least {gang.min_available} of {gang.total}, {gang.mode}, {gang.match_policy}, "
+        f"waiting {gang.wait_seconds or 'default'} s, group {', '.join(gang.group)}"
+    )
+
+
+def _mapping(value: Any) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _moment(value: Any) -> float:
+    try:
+        return moment_of(value, "") or 0.0
+    except UsageError:
+        return 0.0

@@ -1,0 +1,84 @@
+"""A pod as queues see it: what it requests, which quota and gang it belongs to, which gates hold it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.reservation import Toleration
+from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
+
+
+def sub_priority(labels: Mapping[str, str]) -> int:
+    """Of the label koordinator.sh/priority; 0 without one, or when it is no number."""
+    try:
+        return int(labels.get(SUB_PRIORITY_LABEL, "0"))
+    except ValueError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod that has no node may go: its node selector, its affinity as written, its tolerations."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePod:
+    """A pod that has not ended.
+
+    version: resourceVersion, which patches test. requests: what the scheduler counts, cpu in millicores, others in
+    their unit. quota: name of its quota, "" for none. gang: "namespace/name" of its gang, "" for none. placement: only
+    while it has no node. placeholder: it only reserves capacity. missed: not gated at its creation; it counts as used
+    and is never given back for that. declared_gang: its gang as its annotations say. handed_over: it was given reserved
+    capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
+    preempts: it may take capacity from pods of lower priority (preemptionPolicy). started_seconds: Unix time.
+    ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""
+    node: str = ""
+    phase: str = "Pending"
+    deleting: bool = False
+    gates: tuple[str, ...] = ()
+    requests: Amounts = field(default_factory=dict)
+    priority: int = 0
+    sub_priority: int = 0
+    preemptible: bool = True
+    created_seconds: float = 0.0
+    quota: str = ""
+    gang: str = ""
+    placeholder: bool = False
+    placement: Placement | None = None
+    missed: bool = False
+    declared_gang: Gang | None = None
+    handed_over: bool = False
+    scheduling_group: str = ""
+    preempts: bool = True
+    started_seconds: float | None = None
+    deadline_seconds: float | None = None
+    ends: bool = False
+
+    @property
+    def place(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def waits_for_quota(self) -> bool:
+        """Whether our quota gate holds it."""
+        return QUOTA_GATE in self.gates
+
+    @property
+    def waits_for_gang(self) -> bool:
+        """Whether our gang gate holds it."""
+        return GANG_GATE in self.gates

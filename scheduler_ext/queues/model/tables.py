@@ -1,0 +1,113 @@
+"""The rows of a queue report as tables: quotas, waiting pods, gangs. Pure.
+
+Command line, REST and the page Queues render these tables, so they show the same cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any, Final
+
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
+
+QUOTAS: Final = Schema(
+    "quotas",
+    (
+        Column("quota", "Quota", Kind.TEXT, "Name of the ElasticQuota."),
+        Column("tree", "Tree", Kind.TEXT, "Quota tree, empty for the cluster's own.", wide=True),
+        Column("parent", "Parent", Kind.TEXT, "Quota above it.", wide=True),
+        Column("depth", "Depth", Kind.INTEGER, "0 below the root.", wide=True),
+        Column("resource", "Resource", Kind.TEXT, "Resource that the amounts of the row are of."),
+        Column("min", "Min", Kind.AMOUNT, "Guarantee."),
+        Column("max", "Max", Kind.AMOUNT, "Most that it may ever use; missing where it has no limit of its own."),
+        Column("weight", "Weight", Kind.AMOUNT, "Share of what is lent.", wide=True),
+        Column("runtime", "Runtime", Kind.AMOUNT, "What it may use now."),
+        Column("used", "Used", Kind.AMOUNT, "Requests of its pods that were let go."),
+        Column("request", "Request", Kind.AMOUNT, "Requests of all its pods, with those that wait."),
+        Column("borrowed", "Borrowed", Kind.AMOUNT, "Use above the guarantee."),
+        Column("lent", "Lent", Kind.AMOUNT, "Guarantee that others may use now."),
+        Column("waiting", "Waiting", Kind.INTEGER, "Pods that wait for it."),
+        Column("borrows_since", "Borrows since", Kind.TIME, "Since when its use exceeds its guarantee, where noted."),
+        Column("over_since", "Over since", Kind.TIME, "Since when its use exceeds its runtime, where noted."),
+        Column("problem", "Problem", Kind.TEXT, "What is wrong with the quota."),
+    ),
+    ("tree", "quota", "resource"),
+)
+
+WAITING_PODS: Final = Schema(
+    "waiting_pods",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod."),
+        Column("pod", "Pod", Kind.TEXT, "Name of the pod."),
+        Column("quota", "Quota", Kind.TEXT, "Quota that it counts against."),
+        Column("gang", "Gang", Kind.TEXT, "Gang that it belongs to, namespace/name."),
+        Column("since", "Since", Kind.TIME, "Since when it waits."),
+        Column("position", "Position", Kind.INTEGER, "Place in the queue, from 1."),
+        Column("reason", "Reason", Kind.TEXT, "Code of the reason."),
+        Column("blocking_quota", "Blocked by", Kind.TEXT, "Quota that has too little left.", wide=True),
+        Column("resource", "Resource", Kind.TEXT, "Resource that is missing."),
+        Column("requested", "Requested", Kind.AMOUNT, "What the pod, or its gang, requests of it.", wide=True),
+        Column("missing", "Missing", Kind.AMOUNT, "How much more must become free."),
+        Column("likely", "Likely", Kind.TIME, "When it is likely to be let go; missing where nothing says so."),
+        Column("likely_basis", "Basis", Kind.TEXT, "What says so.", wide=True),
+        Column("why", "Why", Kind.TEXT, "The reason in a sentence."),
+    ),
+    ("namespace", "pod"),
+)
+
+GANGS: Final = Schema(
+    "gangs",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the gang."),
+        Column("gang", "Gang", Kind.TEXT, "Name of the gang."),
+        Column("quota", "Quota", Kind.TEXT, "Quota that it counts against."),
+        Column("state", "State", Kind.TEXT, "Where it stands."),
+        Column("members", "Members", Kind.INTEGER, "Pods of it that exist."),
+        Column("placed", "Placed", Kind.INTEGER, "Pods that have a node, or reserved capacity."),
+        Column("min_available", "Min", Kind.INTEGER, "Pods that must be placed together."),
+        Column("total", "Total", Kind.INTEGER, "Pods that it will have."),
+        Column("since", "Since", Kind.TIME, "Since when it is in this state."),
+        Column("placed_by", "Placed by", Kind.TEXT, "Who places it, and why not Kubernetes where it could.", wide=True),
+        Column("why", "Why", Kind.TEXT, "The reason in a sentence."),
+    ),
+    ("namespace", "gang"),
+)
+
+
+def quota_table(rows: Collection[QuotaRow]) -> Table:
+    """One row a quota and resource, in the order of the report: a parent stands before its children."""
+    return Table.from_rows(QUOTAS, [_quota(row) for row in rows])
+
+
+def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
+    """One row a waiting pod."""
+    return Table.from_rows(WAITING_PODS, [_waiting(row) for row in rows])
+
+
+def gang_table(rows: Collection[GangRow]) -> Table:
+    """One row a gang."""
+    return Table.from_rows(GANGS, [_gang(row) for row in rows])
+
+
+def tables_of(report: QueueReport) -> dict[str, Table]:
+    """All tables by the names of their schemas."""
+    tables = (quota_table(report.quotas), waiting_table(report.waiting), gang_table(report.gangs))
+    return {table.schema.name: table for table in tables}
+
+
+def _quota(row: QuotaRow) -> dict[str, Any]:
+    more = {"min": row.minimum, "max": row.maximum, "waiting": row.waiting_pods, "over_since": row.over_since_seconds}
+    return asdict(row) | more | {"borrows_since": row.borrows_since_seconds}
+
+
+def _waiting(row: WaitingPodRow) -> dict[str, Any]:
+    missing = row.missing if row.resource else None
+    more = {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
+    requested = row.requested if row.resource else None
+    return asdict(row) | more | {"missing": missing, "requested": requested}
+
+
+def _gang(row: GangRow) -> dict[str, Any]:
+    return asdict(row) | {"state": row.state.value, "since": row.since_seconds, "why": row.reason}

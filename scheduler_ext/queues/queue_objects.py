@@ -1,0 +1,100 @@
+"""EDGE: what the manager's mirrors keep of each object for queues: pods and nodes. Pure itself.
+
+50,000 pods stay in memory: of a pod that has a node nothing is kept that decides where it may go.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.controllers.watched import is_placeholder
+from cotenant.base.kube.observed import EndedPodWire, QueueNodeWire, QueuePodWire, node_of, pod_of
+from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION
+from cotenant.base.kubernetes.reservation import Taint, Toleration
+from cotenant.scheduler_ext.queues.model.gang import gang_key, gang_of_pod
+from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod, sub_priority
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
+from cotenant.scheduler_ext.queues.view import QueueNode
+
+ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+"""Field selector of the others."""
+SUCCEEDED: Final = "status.phase=Succeeded"
+"""Of those that ended as they should: how long they ran says how long others will."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedQueuePod:
+    """A pod whose quota is not resolved yet: that takes the tree.
+
+    quota_label: the quota that its label names, or "". gated_at_creation: the webhook held it back for its quota, or
+    never does so: a pod of a DaemonSet or of the kubelet.
+    """
+
+    pod: QueuePod
+    quota_label: str = ""
+    gated_at_creation: bool = False
+
+
+def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
+    """What is kept of a Pod; QuantityError for a cpu or memory request that cannot be read."""
+    meta, spec = wire.metadata, wire.spec
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    observed = pod_of(wire)
+    created_seconds = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+    group = spec.scheduling_group.pod_group_name if spec.scheduling_group else ""
+    gang = gang_key(meta.namespace, labels, annotations)
+    if group and gang != f"{meta.namespace}/{group}":
+        gang = ""  # who names another PodGroup of Kubernetes has left our gangs
+    pod = QueuePod(
+        namespace=observed.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        node=observed.node,
+        phase=observed.phase or "Pending",
+        deleting=observed.deleting,
+        gates=tuple(sys.intern(gate.name) for gate in spec.scheduling_gates or ()),
+        requests=observed.requests,
+        priority=spec.priority or 0,
+        sub_priority=sub_priority(labels),
+        preemptible=labels.get(PREEMPTIBLE_LABEL) != "false",
+        preempts=spec.preemption_policy != "Never",
+        started_seconds=wire.status.start_time.timestamp() if wire.status.start_time else None,
+        deadline_seconds=spec.active_deadline_seconds,
+        ends=spec.restart_policy in ("Never", "OnFailure"),
+        created_seconds=created_seconds,
+        gang=sys.intern(gang),
+        placeholder=is_placeholder(observed),
+        placement=None if spec.node_name else _placement(wire),
+        declared_gang=gang_of_pod(meta.namespace, meta.name, labels, annotations, created_seconds) if gang else None,
+        handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,
+        scheduling_group=group,
+    )
+    never_gated = observed.owner[0] in ("DaemonSet", "Node")
+    return WatchedQueuePod(pod, sys.intern(labels.get(NAME_LABEL, "")), never_gated or QUEUED_ANNOTATION in annotations)
+
+
+def ended_member(wire: EndedPodWire) -> tuple[str, str]:
+    """What is kept of a pod of a PodGroup that has ended: the gang's key, and how it ended."""
+    return sys.intern(gang_key(wire.metadata.namespace, wire.metadata.labels or {}, {})), sys.intern(wire.status.phase)
+
+
+def queue_node(wire: QueueNodeWire) -> QueueNode:
+    """What is kept of a Node; QuantityError for an amount that cannot be read."""
+    observed = node_of(wire)
+    return QueueNode(
+        name=observed.name,
+        allocatable=observed.allocatable,
+        labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
+        taints=tuple(Taint(one.key, one.value, one.effect) for one in wire.spec.taints or ()),
+        unschedulable=observed.unschedulable,
+        ready=wire.is_ready,
+    )
+
+
+def _placement(wire: QueuePodWire) -> Placement:
+    spec = wire.spec
+    tolerations = (Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations or ())
+    return Placement(spec.node_selector or {}, spec.affinity or {}, tuple(tolerations))

@@ -1,0 +1,205 @@
+"""EDGE: rounds of the descheduler as the loop runs them: the cluster is read, plans decided, jobs and marks made.
+
+A round waits until the moves of the one before have ended and every node can have reported since; whether somebody
+needs a marked node is looked at in every interval, as long as there may be one. `descheduler.dry_run`, and `dryRun` of
+the configuration, leave it at the plans. The jobs are carried out by the feature `migrations`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.errors import CotenantError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.intent import Apply, Intent, Outcome
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
+from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
+from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
+from cotenant.scheduler_ext.rebalance.controllers.metrics import DeschedulerMetrics
+from cotenant.scheduler_ext.rebalance.controllers.node_marks import EVENTS, LEAVING, mark_patches, marks_notes
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
+from cotenant.scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites, writes_of
+from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
+from cotenant.scheduler_ext.rebalance.migration.churn import Churn
+from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import (
+    JobsUnderWay,
+    RoundCaps,
+    busy_nodes,
+    jobs_of,
+    withdrawn_from,
+)
+from cotenant.scheduler_ext.rebalance.model.workload_median import MedianResults
+from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
+from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_in, published
+
+
+class DeschedulerController(Feature):
+    """Feature `descheduler`."""
+
+    name = "descheduler"
+    by_clock = True
+    needs: tuple[str, ...] = ("migration-jobs",)
+    listed = frozenset({"nodes"})
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirrors: Mapping[str, Mirror[Any]],
+        settings: tuple[DeschedulerSettings, LoadAwareSettings, ManagerSettings],
+        arguments: tuple[RebalanceArgs, EmptyingArgs],
+        results: Callable[[], MedianResults],
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """No round yet; without a registry nothing is counted."""
+        self._client, self._mirrors = client, mirrors
+        self._arguments, self._emptying_arguments = arguments
+        self._settings, self._load_aware, self._manager = settings
+        self._results = results
+        self.interval_seconds = self._settings.interval_seconds
+        self.plan: RebalancePlan | None = None
+        """What the last round of LowNodeLoad decided; its anomaly detectors are what the next one begins with."""
+        self._taints = NodeTaints(client, EMPTYING_TAINT)
+        self._has_marks = True
+        """Whether nodes may bear the mark; a manager that was killed left them."""
+        self._notes: tuple[ObjectNote, ...] = ()
+        self._due_seconds = 0.0
+        self._metrics = DeschedulerMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
+        """Jobs and marks of the next round when it is due, and nothing before but what there is to tell."""
+        notes, self._notes = self._notes, ()
+        jobs = tuple(self._mirrors["migration-jobs"].snapshot().values())
+        under_way = JobsUnderWay.of(jobs, now_seconds)
+        settled_seconds = under_way.last_seconds + self._settings.interval_seconds
+        is_settled = not under_way.open and now_seconds >= settled_seconds
+        due_seconds = self._due_seconds if self._has_marks else max(self._due_seconds, settled_seconds)
+        if now_seconds < due_seconds or not (is_settled or self._has_marks):
+            self.interval_seconds = max(due_seconds - now_seconds, 0.0) or self._settings.interval_seconds
+            return ControllerDecision(notes=notes)
+        self._due_seconds = now_seconds + self._settings.interval_seconds
+        self.interval_seconds = self._settings.interval_seconds
+        reading = read(self._client, self._load_aware, now_seconds, self._manager.namespace)
+        publication = self._publication(reading)
+        if publication is not None:
+            reading = replace(reading, inputs=replace(reading.inputs, workloads=outlooks_in(publication.body)))
+        writes = self._writes(reading, jobs, is_settled=is_settled)
+        notes += tuple(ObjectNote("descheduler", "Partial", gap, warning=True) for gap in reading.gaps)
+        intents = self._intents(writes, reading, jobs)
+        return ControllerDecision((*intents, *((publication,) if publication else ())), notes)
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of marks is told in the next round; of jobs the mirror shows it."""
+        self._notes = tuple(marks_notes(outcomes))
+        if self._metrics:
+            for note in self._notes:
+                self._metrics.mark_changed(away=note.reason == EVENTS["remove"])
+
+    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
+        """What to write when the manager ends: no node keeps a mark that nobody would take away."""
+        return ControllerDecision(tuple(self._taints.withdrawn(LEAVING)))
+
+    def _publication(self, reading: RebalanceReading) -> Apply | None:
+        """Forecasts of workloads that all who decide rounds are to decide by; None while the published ones serve."""
+        outlooks = outlooks_of(self._results)
+        newest, last = (
+            max((one.start_seconds for one in those.values()), default=-math.inf)
+            for those in (outlooks, reading.inputs.workloads)
+        )
+        is_due = newest - last >= self._manager.forecast_interval_seconds
+        return published(outlooks, self._manager.namespace) if outlooks and is_due else None
+
+    def _writes(self, reading: RebalanceReading, jobs: Sequence[MigrationJob], *, is_settled: bool) -> RoundWrites:
+        """Plans of the plugins that are asked for, and what of them is written."""
+        settings, inputs = self._settings, reading.inputs
+        relieves, empties = (plugin in settings.plugins for plugin in (PLUGIN, EMPTYING_PLUGIN))
+        self._has_marks = any(load.mark is not None for load in inputs.loads)
+        caps, emptying = self._caps(reading, jobs), None
+        if is_settled and relieves:
+            self.plan = self._relief(reading, caps)
+        if empties or self._has_marks:
+            emptying = self._emptying(reading, caps, jobs)
+        if self._metrics:
+            if self.plan is not None:
+                self._metrics.show(self.plan)
+            self._metrics.show_marks(emptying or RebalancePlan(False, (), (), (), ()))
+        mode = RoundMode(
+            is_settled,
+            relieves and not (settings.dry_run or self._arguments.is_dry_run),
+            empties and not (settings.dry_run or self._emptying_arguments.migration.dry_run),
+        )
+        writes = writes_of(self.plan if is_settled and relieves else None, emptying, mode)
+        self._has_marks |= any(mark.change is MarkChange.SET for mark in writes.marks)
+        return writes
+
+    def _intents(
+        self, writes: RoundWrites, reading: RebalanceReading, jobs: Sequence[MigrationJob]
+    ) -> Iterator[Intent]:
+        """Marks first: what a pod leaves is avoided from then on."""
+        yield from mark_patches(self._taints, writes.marks)
+        yield from withdrawn_from(writes.released, jobs)
+        if writes.plan is not None:
+            yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
+
+    def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RoundCaps:
+        """What is left of this hour's moves, and the workloads that were moved lately."""
+        return RoundCaps.of(reading.inputs, jobs, self._arguments.migration, Churn.of(self._settings))
+
+    def _relief(self, reading: RebalanceReading, caps: RoundCaps) -> RebalancePlan:
+        """A round of LowNodeLoad."""
+        arguments = replace(
+            self._arguments,
+            pause_seconds=self._settings.pause_seconds,
+            most_moves=caps.most_moves,
+            resting=caps.resting,
+            failed=frozenset(caps.failed),
+        )
+        detectors = self.plan.detectors if self.plan else AnomalyDetectors()
+        with_forecast = self._settings.mode == "forecast" and reading.has_forecasts
+        return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
+
+    def _emptying(self, reading: RebalanceReading, caps: RoundCaps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
+        """A round of HighNodeLoad."""
+        arguments = replace(
+            self._emptying_arguments,
+            pause_seconds=self._settings.pause_seconds,
+            most_moves=caps.most_moves,
+            resting=caps.resting,
+            busy=busy_nodes(jobs),
+            failed=frozenset(caps.failed),
+        )
+        with_forecast = self._settings.mode == "forecast" and reading.forecasts > 0
+        return decide_emptying(reading.inputs, arguments, with_forecast=with_forecast)
+
+
+def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, WorkloadOutlook]:
+    """Forecasts of workloads of the pipeline's last run; none where no run has ended well yet."""
+    try:
+        medians = results().workload_medians
+    except CotenantError:
+        return {}
+    cpu, memory = Resource.CPU, Resource.MEMORY
+    return {
+        one.ref: WorkloadOutlook(
+            one.start_seconds,
+            (tuple(one.median.get(cpu, ())), tuple(one.median.get(memory, ()))),
+            tuple(one.replicas),
+        )
+        for one in medians
+    }

@@ -1,0 +1,100 @@
+"""What the descheduler tells Prometheus: jobs and how they ended, evictions, and what its last round decided."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from cotenant.scheduler_ext.rebalance.classification import NodeClass
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, JobReason, JobStatus, MigrationJob
+from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
+
+SUCCEEDED = "Succeeded"
+OUTCOMES = (
+    SUCCEEDED,
+    JobReason.TIMEOUT,
+    JobReason.FAILED_CREATE_RESERVATION,
+    JobReason.RESERVATION_EXPIRED,
+    JobReason.UNSCHEDULABLE,
+    JobReason.FORBIDDEN,
+    JobReason.MISSING_POD,
+    JobReason.MISSING_RESERVATION,
+)
+
+
+class MigrationMetrics:
+    """Jobs by phase, their ends, evictions."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register on the process's registry."""
+        word = "cotenant_migration"
+        self._jobs = Gauge(f"{word}_jobs", "PodMigrationJobs by phase.", ["phase"], registry=registry)
+        self._ended = Counter(f"{word}s_total", "PodMigrationJobs by how they ended.", ["outcome"], registry=registry)
+        self._evictions = Counter(
+            f"{word}_evictions_total", "Evictions asked for, by the API server's answer.", ["answer"], registry=registry
+        )
+        for outcome in OUTCOMES:
+            self._ended.labels(outcome)
+        for answer in ("accepted", "refused"):
+            self._evictions.labels(answer)
+
+    def show(self, jobs: Sequence[MigrationJob], ended: Sequence[tuple[MigrationJob, JobStatus]]) -> None:
+        """After a decision."""
+        phases = Count(job.status.phase for job in jobs)
+        for phase in JobPhase:
+            self._jobs.labels(phase.value).set(phases[phase])
+        for _, status in ended:
+            self._ended.labels(SUCCEEDED if status.phase is JobPhase.SUCCEEDED else status.reason).inc()
+
+    def evicted(self, accepted: bool) -> None:
+        """After an answer to an eviction."""
+        self._evictions.labels("accepted" if accepted else "refused").inc()
+
+
+class DeschedulerMetrics:
+    """The last round."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register on the process's registry."""
+        word = "cotenant_descheduler"
+        self._nodes = Gauge(f"{word}_nodes", "Nodes of the last round by load.", ["load"], registry=registry)
+        self._marked = Gauge(
+            f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark at the last look.", registry=registry
+        )
+        self._leaving = Gauge(
+            f"{word}_emptying_pods", "Pods that have yet to leave marked nodes, at the last look.", registry=registry
+        )
+        self._marks = Counter(
+            f"{word}_marks_total", "Marks of nodes that were set and taken away.", ["change"], registry=registry
+        )
+        for change in ("set", "taken"):
+            self._marks.labels(change)
+        self._moves = Gauge(f"{word}_moves", "Moves that the last round decided.", registry=registry)
+        self._refusals = Gauge(
+            f"{word}_refusals",
+            "Pods that the last round left where they are, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def show_marks(self, plan: RebalancePlan) -> None:
+        """After a look at what is emptied; marks that would be set do not count yet."""
+        marks = [mark for mark in plan.marks if mark.change is not MarkChange.SET]
+        self._marked.set(len(marks))
+        self._leaving.set(sum(mark.pods for mark in marks))
+
+    def mark_changed(self, *, away: bool) -> None:
+        """After the server set a mark or took it away."""
+        self._marks.labels("taken" if away else "set").inc()
+
+    def show(self, plan: RebalancePlan) -> None:
+        """After a round."""
+        loads = Count(node.load for node in plan.nodes)
+        for load in NodeClass:
+            self._nodes.labels(load.value).set(loads[load])
+        self._moves.set(len(plan.moves))
+        self._refusals.clear()
+        for reason, count in Count(one.reason for one in plan.refusals).items():
+            self._refusals.labels(reason.value).set(count)

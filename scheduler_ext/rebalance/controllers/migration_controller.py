@@ -1,0 +1,133 @@
+"""EDGE: the controller of PodMigrationJobs as the loop runs it: mirrors in, `rebalance.migration.decide` out.
+
+It carries out every job, whoever made it. What it remembers itself (the rate of evictions, which of them a budget
+refused a moment ago) may be lost: the objects say how far each move is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.errors import ClusterError, NotLeader
+from cotenant.base.kube import Mirror
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
+from cotenant.scheduler_ext.rebalance.controllers.metrics import MigrationMetrics
+from cotenant.scheduler_ext.rebalance.migration.churn import Churn
+from cotenant.scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
+from cotenant.scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase
+from cotenant.scheduler_ext.rebalance.migration.step import MOST_CHARACTERS
+from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal, MigrationView
+from cotenant.scheduler_ext.reservations.controller import guard_of
+
+EVICTION_PAUSE_SECONDS: Final = 10.0
+"""Before an eviction that a disruption budget refused is tried again, unless the server asks for more."""
+LONGEST_PAUSE_SECONDS: Final = 120.0
+FINAL_STATUSES: Final = frozenset({400, 401, 403, 405, 413, 422})
+"""Answers that the same eviction gets again: for a missing right, a rule of the cluster, an unusable request."""
+TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+"""In the answer of 500 that a pod under several budgets always gets; other failures of the server pass."""
+SHORTEST_SECONDS: Final = 0.05
+
+
+class MigrationController(Feature):
+    """Feature `migrations`."""
+
+    name = "migrations"
+    needs: tuple[str, ...] = ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards")
+    coalesce_seconds = 0.05
+
+    def __init__(
+        self,
+        mirrors: Mapping[str, Mirror[Any]],
+        settings: DeschedulerSettings,
+        arguments: MigrationArgs,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """Nothing is known yet; without a registry nothing is counted."""
+        self.interval_seconds = LONGEST_SECONDS
+        self._mirrors, self._settings, self._arguments = mirrors, settings, arguments
+        self._rate = EvictionRate(arguments.evictions_per_second, arguments.evict_burst, float(arguments.evict_burst))
+        self._evictions_refused: dict[tuple[str, str], EvictionRefusal] = {}
+        self._now_seconds = 0.0
+        self._metrics = MigrationMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """What to write for all jobs."""
+        view = self._view(now_seconds)
+        writes = decide(view, self._settings.keep_ended_seconds)
+        if self._metrics:
+            self._metrics.show(view.jobs, writes.ended)
+        self.interval_seconds = LONGEST_SECONDS
+        if writes.evictions_due:
+            self.interval_seconds = max(SHORTEST_SECONDS, self._rate.wait_seconds)
+        return ControllerDecision(writes.intents, tuple(self._notes(writes)))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """Count evictions against their rate, and remember which were refused."""
+        evictions = [one for one in outcomes if one.intent.address.resource == "pods"]
+        self._rate = self._rate.less(len(evictions))
+        for outcome in evictions:
+            if self._metrics:
+                self._metrics.evicted(outcome.ok)
+            refusal = refusal_of(outcome.error, self._now_seconds)
+            if refusal is not None:
+                place = outcome.intent.address.namespace, outcome.intent.address.name
+                self._evictions_refused[place] = refusal
+
+    def _view(self, now_seconds: float) -> MigrationView:
+        self._now_seconds, self._rate = now_seconds, self._rate.at(now_seconds)
+        self._evictions_refused = {
+            place: one for place, one in self._evictions_refused.items() if one.until_seconds > now_seconds
+        }
+        pods = self._mirrors["migration-pods"].snapshot()
+        return MigrationView(
+            jobs=tuple(job for _, job in sorted(self._mirrors["migration-jobs"].snapshot().items())),
+            pods=pods,
+            reservations={name: one for (_, name), one in self._mirrors["reservations"].snapshot().items()},
+            budgets=tuple(self._mirrors["disruption-budgets"].snapshot().values()),
+            arguments=self._arguments,
+            evictions_refused=dict(self._evictions_refused),
+            evictions_now=self._rate.permitted,
+            served_until_seconds=guard_of(self._mirrors["swapguards"]).served_until_seconds,
+            most_per_hour=Churn.of(self._settings).most(len(pods)),
+            pause_seconds=self._settings.pause_seconds,
+            now_seconds=now_seconds,
+        )
+
+    def _notes(self, writes: MigrationWrites) -> list[ObjectNote]:
+        """What people should know: jobs that cannot be read, jobs that failed."""
+        refused = self._mirrors["migration-jobs"].refused
+        notes = [
+            ObjectNote(f"podmigrationjobs/{name}", "Unreadable", why, warning=True)
+            for (_, name), why in sorted(refused.items())
+        ]
+        return notes + [
+            ObjectNote(f"podmigrationjobs/{job.name}", status.reason, status.message, warning=True)
+            for job, status in writes.ended
+            if status.phase is not JobPhase.SUCCEEDED
+        ]
+
+
+def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal | None:
+    """What an answer to an eviction means for its job; None for one that was done, or that was not sent at all.
+
+    A budget (429), a conflict, a failing or silent server: tried again after a pause. Two budgets over the pod, a
+    missing right, a rule of the cluster: final. That the pod is gone (404) the mirror of pods will show.
+    """
+    if error is None or isinstance(error, NotLeader):
+        return None
+    status, pause, said = None, EVICTION_PAUSE_SECONDS, ""
+    if isinstance(error, ClusterError):
+        status, said = error.status, error.answer
+        pause = min(max(pause, error.retry_after_seconds), LONGEST_PAUSE_SECONDS)
+    why = f"the API server answered {status}: {said}" if status is not None else str(error)
+    is_final = status in FINAL_STATUSES or (status == 500 and TWO_BUDGETS in said)
+    return EvictionRefusal(now_seconds + pause, why[:MOST_CHARACTERS], is_final)

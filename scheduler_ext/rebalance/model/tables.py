@@ -1,0 +1,98 @@
+"""Tables of a round: nodes now, after the moves and at their peak; moves and refusals with reasons; jobs. Pure.
+
+`cotenant serve descheduler`, REST and the page Rebalance render these tables, so they show the same cells.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
+
+RESOURCES: Final = (("cpu", "CPU"), ("memory", "Memory"))
+SHARES: Final = (
+    ("now", "now", "Usage now, of capacity."),
+    ("after", "after", "Usage after the moves."),
+    ("peak", HIGHEST_HALF_HOUR_NAME, f"{HIGHEST_HALF_HOUR_MEANING} Empty without a forecast."),
+    ("peak_after", f"{HIGHEST_HALF_HOUR_NAME} after", "The same after the moves."),
+    ("high", "high", "High threshold, of capacity, which usage now and the highest half hour are compared with."),
+)
+NODES: Final = Schema(
+    "rebalance_nodes",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("pool", "Pool", Kind.TEXT, "Node pool of the configuration; empty: its own thresholds.", wide=True),
+        Column("load", "Load", Kind.TEXT, "low, between, high, high soon (by forecast), emptying or unknown."),
+        *(
+            Column(f"{resource}_{name}", f"{title} {heading}", Kind.RATIO, text, wide=name in ("peak_after", "high"))
+            for resource, title in RESOURCES
+            for name, heading, text in SHARES
+        ),
+        Column("moves", "Moves", Kind.INTEGER, "Pods that leave (negative) or come."),
+        Column("mark", "Mark", Kind.TEXT, "HighNodeLoad's taint: set, stays or taken away.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Why the node is left out."),
+    ),
+    ("node",),
+)
+MOVES: Final = Schema(
+    "rebalance_moves",
+    (
+        Column("decision", "Decision", Kind.TEXT, "move or stay."),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME; empty: the node's remaining pods."),
+        Column("source", "From", Kind.TEXT, "The node that the pod is on."),
+        Column("target", "To", Kind.TEXT, "The node that fits best; the scheduler decides in the end."),
+        Column("cpu", "CPU", Kind.MILLICORES, "What the pod uses."),
+        Column("memory", "Memory", Kind.BYTES, "What the pod uses."),
+        Column(
+            "gain",
+            "Gain node-s",
+            Kind.NUMBER,
+            "Overload that the move takes away, or node time that it frees, in node-seconds.",
+        ),
+        Column("cost", "Cost node-s", Kind.NUMBER, "Restart and its risk, in node-seconds."),
+        Column("restart_seconds", "Restart s", Kind.NUMBER, "How long the pod is away.", wide=True),
+        Column("overload_seconds", "Overload s", Kind.NUMBER, "How long the overload lasts.", wide=True),
+        Column("unjudged", "Not checked", Kind.TEXT, "Constraints that only the scheduler checks.", wide=True),
+        Column(
+            "reason",
+            "Reason",
+            Kind.TEXT,
+            "Code of docs/reasons.md; of a move: overload now, soon or of prod pods, or an emptied node.",
+        ),
+    ),
+    ("pod", "source"),
+)
+
+EMPTYING: Final = Schema(
+    "rebalance_emptying",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of an under-used or a marked node."),
+        Column("decision", "Mark", Kind.TEXT, "set, stays or taken away; left alone: the node is not begun."),
+        Column("by", "By", Kind.TEXT, "Who began it: a person, or the manager's rounds."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that have yet to leave."),
+        Column("gain", "Gain node-s", Kind.NUMBER, "For how long a free node counts, in seconds."),
+        Column("cost", "Cost node-s", Kind.NUMBER, "Of all its moves, in node-seconds."),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that stands against it."),
+        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md."),
+    ),
+    ("node",),
+)
+
+JOBS: Final = Schema(
+    "rebalance_jobs",
+    (
+        Column("job", "Job", Kind.TEXT, "Name of the PodMigrationJob.", wide=True),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that is moved."),
+        Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; paused."),
+        Column("step", "Step", Kind.TEXT, "The step it is at, as the controller says."),
+        Column("source", "From", Kind.TEXT, "The node that the pod was on when the move was approved."),
+        Column("target", "To", Kind.TEXT, "The node that it moves to; before it is known, the one that was approved."),
+        Column("successor", "New pod", Kind.TEXT, "The pod that took its place.", wide=True),
+        Column("done", "Done", Kind.TEXT, "Conditions that hold, in the order in which they came to hold."),
+        Column("created", "Created", Kind.TIME, "When the job was made.", wide=True),
+        Column("by", "By", Kind.TEXT, "Who approved it here; empty: it was made elsewhere.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Why it waits or failed: the controller's code and sentence."),
+    ),
+    ("job",),
+)

@@ -1,0 +1,97 @@
+"""PodMigrationJobs as people see them: how jobs of the cluster are read as rows, withdrawn, and who carries them out.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Delete
+from cotenant.base.kubernetes.reservation import Condition
+from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob, address_of
+from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, JobCarrier
+
+Json = Mapping[str, Any]
+APPROVED_BY_ANNOTATION: Final = "cotenant.dev/approved-by"
+UNREADABLE: Final = "unreadable"
+"""In the place of the phase of a job that cannot be read; its reason says why."""
+WORKING: Final = frozenset({"Up", "Degraded"})
+"""States of a feature that does its work."""
+
+
+def withdrawn(body: Json) -> Delete:
+    """The removal of a job that is still Pending, as it is now; UsageError for one that is being carried out."""
+    job = MigrationJob.parse(body)
+    pod, phase = "/".join(job.pod_key), job.status.phase
+    if phase is not JobPhase.PENDING:
+        raise UsageError(
+            f"the job of {pod} is {phase.value} already and cannot be withdrawn",
+            fix="It ends by itself: its pod is moved, or stays where it is when a step fails.",
+        )
+    return Delete(address_of(job.name), job.uid, f"the move of {pod} is withdrawn", version=job.version)
+
+
+def job_rows(bodies: Sequence[Json]) -> list[dict[str, Any]]:
+    """Rows of the table JOBS, the newest first."""
+    return sorted(map(job_row, bodies), key=lambda row: (-row["created"], row["job"]))
+
+
+def job_row(body: Json) -> dict[str, Any]:
+    """One job; what it does not say is empty. One that cannot be read says why."""
+    meta = body.get("metadata") or {}
+    annotations = meta.get("annotations") or {}
+    try:
+        job = MigrationJob.parse(body)
+    except UsageError as error:
+        return {"job": str(meta.get("name") or ""), "phase": UNREADABLE, "created": 0.0, "reason": error.message}
+    status = job.status
+    paused = job.paused and not status.phase.ended
+    return {
+        "job": job.name,
+        "pod": "/".join(job.pod_key),
+        "phase": f"{status.phase.value}, paused" if paused else status.phase.value,
+        "step": status.step,
+        "source": job.decided_source or status.source[1],
+        "target": status.node or job.target,
+        "successor": status.successor.name if status.successor else "",
+        "done": ", ".join(_reached(status.conditions)),
+        "created": job.created_seconds,
+        "by": str(annotations.get(APPROVED_BY_ANNOTATION) or ""),
+        "reason": ": ".join(part for part in (status.reason, status.message) if part),
+    }
+
+
+def _reached(conditions: Sequence[Condition]) -> list[str]:
+    """Types of the conditions that hold, the earliest first."""
+    return [one.type for one in sorted(conditions, key=lambda one: one.since) if one.status == "True"]
+
+
+def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:
+    """Name of the job that moves the pod at present; "" for none."""
+    ended = {phase.value for phase in JobPhase if phase.ended}
+    return next((row["job"] for row in rows if row.get("pod") == pod and row["phase"] not in ended), "")
+
+
+def carrier_of(status: Json | None, feature: str) -> JobCarrier:
+    """By the ConfigMap cotenant-status (None: there is none): whether the manager's feature carries jobs out."""
+    if status is None:
+        return JobCarrier("No manager runs in this cluster: nobody would carry a move out.", ENABLE_COMMAND)
+    text = (status.get("data") or {}).get(feature)
+    if text is None:
+        return JobCarrier(f"The manager's feature {feature} is off: nobody would carry a move out.", ENABLE_COMMAND)
+    try:
+        condition = msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return JobCarrier(f"The state of the manager's feature {feature} cannot be read: {text[:80]}", ENABLE_COMMAND)
+    state, message = condition.get("reason", ""), condition.get("message", "")
+    if state in WORKING:
+        return JobCarrier()
+    if state == "DryRun":
+        return JobCarrier("The manager is a dry run: it writes nothing, so that it moves no pod.", ENABLE_COMMAND)
+    why = f"{state}: {message}" if message else state
+    return JobCarrier(f"The manager's feature {feature} does not work now ({why}).", "cotenant doctor")

@@ -1,0 +1,304 @@
+"""EDGE: moves of pods for dashboard and REST API: the protocol of `model.rebalance.move_service` on a cluster.
+
+Thread-safe. The round and the jobs are read with the program's own rights, once for everybody who looks within some
+seconds; what a person does is done with theirs. The request is written to the ledger before the cluster changes, its
+outcome afterwards. A move is approved only while a round that is decided now still plans it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterForbidden, NoData, UsageError
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Address, Create, Intent
+from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.base.ledger.bucket_ledger import LedgerPlace
+from cotenant.base.people import IdentitySource, Person, Right
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.base.table import Table
+from cotenant.changes.audited_acts import ActEvents, AuditedActs, LedgerSubject, signature
+from cotenant.changes.live_context import who as asked_who
+from cotenant.changes.sent_writes import Sent, sent
+from cotenant.changes.service import ClusterAccess
+from cotenant.changes.shared_reading import SharedReading
+from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
+from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, EmptyingArgs
+from cotenant.scheduler_ext.rebalance.migration.job import address_of
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import JobMove, job_of
+from cotenant.scheduler_ext.rebalance.model.move_service import (
+    EMPTYING_FEATURE,
+    FEATURE,
+    TO_BE_EMPTIED,
+    JobCarrier,
+    MigrationJobs,
+    MoveEvent,
+    MoveHistoryEntry,
+    MoveOutcome,
+    namespace_of,
+    visible_pods,
+    visible_to,
+)
+from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import JOBS
+from cotenant.scheduler_ext.rebalance.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes, outcome_of
+from cotenant.scheduler_ext.rebalance.moves.jobs import (
+    APPROVED_BY_ANNOTATION,
+    carrier_of,
+    job_rows,
+    open_job_of,
+    withdrawn,
+)
+from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
+
+STATUS_CONFIG_MAP: Final = "cotenant-status"
+HISTORY_ROWS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MoveServiceConfig:
+    """Dependencies of a `ClusterMoveService`. anchor_namespace: where the ledger's head is kept; "": nowhere.
+
+    configured: the arguments are somebody's and not the built-in ones. namespace: the manager's. by_koordinator:
+    Koordinator's own descheduler carries jobs out.
+    """
+
+    access: ClusterAccess
+    ledger: LedgerPlace
+    clock: Clock
+    load_aware: LoadAwareSettings
+    anchor_namespace: str = ""
+    namespace: str = SYSTEM_NAMESPACE
+    arguments: RebalanceArgs = DEFAULT_ARGS
+    emptying: EmptyingArgs = DEFAULT_EMPTYING
+    configured: bool = False
+    with_forecast: bool = True
+    by_koordinator: bool = False
+
+
+class ClusterMoveService:
+    """Moves of one cluster."""
+
+    def __init__(self, config: MoveServiceConfig) -> None:
+        self._config = config
+        self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
+        self._reading = SharedReading(config.clock, self._read)
+        self._round = SharedReading(config.clock, self._decided)
+        self._emptying = SharedReading(config.clock, self._decided_emptying)
+        self._jobs = SharedReading(config.clock, self._listed)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+    def report(self, who: Person) -> RebalanceReport:
+        """The round that is decided now, or was some seconds ago, of what the person may see."""
+        who.require(Right.READ)
+        return visible_to(self._round.answer(), who)
+
+    def emptying(self, who: Person) -> RebalanceReport:
+        """The same of HighNodeLoad."""
+        who.require(Right.READ)
+        return visible_to(self._emptying.answer(), who)
+
+    def jobs(self, who: Person) -> MigrationJobs:
+        """The jobs of the cluster, of pods that the person may see."""
+        who.require(Right.READ)
+        listed = self._jobs.answer()
+        return replace(listed, jobs=visible_pods(listed.jobs, who))
+
+    def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
+        """The newest first."""
+        who.require(Right.READ)
+        events = set(MoveEvent)
+        with self._acts.reading() as ledger:
+            rows = [
+                row
+                for row in ledger.entries()
+                if row.event in events and who.may(Right.READ, namespace_of(row.subject))
+            ]
+        return [
+            MoveHistoryEntry(
+                row.seconds,
+                row.actor,
+                MoveEvent(row.event),
+                row.subject,
+                str(msgspec.json.decode(row.body).get("words", "")),
+            )
+            for row in reversed(rows[-HISTORY_ROWS:])
+        ]
+
+    def _decided(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
+        config, reading = self._config, self._reading.answer()
+        return report_of(reading, config.arguments, with_forecast=config.with_forecast, configured=config.configured)
+
+    def _decided_emptying(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
+        config, reading = self._config, self._reading.answer()
+        forecast, configured = config.with_forecast, config.configured
+        return emptying_report_of(reading, config.emptying, with_forecast=forecast, configured=configured)
+
+    def _read(self, now_seconds: float) -> RebalanceReading:
+        with self._acts.client(Person("")) as client:
+            return read(client, self._config.load_aware, now_seconds, self._config.namespace)
+
+    def _listed(self, now_seconds: float) -> MigrationJobs:
+        with self._acts.client(Person("")) as client:
+            rows = self._rows(client)
+            table, carrier = Table.from_rows(JOBS, rows), self._carrier(client, FEATURE)
+            emptier = self._carrier(client, EMPTYING_FEATURE) if carrier.carries else carrier
+            return MigrationJobs(now_seconds, table, carrier, emptier)
+
+    @staticmethod
+    def _rows(client: KubeClient) -> list[dict[str, Any]]:
+        """Jobs of the cluster; none where their kind is not installed."""
+        try:
+            return job_rows(client.list(address_of("").collection, dict[str, Any]))
+        except ClusterAbsent:
+            return []
+
+    def _carrier(self, client: KubeClient, feature: str) -> JobCarrier:
+        if self._config.by_koordinator and feature == FEATURE:
+            return JobCarrier()
+        try:
+            status = client.get(Address("v1", "configmaps", STATUS_CONFIG_MAP, self._config.namespace).path)
+        except ClusterForbidden as error:
+            return JobCarrier(f"It is not known whether moves are carried out: {error.message}.", "cotenant doctor")
+        return carrier_of(status, feature)
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+    def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
+        """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
+        self._require(who, pods)
+        with self._acts.client(who) as client:
+            planned, by = self._planned(client, who), who.name or asked_who(client).name
+            return [planned.tried(pod, by) for pod in pods]
+
+    def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        """One job after another: a refusal of one leaves the others."""
+        self._require(who, pods)
+        with self._acts.acting(who, "approve moves", self._config.clock) as (client, subject):
+            planned = self._planned(client, who)
+            outcomes = [planned.approved(subject(pod), reason.strip()) for pod in pods]
+        self._jobs.forget()
+        return outcomes
+
+    def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
+        """Only while it is Pending: the server refuses when it has gone on since we looked."""
+        who.require(Right.APPROVE)
+        with self._acts.acting(who, "withdraw a move", self._config.clock) as (client, subject):
+            body = client.get(address_of(job).path)
+            pod = job_rows([body])[0]["pod"] if body is not None else ""
+            if body is None or not who.may(Right.READ, namespace_of(pod)):
+                raise NoData(f"there is no PodMigrationJob {job}", fix="It was removed, or withdrawn already.")
+            who.require(Right.APPROVE, namespace_of(pod))
+            intent = withdrawn(body)
+            events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)
+            subject(pod).carry_out(events, lambda: intent, Writer(client, FIELD_MANAGER).send, reason.strip())
+        self._jobs.forget()
+        return MoveOutcome(pod, job)
+
+    def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
+        """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
+        begun = self._begun(who, nodes)
+        with self._acts.client(who) as client:
+            return [EmptiedNodes(client, begun).tried(node) for node in nodes]
+
+    def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
+        """One node after another: a refusal of one leaves the others."""
+        begun = self._begun(who, nodes)
+        with self._acts.acting(who, "empty nodes", self._config.clock) as (client, subject):
+            planned = EmptiedNodes(client, begun)
+            outcomes = [planned.approved(subject(node), reason.strip()) for node in nodes]
+        self._forget_rounds()
+        return outcomes
+
+    def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
+        """Its moves under way go on; the manager begins no more."""
+        who.require_everywhere(Right.APPROVE)
+        with self._acts.acting(who, "give a node back", self._config.clock) as (client, subject):
+            outcome = EmptiedNodes(client).withdrawn(subject(node), reason.strip())
+        self._forget_rounds()
+        return outcome
+
+    def _begun(self, who: Person, nodes: Sequence[str]) -> frozenset[str]:
+        """Nodes that the round begins; NotAllowed, or UsageError while nobody would empty them."""
+        if not nodes:
+            raise UsageError("no node is chosen", fix="Name at least one node.")
+        who.require_everywhere(Right.APPROVE)
+        emptier = self._jobs.answer().emptier
+        if not emptier.carries:
+            raise UsageError(emptier.why_not, fix=emptier.command)
+        rows = self._emptying.answer().emptying.rows()
+        return frozenset(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
+
+    def _forget_rounds(self) -> None:
+        """The next look reads the nodes with their marks."""
+        for reading in (self._reading, self._round, self._emptying, self._jobs):
+            reading.forget()
+
+    def _require(self, who: Person, pods: Sequence[str]) -> None:
+        """NotAllowed, or UsageError while nobody would carry the moves out; nothing is written then."""
+        if not pods:
+            raise UsageError("no move is chosen", fix="Name at least one pod as NAMESPACE/NAME.")
+        for pod in pods:
+            who.require(Right.APPROVE, namespace_of(pod))
+        carrier = self._jobs.answer().carrier
+        if not carrier.carries:
+            raise UsageError(carrier.why_not, fix=carrier.command)
+
+    def _planned(self, client: KubeClient, who: Person) -> _PlannedMoves:
+        moves = {row["pod"]: row for row in self.report(who).moves.rows() if row["decision"] == "move"}
+        # On the loopback a person has the API server's name already; a login may have another one there.
+        known_as = signature(who, client, who.name) if who.way is IdentitySource.OIDC else ""
+        return _PlannedMoves(client, moves, self._rows(client), self._config.arguments.migration, known_as)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedMoves:
+    """Moves of a round by pod, and rows of the jobs, for a person whose client this is; arguments: of new jobs.
+
+    known_as: their name at the API server where the ledger has another, which signs the jobs.
+    """
+
+    client: KubeClient
+    moves: Mapping[str, Mapping[str, Any]]
+    jobs: Sequence[Mapping[str, Any]]
+    arguments: MigrationArgs
+    known_as: str = ""
+
+    def job(self, pod: str, by: str) -> Create:
+        """The job of a pod's move as it is now; UsageError when it is not planned any more or under way already."""
+        if under_way := open_job_of(self.jobs, pod):
+            raise UsageError(f"{pod} is moved already by job {under_way}", fix="Wait until that job has ended.")
+        row = self.moves.get(pod)
+        if row is None:
+            raise UsageError(f"the round does not move {pod} any more", fix=LOOK_AGAIN)
+        namespace, _, name = pod.partition("/")
+        body = self.client.get(Address("v1", "pods", name, namespace).path) or {}
+        meta, node = body.get("metadata") or {}, (body.get("spec") or {}).get("nodeName")
+        if meta.get("deletionTimestamp") or node != row["source"]:
+            raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=LOOK_AGAIN)
+        move = JobMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
+        taken = {str(one["job"]) for one in self.jobs}
+        return job_of(move, self.arguments, {"annotations": {APPROVED_BY_ANNOTATION: by}}, taken)
+
+    def tried(self, pod: str, by: str) -> MoveOutcome:
+        """Dry run; by: who would sign it."""
+        return outcome_of(pod, lambda: self._send(self.job(pod, self.known_as or by), dry_run=True))
+
+    def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
+        """Ledger, cluster, ledger; row: of the pod."""
+        events = ActEvents(MoveEvent.ASKED, MoveEvent.APPROVED, MoveEvent.REFUSED)
+        act = partial(row.carry_out, events, lambda: self.job(row.name, self.known_as or row.by), self._send, reason)
+        return outcome_of(row.name, act)
+
+    def _send(self, job: Intent, *, dry_run: bool = False) -> Sent:
+        try:
+            return sent(Writer(self.client, FIELD_MANAGER), job, dry_run=dry_run)
+        except ClusterConflict as error:
+            fix = "It has ended, or somebody made it a moment ago: kubectl get podmigrationjobs."
+            raise UsageError(f"the pod has a job already: {job.address.name}", fix=fix) from error

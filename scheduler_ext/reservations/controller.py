@@ -1,0 +1,173 @@
+"""EDGE: the controller of Reservations as the loop runs it: mirrors in, `scheduler_ext.reservations.decide` out.
+
+Hand-overs take several writes in a row, so the feature is woken without the loop's usual pause, and by time: the next
+deadline says when. A node on which a last-resort placeholder vanished is listed there and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.protocol import SWAP_GUARD
+from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.api_servers import ApiServers
+from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide, withdrawn
+from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.scheduler_ext.reservations.metrics import ReservationMetrics
+from cotenant.scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
+
+LONGEST_SECONDS: Final = 5.0
+"""Between two looks when nothing happens; a lost node is noticed by then."""
+SHORTEST_SECONDS: Final = 0.005
+CLASS_SECONDS: Final = 1.0
+"""The API server refuses pods of a class that it has not seen yet, and a refused right would make us pause."""
+STALE_SECONDS: Final = 300.0
+"""A list of nodes older than this says nothing about which are gone."""
+
+
+class ReservationController(Feature):
+    """Feature `reservations`."""
+
+    name = "reservations"
+    needs: tuple[str, ...] = (
+        "reservations",
+        "swapguards",
+        "pending-pods",
+        "reserved-pods",
+        "priorityclasses",
+        "standby-pods",
+    )
+    coalesce_seconds = 0.005
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirrors: Mapping[str, Mirror[Any]],
+        settings: ReservationSettings,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """Nothing is known yet; without a registry nothing is counted."""
+        self.interval_seconds = LONGEST_SECONDS
+        self._client, self._mirrors, self._settings = client, mirrors, settings
+        self._noticed: dict[str, float] = {}
+        self._landed: dict[str, float] = {}
+        self._classes: dict[str, float] = {}
+        self._servers = ApiServers(client, settings.api_servers)
+        self._metrics = ReservationMetrics(registry) if registry else None
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """What to write for all Reservations."""
+        view = self._view(now_seconds)
+        plan = decide(view, self._settings)
+        if plan.asks:
+            view = replace(view, found={node: self._pods_on(node) for node in plan.asks})
+            plan = decide(view, self._settings)
+        longest = CLASS_SECONDS if view.new_classes else LONGEST_SECONDS
+        self.interval_seconds = min(longest, max(SHORTEST_SECONDS, plan.wake_seconds))
+        if self._metrics:
+            self._metrics.show(view, plan)
+        return ControllerDecision(plan.intents, tuple(self._notes(view, plan)))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirrors show what became of it."""
+
+    def closing(self, now_seconds: float) -> ControllerDecision:
+        """What to write when the manager ends: no pod is to wait for somebody who has gone."""
+        return ControllerDecision(
+            withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)
+        )
+
+    def _view(self, now_seconds: float) -> ReservationView:
+        guard = self._guard()
+        ids = {swap.id for swap in guard.swaps}
+        self._noticed = {id_: self._noticed.get(id_, now_seconds) for id_ in ids}
+        settled = {i for i, since in self._noticed.items() if now_seconds - since >= self._settings.swap_settle_seconds}
+        settled &= self._servers.confirmed(swap.id for swap in guard.swaps if swap.owner and swap.id in settled)
+        reserved = tuple(self._mirrors["reserved-pods"].snapshot().values())
+        classes = {name: value for (_, name), value in self._mirrors["priorityclasses"].snapshot().items()}
+        ours = (name for name in classes if name.startswith(LOWER_CLASS_PREFIX))
+        self._classes = {name: self._classes.get(name, now_seconds) for name in ours}
+        lingered = self._lingered(guard, reserved, now_seconds)
+        return ReservationView(
+            reservations={
+                name: reservation for (_, name), reservation in self._mirrors["reservations"].snapshot().items()
+            },
+            guard=guard,
+            pending=tuple(self._mirrors["pending-pods"].snapshot().values()),
+            reserved=reserved,
+            nodes=self._nodes(),
+            classes=classes,
+            new_classes=frozenset(n for n, at in self._classes.items() if now_seconds - at < CLASS_SECONDS),
+            settled=frozenset(settled),
+            noticed=dict(self._noticed),
+            lingered=lingered,
+            standby=tuple(self._mirrors["standby-pods"].snapshot().values()) if self._settings.operating_mode else (),
+            now_seconds=now_seconds,
+        )
+
+    def _lingered(self, guard: Guard, reserved: Sequence[PodView], now_seconds: float) -> frozenset[str]:
+        """Hand-overs of which everything that is bound was seen bound long enough ago."""
+        bound = {pod.identity.name: pod.uid for pod in reserved if pod.node}
+        uids = {
+            s.id: {bound.get(s.owner.name, ""), bound.get(s.rest.name, "") if s.rest else ""} - {""}
+            for s in guard.swaps
+            if s.owner
+        }
+        self._landed = {uid: self._landed.get(uid, now_seconds) for pod_uids in uids.values() for uid in pod_uids}
+        patience = self._settings.swap_linger_seconds
+        undone = {s.id for s in guard.swaps if s.owner is None and now_seconds - self._noticed[s.id] >= patience}
+        sure = {
+            i
+            for i, pod_uids in uids.items()
+            if pod_uids and all(now_seconds - self._landed[u] >= patience for u in pod_uids)
+        }
+        return frozenset(sure | undone)
+
+    def _guard(self) -> Guard:
+        return guard_of(self._mirrors["swapguards"])
+
+    def _nodes(self) -> frozenset[str] | None:
+        mirror = self._mirrors["nodes"]
+        if not mirror.wait_synced(0) or mirror.error is not None or mirror.age_seconds() > STALE_SECONDS:
+            return None
+        return frozenset(name for _, name in mirror.snapshot())
+
+    def _pods_on(self, node: str) -> tuple[PodView, ...]:
+        pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=f"spec.nodeName={node}")
+        return tuple(PodView.parse(pod) for pod in pods)
+
+    def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[ObjectNote]:
+        """What people should know: Reservations that cannot be read or held, hand-overs that failed."""
+        refused = self._mirrors["reservations"].refused
+        notes = [
+            ObjectNote(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()
+        ]
+        for name, outcome in plan.outcomes:
+            late = outcome == "TimedOut"
+            notes.append(ObjectNote(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
+        silent = self._servers.problems.items()
+        notes += [
+            ObjectNote(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True) for url, why in silent
+        ]
+        living = [r for r in view.reservations.values() if not r.status.phase.ended]
+        notes += [
+            ObjectNote(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))
+        ]
+        return notes
+
+
+def guard_of(mirror: Mirror[Any]) -> Guard:
+    """The one SwapGuard; ValueError for an unreadable one, because a guess could assign capacity twice."""
+    if ("", SWAP_GUARD) in mirror.refused:
+        raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refused['', SWAP_GUARD]}")
+    guard = mirror.snapshot().get(("", SWAP_GUARD))
+    return guard if isinstance(guard, Guard) else Guard()

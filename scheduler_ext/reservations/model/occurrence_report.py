@@ -1,0 +1,107 @@
+"""How an occurrence of a plan went: what was expected, what came, and what would have been without it. Pure.
+
+Page, REST and command say it with these words. Nothing is estimated that was not recorded: where a figure is missing,
+the answer says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotenant.base.text import percent
+from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.plan import Plan, Score
+
+UNRECORDED = "not recorded: an earlier version scored it"
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceReport:
+    """One occurrence that is over. Pods beyond the baseline, at one time; moments in Unix seconds.
+
+    covered: whether no pod waited without a reservation. ready_seconds: how long before the start all reservations were
+    available; negative is late. lent_core_hours: of the idle ones, what batch used. None: not recorded. without: what
+    would have happened had nothing been reserved, or why that is not known.
+    """
+
+    start_seconds: float
+    end_seconds: float
+    expected_pods: int | None
+    needed_pods: int | None
+    reserved_pods: int
+    used_pods: int
+    waiting_pods: int
+    covered: bool
+    coverage: float
+    ready_seconds: int | None
+    idle_core_hours: float
+    lent_core_hours: float | None
+    cost: float
+    without: str
+
+
+def reports(plan: Plan) -> list[OccurrenceReport]:
+    """Of the occurrences that are over, the newest first."""
+    return [_report(score) for score in plan.status.scores]
+
+
+def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
+    """Question and answer, for people."""
+    lent = "" if report.lent_core_hours is None else f", batch ran in {report.lent_core_hours:.1f} of them"
+    waited = f"{_pods(report.waiting_pods)} waited without a reservation, coverage {percent(report.coverage)}"
+    needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
+    return [
+        (
+            "Expected peak",
+            UNRECORDED if report.expected_pods is None else f"{_pods(report.expected_pods)} beyond the baseline",
+        ),
+        ("Peak that came", needed),
+        (
+            "Reserved pods",
+            f"{report.reserved_pods}, {plan_scores.available_words(report.ready_seconds)}; {report.used_pods} used",
+        ),
+        ("Covered", "yes: no pod waited without a reservation" if report.covered else f"no: {waited}"),
+        ("Idle while reserved", f"{report.idle_core_hours:.1f} core-hours, {report.cost:.2f} {currency}{lent}"),
+        ("Without it", report.without),
+    ]
+
+
+def _report(score: Score) -> OccurrenceReport:
+    return OccurrenceReport(
+        start_seconds=score.start_seconds,
+        end_seconds=score.end_seconds,
+        expected_pods=score.planned,
+        needed_pods=score.needed,
+        reserved_pods=score.held,
+        used_pods=score.used,
+        waiting_pods=score.missed,
+        covered=score.missed == 0,
+        coverage=score.coverage,
+        ready_seconds=score.lead_seconds,
+        idle_core_hours=score.idle_core_hours,
+        lent_core_hours=score.lent_core_hours,
+        cost=score.cost,
+        without=_without(score),
+    )
+
+
+def _without(score: Score) -> str:
+    """What is recorded of it: pods of others that could have taken the capacity first."""
+    if score.used == 0:
+        return "The same: no pod used a reservation."
+    if score.others_waiting is None:
+        return "Not known, because nobody counted the other pods that waited for a node meanwhile."
+    if score.others_waiting == 0:
+        return (
+            "Probably the same: no other pod that fits waited for a node meanwhile, so nobody is known who would have "
+            "taken the capacity first."
+        )
+    late = min(score.used, score.others_waiting)
+    return (
+        f"Up to {late} of the {_pods(score.used)} would have waited: {_pods(score.others_waiting)} of others lacked a "
+        "node at one time and fit into what was reserved. For how long is not known, because it did not happen."
+    )
+
+
+def _pods(number: int) -> str:
+    return f"{number} pod" if number == 1 else f"{number} pods"

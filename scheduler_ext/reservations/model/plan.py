@@ -1,0 +1,404 @@
+"""ReservationPlan (cotenant.dev/v1alpha1) as every package reads it. Pure; `plan_wire` reads and writes the object.
+
+A plan says which workload needs how much capacity and when; its status says where the present occurrence is in its life
+(`cotenant.scheduler_ext.reservations.plans.lifecycle` decides that). Field tree: `tools/crds/reservationplan.yaml`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
+from cotenant.base.kubernetes.reservation import AllocatePolicy
+
+Json = Mapping[str, Any]
+
+PLURAL: Final = RESERVATION_PLANS
+KIND: Final = "ReservationPlan"
+PLAN_LABEL: Final = "cotenant.dev/plan"
+"""On every object that realises a plan: `key_of` its namespace and name."""
+FLOOR_ANNOTATION: Final = "cotenant.dev/plan-floor"
+"""On a HorizontalPodAutoscaler whose minReplicas a plan raised: which plan, what stood there, what was set."""
+LENT_FLOOR_ANNOTATION: Final = "cotenant.dev/lent-floor"
+"""The same where the autopilot lends minReplicas for a peak."""
+FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
+"""A plan raises above what is lent, never the other way round."""
+
+
+class WindowSource(StrEnum):
+    """Where the window comes from."""
+
+    FORECAST = "Forecast"
+    RECURRING = "Recurring"
+    MANUAL = "Manual"
+
+
+class PlanPhase(StrEnum):
+    """Where the present occurrence is in its life."""
+
+    PROPOSED = "Proposed"
+    APPROVED = "Approved"
+    REJECTED = "Rejected"
+    RESERVED = "Reserved"
+    HELD = "Held"
+    EXTENDED = "Extended"
+    RELEASED = "Released"
+    SCORED = "Scored"
+    MISSED = "Missed"
+    FAILED = "Failed"
+
+    @property
+    def holds(self) -> bool:
+        """Whether capacity is kept for it."""
+        return self in (PlanPhase.RESERVED, PlanPhase.HELD, PlanPhase.EXTENDED)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more happens to this occurrence."""
+        return self in (PlanPhase.SCORED, PlanPhase.MISSED, PlanPhase.FAILED)
+
+
+class Realisation(StrEnum):
+    """What keeps the capacity."""
+
+    RESERVATION = "Reservation"
+    CAPACITY_BUFFER = "CapacityBuffer"
+    REPLICA_FLOOR = "ReplicaFloor"
+
+
+class PlanDecision(StrEnum):
+    """What was decided about a plan."""
+
+    APPROVED = "Approved"
+    REJECTED = "Rejected"
+
+
+class DecisionScope(StrEnum):
+    """What a decision holds for."""
+
+    ONCE = "Once"
+    SERIES = "Series"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """[start, end) in Unix seconds."""
+
+    start_seconds: float
+    end_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return self.end_seconds - self.start_seconds
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PeakWindow:
+    """One of a forecast plan's windows of the next day, and the most pods that it may hold capacity for."""
+
+    span: Span
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A schedule: cron's five fields read in an IANA zone; skip: starts that are left out.
+
+    starting_deadline_seconds: how late after its start an occurrence may still be reserved; None: until its end.
+    """
+
+    schedule: str
+    zone: str
+    duration_seconds: float
+    starting_deadline_seconds: float | None = None
+    skip: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person decided; at_seconds 0: nobody wrote when."""
+
+    decision: PlanDecision
+    scope: DecisionScope = DecisionScope.SERIES
+    by: str = ""
+    at_seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPolicy:
+    """When a plan may be approved without a person; None: not asked."""
+
+    auto: bool = False
+    minimum_hit_ratio: float | None = None
+    maximum_idle_core_hours: float | None = None
+    maximum_cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How an occurrence went. held, used, missed: most pods at one time; hit_ratio: used of held pod-time.
+
+    coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
+    reserved. planned: pods that the plan counted on; needed: most that used or lacked a reservation at one time;
+    others_waiting: most pods of others that no node had place for at one time and that fit into what was reserved for
+    one pod. None: not recorded.
+    """
+
+    start_seconds: float
+    end_seconds: float
+    held: int = 0
+    used: int = 0
+    missed: int = 0
+    hit_ratio: float = 0.0
+    coverage: float = 1.0
+    idle_core_hours: float = 0.0
+    cost: float = 0.0
+    missed_core_minutes: float = 0.0
+    lead_seconds: int | None = None
+    lent_core_hours: float | None = None
+    planned: int | None = None
+    needed: int | None = None
+    others_waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceProgress:
+    """What was seen of the present occurrence up to `as_of_seconds`, in pod-seconds; the score is made of it.
+
+    What begins with `most` is the highest number of pods at one time.
+    """
+
+    as_of_seconds: float = 0.0
+    held_pod_seconds: float = 0.0
+    used_pod_seconds: float = 0.0
+    missed_pod_seconds: float = 0.0
+    most_held: int = 0
+    most_used: int = 0
+    most_missed: int = 0
+    most_needed: int | None = None
+    most_others_waiting: int | None = None
+    available_at_seconds: float | None = None
+    changed_at_seconds: float = 0.0
+    """When the number of pods was last changed."""
+
+    lent_core_seconds: float | None = None
+    """What batch pods had of the reserved capacity; None: nobody looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the back-test says about a plan; core-hours and money are a day's, money in the price sheet's currency."""
+
+    hit_ratio: float
+    missed_pods: float
+    occurrences: int
+    idle_core_hours: float
+    displaced_batch_core_hours: float = 0.0
+    cost: float = 0.0
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReservation:
+    """One Reservation of the present occurrence."""
+
+    name: str
+    node: str = ""
+    phase: str = ""
+    used_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCondition:
+    """One condition; `since`: lastTransitionTime as written."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatus:
+    """What became of a plan; phase None: nobody has looked at it yet."""
+
+    phase: PlanPhase | None = None
+    window: Span | None = None
+    reserve_at_seconds: float = 0.0
+    lead_seconds: int = 0
+    count: int = 0
+    expected: Expected | None = None
+    units: tuple[PlanReservation, ...] = ()
+    progress: OccurrenceProgress = OccurrenceProgress()
+    score: Score | None = None
+    history: tuple[Score, ...] = ()
+    settings_digest: str = ""
+    conditions: tuple[PlanCondition, ...] = ()
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """Of the occurrences that are over, the newest first."""
+        return tuple(score for score in (self.score, *self.history) if score)
+
+    @property
+    def last_end_seconds(self) -> float:
+        """End of the newest occurrence that was scored; 0 when there was none."""
+        return max((score.end_seconds for score in self.scores), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOwner:
+    """The owner of a plan's capacity."""
+
+    kind: str
+    name: str
+    api_version: str = "apps/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A ReservationPlan. per_pod: request of one pod, cpu in millicores, others in their unit; per_pod_text as written.
+
+    ttl_seconds None: until the end of the window. template: the pod template of the Reservations, None: the owner's.
+    windows: all of a forecast plan, ascending, of which `window` is the largest; empty: `window` alone. standby: pods
+    that free capacity is kept for at any time while the plan is approved, beyond those that run.
+    """
+
+    namespace: str
+    name: str
+    source: WindowSource
+    owner: PlanOwner
+    per_pod: Mapping[str, int]
+    count: int
+    uid: str = ""
+    generation: int = 0
+    window: Span | None = None
+    windows: tuple[PeakWindow, ...] = ()
+    standby: int = 0
+    recurring: Recurrence | None = None
+    quantile: float = 0.9
+    lead_seconds: float = 900.0
+    ttl_seconds: float | None = None
+    extend_by_seconds: float = 1800.0
+    allocate_once: bool = True
+    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+    template: Json | None = None
+    realisation: Realisation = Realisation.RESERVATION
+    suspended: bool = False
+    policy: ApprovalPolicy = ApprovalPolicy()
+    approval: Approval | None = None
+    history_limit: int = 10
+    status: PlanStatus = PlanStatus()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    per_pod_text: Mapping[str, str] = field(default_factory=dict)
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        """Value of PLAN_LABEL."""
+        return key_of(self.namespace, self.name)
+
+    @property
+    def cores_per_pod(self) -> float:
+        """CPU request of one pod."""
+        return self.per_pod.get("cpu", 0) / 1000
+
+    @property
+    def peaks(self) -> tuple[PeakWindow, ...]:
+        """Its windows that are no schedule's, ascending."""
+        return self.windows or ((PeakWindow(self.window, self.count),) if self.window else ())
+
+    def most_in(self, window: Span) -> int:
+        """Most pods that capacity may be held for in a window."""
+        return next((peak.count for peak in self.windows if peak.span == window), self.count)
+
+    @property
+    def approved(self) -> bool:
+        """Whether a person or its policy approves it, of some occurrence."""
+        return self.policy.auto or (self.approval is not None and self.approval.decision is PlanDecision.APPROVED)
+
+    @property
+    def reserved_pods(self) -> int:
+        """Pods that capacity is reserved for now, those that use it included."""
+        holds = self.status.phase is not None and self.status.phase.holds
+        standby = self.standby if self.approved and not self.suspended else 0
+        return max(self.status.count, standby) if holds else standby
+
+    @property
+    def standby_core_hours(self) -> float:
+        """Most core-hours a day that its standby is free and idle."""
+        return 24 * self.standby * self.cores_per_pod
+
+    @property
+    def workload(self) -> WorkloadRef:
+        """The workload that it reserves capacity for."""
+        return WorkloadRef(self.namespace, self.owner.kind, self.owner.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the forecast says about one workload's next peak: a plan to be, or why there is none (`reason`).
+
+    per_pod: request of one pod as Kubernetes writes it; base_pods: pods that run anyway; wanted, median: pods beyond
+    them in each slot of `step_seconds` from `start_seconds`, at `quantile` and at 0.5. window, count: the largest of
+    `windows`. standby: pods that capacity should be kept ready for at any time. coverage, skill, expected: of the
+    back-test, None where there was none. ladder: `wanted` at each of `levels`, ascending.
+    """
+
+    workload: WorkloadRef
+    reason: str
+    count: int = 0
+    quantile: float = 0.9
+    window: Span | None = None
+    per_pod: dict[str, str] = field(default_factory=dict)
+    base_pods: float = 0.0
+    coverage: float | None = None
+    skill: float | None = None
+    words: str = ""
+    expected: Expected | None = None
+    start_seconds: int = 0
+    step_seconds: int = 1800
+    wanted: tuple[int, ...] = ()
+    median: tuple[int, ...] = ()
+    levels: tuple[float, ...] = ()
+    ladder: tuple[tuple[int, ...], ...] = ()
+    settings_digest: str = ""
+    windows: tuple[PeakWindow, ...] = ()
+    standby: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to propose."""
+        return self.window is not None and self.count > 0 and self.reason == "ok"
+
+    def at(self, quantile: float) -> tuple[int, ...]:
+        """`wanted` at the lowest rehearsed level that is not below a quantile, else at the highest."""
+        rung = next((i for i, level in enumerate(self.levels) if level >= quantile - 1e-9), len(self.levels) - 1)
+        return self.ladder[rung] if self.ladder else self.wanted
+
+
+def proposal_name(ref: WorkloadRef) -> str:
+    """Name of the plan that is proposed for a workload."""
+    return f"{ref.kind}-{ref.name}".lower()[:253]
+
+
+def key_of(namespace: str, name: str) -> str:
+    """A label value for a plan: namespace and name where they fit into 63 characters, else their digest."""
+    text = f"{namespace}.{name}"
+    return text if len(text) <= 63 else hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def duration(seconds: float) -> str:
+    """A duration as Kubernetes reads it, in whole seconds."""
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, remainder = divmod(rest, 60)
+    parts = ((hours, "h"), (minutes, "m"), (remainder, "s"))
+    return "".join(f"{n}{unit}" for n, unit in parts if n) or "0"

@@ -1,0 +1,210 @@
+"""What pages and the REST API may ask to be done with reservation plans, and what they get to see. Pure vocabulary.
+
+The dashboard gets a `PlanService` from its caller; without one it shows commands to copy. Every call names the person:
+the service checks their rights, whatever the page showed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.reservation import AllocatePolicy
+from cotenant.base.people import Person
+from cotenant.changes.model.service import FieldMove
+from cotenant.scheduler_ext.reservations.model.plan import (
+    ApprovalPolicy,
+    DecisionScope,
+    Expected,
+    PeakWindow,
+    Plan,
+    Realisation,
+    Recurrence,
+    Span,
+)
+
+EDITED_LABEL: Final = "cotenant.dev/edited-until"
+"""On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""
+AT_THAT_MOMENT: Final = "the moment of the decision"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGuardResult:
+    """What one guard says; `reason` in CamelCase, as conditions write it."""
+
+    guard: str
+    passed: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Answers before an approval. nodes: (name, pods); unplaced: pods that fit nowhere now.
+
+    nodes_then, unplaced_then: the same when the window begins, by the forecast of what nodes use then; None: there is
+    no forecast of that moment.
+
+    quota_left: after the plan's pods, per resource that a quota bounds; displaced_core_hours: batch work on those nodes
+    that shares its CPU with the capacity while pods use it; cost: of holding, at the price sheet.
+    """
+
+    count: int
+    window: Span
+    nodes: tuple[tuple[str, int], ...]
+    unplaced: int
+    quota_left: Mapping[str, int]
+    displaced_core_hours: float
+    displaced_cost: float
+    held_core_hours: float
+    held_cost: float
+    expected: Expected | None
+    guards: tuple[PlanGuardResult, ...] = ()
+    notes: tuple[str, ...] = ()
+    without: str = ""
+    """What happens when nothing is reserved, in a sentence."""
+    nodes_then: tuple[tuple[str, int], ...] = ()
+    unplaced_then: int | None = None
+    windows: tuple[PeakWindow, ...] = ()
+    """All windows that are approved with it, ascending; held_core_hours is their sum."""
+    standby: int = 0
+    """Pods that capacity is kept ready for at any time."""
+    standby_core_hours: float = 0.0
+    """Most of it that is idle a day, in core-hours."""
+    standby_cost: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is capacity for all of it now."""
+        return self.unplaced == 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlanRef:
+    """A plan by name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTerms:
+    """What a person may choose about a plan. Exactly one of window and recurring.
+
+    ttl_seconds None: Reservations are kept until the window is over; quantile is used by forecast plans alone.
+    standby: pods that capacity is kept ready for at any time while the plan is approved.
+    """
+
+    pods: int
+    window: Span | None = None
+    recurring: Recurrence | None = None
+    quantile: float = 0.9
+    lead_seconds: float = 900.0
+    ttl_seconds: float | None = None
+    realisation: Realisation = Realisation.RESERVATION
+    allocate_once: bool = True
+    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+    standby: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanTerms:
+        """As a plan stands."""
+        return cls(
+            plan.count,
+            plan.window,
+            plan.recurring,
+            plan.quantile,
+            plan.lead_seconds,
+            plan.ttl_seconds,
+            plan.realisation,
+            plan.allocate_once,
+            plan.allocate_policy,
+            plan.standby,
+        )
+
+
+class PlanEvent(StrEnum):
+    """An event of a plan in the ledger."""
+
+    ASKED = "plan-asked"
+    """Written before the cluster is touched; without an outcome behind it, the plan itself says what became of it."""
+    REFUSED = "plan-refused"
+    MADE = "plan-made"
+    EDITED = "plan-edited"
+    APPROVED = "plan-approved"
+    REJECTED = "plan-rejected"
+    SKIPPED = "plan-skipped"
+    RESTORED = "plan-skip-undone"
+    POLICY = "plan-policy-set"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHistoryEntry:
+    """A row of the ledger about a plan: who did what, when."""
+
+    seconds: float
+    actor: str
+    event: PlanEvent
+    words: str
+
+
+class PlanService(Protocol):
+    """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
+
+    def plans(self, who: Person) -> Sequence[Plan]:
+        """Every plan of the cluster, by name, as it was at most a moment ago."""
+
+    def plan(self, who: Person, ref: PlanRef) -> Plan:
+        """One plan as it is now; NoData when there is none."""
+
+    def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
+        """What approving it would mean now, as it stands or under other terms. Right.REVIEW."""
+
+    def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
+        """The same for a plan that does not exist yet. Right.REVIEW."""
+
+    def approve(
+        self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "", standby: int | None = None
+    ) -> Plan:
+        """Let its capacity be reserved at start - lead, with this standby (None: its own). Right.APPROVE."""
+
+    def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
+        """Reserve nothing, and release what is reserved; a reason is needed. Right.APPROVE."""
+
+    def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
+        """Leave out the occurrence that begins then. Right.PLAN."""
+
+    def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
+        """Let a skipped occurrence of a schedule happen after all. Right.PLAN."""
+
+    def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
+        """A plan by schedule or for one window; it still has to be approved. Right.PLAN."""
+
+    def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
+        """Change it, if it still is the generation that was looked at. Right.PLAN."""
+
+    def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
+        """When it may approve itself. Right.ADMINISTER."""
+
+    def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
+        """Everything that an act of this service would write to the cluster, object by object and field by field.
+
+        act: calls an acting method of the service that it gets, such as `approve`; the API server only checks it, with
+        the person's rights. Raises what the act would raise. The moment of a decision is `AT_THAT_MOMENT`.
+        """
+
+    def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
+        """Windows from now on: of a schedule all that begin within these days, else the one there is."""
+
+    def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
+        """The next windows of a schedule; UsageError when it cannot be read."""
+
+    def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
+        """What people did to it through this service, the newest first."""

@@ -1,0 +1,146 @@
+"""The states of plans, of Reservations and of proposals, and their counts: one table for every surface. Pure.
+
+A count names what it counts: plans, windows or workloads. A plan has one state, whatever number of windows it has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.kubernetes.reservation import Phase
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanPhase
+
+
+class PlanGroup(StrEnum):
+    """What a plan's phase asks of a person; in the order of lists and charts."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    FAILED = "failed"
+    COMING = "coming"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    """How a phase is shown. words: what so many plans are, such as "2 wait for approval"; tone: of its chip."""
+
+    group: PlanGroup
+    words: str
+    tone: str
+    bar: str
+    """Key of the Gantt's patterns."""
+
+
+PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
+    PlanPhase.RESERVED: PlanState(PlanGroup.RUNNING, "reserved before the window", "teal", "reserved"),
+    PlanPhase.HELD: PlanState(PlanGroup.RUNNING, "held in the window", "teal", "reserved"),
+    PlanPhase.EXTENDED: PlanState(PlanGroup.RUNNING, "extended beyond the window", "teal", "reserved"),
+    PlanPhase.RELEASED: PlanState(PlanGroup.RUNNING, "being released", "gray", "over"),
+    PlanPhase.PROPOSED: PlanState(PlanGroup.WAITING, "waiting for approval", "violet", "proposed"),
+    PlanPhase.FAILED: PlanState(PlanGroup.FAILED, "failed", "red", "failed"),
+    PlanPhase.MISSED: PlanState(PlanGroup.FAILED, "missed", "red", "failed"),
+    PlanPhase.APPROVED: PlanState(PlanGroup.COMING, "approved", "orange", "approved"),
+    PlanPhase.SCORED: PlanState(PlanGroup.ENDED, "over", "gray", "over"),
+    PlanPhase.REJECTED: PlanState(PlanGroup.ENDED, "rejected", "gray", "over"),
+}
+"""Every phase, in the order of lists: what runs now, what waits for a person, what went wrong, what comes, the rest."""
+_ORDER: Final = tuple(PLAN_STATES)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationState:
+    """What a Reservation's phase means for its plan: whether its capacity is there, and in words."""
+
+    there: bool
+    words: str
+
+
+RESERVATION_STATES: Final[Mapping[Phase, ReservationState]] = {
+    Phase.PENDING: ReservationState(False, "looks for a node"),
+    Phase.WAITING: ReservationState(False, "waits for a pod to leave its node"),
+    Phase.AVAILABLE: ReservationState(True, "holds free capacity"),
+    Phase.SUCCEEDED: ReservationState(True, "was taken by its pod"),
+    Phase.FAILED: ReservationState(False, "expired or lost its node"),
+}
+"""Every phase of a Reservation."""
+_THERE: Final = frozenset(phase.value for phase, state in RESERVATION_STATES.items() if state.there)
+
+
+def phase_of(plan: Plan) -> PlanPhase:
+    """A plan's phase; one that the manager has not seen yet is proposed."""
+    return plan.status.phase or PlanPhase.PROPOSED
+
+
+def state_of(plan: Plan) -> PlanState:
+    """How a plan's phase is shown."""
+    return PLAN_STATES[phase_of(plan)]
+
+
+def rank_of(plan: Plan) -> int:
+    """Place of a plan's phase in the order of lists and charts, from 0."""
+    return _ORDER.index(phase_of(plan))
+
+
+def by_need(plans: Iterable[Plan]) -> list[Plan]:
+    """Plans in the order of lists and charts: by their phase's place in PLAN_STATES, then by window and name."""
+
+    def key(plan: Plan) -> tuple[int, float, str, str]:
+        window = plan.status.window or plan.window
+        begin = window.start_seconds if window else float("inf")
+        return rank_of(plan), begin, plan.namespace, plan.name
+
+    return sorted(plans, key=key)
+
+
+def available_reservations(plan: Plan) -> int:
+    """Number of the occurrence's Reservations whose capacity is there, used ones included."""
+    return sum(unit.phase in _THERE for unit in plan.status.units)
+
+
+def available_pods(plan: Plan) -> int:
+    """Of the pods that capacity is wanted for, those whose capacity is there: what was taken before is no more."""
+    return min(available_reservations(plan), wanted_pods(plan))
+
+
+def used_reservations(plan: Plan) -> int:
+    """Number of the occurrence's Reservations that a pod took."""
+    return sum(bool(unit.used_by) for unit in plan.status.units)
+
+
+def wanted_pods(plan: Plan) -> int:
+    """Pods that capacity is reserved for in the present occurrence; before and without one, at most in any window."""
+    phase = plan.status.phase
+    in_force = phase is not None and (phase.holds or phase.over)
+    return plan.status.count if in_force and plan.status.count else plan.count
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCounts:
+    """Numbers of plans by phase, in the order of PLAN_STATES, phases of no plan left out; windows: of all of them."""
+
+    plans: int
+    windows: int
+    by_phase: Mapping[PlanPhase, int]
+
+    def of(self, group: PlanGroup) -> int:
+        """Number of plans of one group."""
+        return sum(count for phase, count in self.by_phase.items() if PLAN_STATES[phase].group is group)
+
+    @property
+    def words(self) -> str:
+        """In one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
+        parts = ", ".join(f"{count:,} {PLAN_STATES[phase].words}" for phase, count in self.by_phase.items())
+        number = f"{self.plans:,} plan{'' if self.plans == 1 else 's'}"
+        return f"{number}: {parts}" if parts else number
+
+
+def counts(plans: Sequence[Plan]) -> PlanCounts:
+    """Numbers of plans of the cluster by phase, and of their windows. A schedule counts as one window, the next."""
+    number = Counter(phase_of(plan) for plan in plans)
+    windows = sum(len(plan.peaks) or int(plan.recurring is not None) for plan in plans)
+    return PlanCounts(len(plans), windows, {phase: number[phase] for phase in _ORDER if number[phase]})

@@ -1,0 +1,294 @@
+"""EDGE: the controller of ReservationPlans: reads mirrors and a few objects, calls `plans.decide`.
+
+Workloads, quotas and autoscalers are asked for only where a plan is near or active: a cluster has few of those at a
+time, and a watch on all of them would hold them in memory for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.controllers.watched import BATCH_CPU
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
+from cotenant.base.settings.base import digest
+from cotenant.base.settings.root import Settings
+from cotenant.scheduler_ext.reservations import plan_decisions
+from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation
+from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, near, owner_key, stands_by
+from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, OwnerTemplate
+from cotenant.scheduler_ext.reservations.service.plans import quota_left
+from cotenant.scheduler_ext.reservations.view import ENDED, PodView
+
+Json = dict[str, Any]
+
+SWEEP_SECONDS: Final = 600.0
+"""Between two looks for autoscalers whose plan is gone."""
+STANDBY_SECONDS: Final = 300.0
+"""Between two looks at the workload of a plan that has standby alone: nothing but its count depends on them."""
+NEAR_SECONDS: Final = 3600.0
+"""Before its reservation a plan's workload is looked at: guards and lead are then shown as they will be."""
+ARRIVING_SECONDS: Final = 60.0
+"""After it got its node, a pod may be one whose Reservation does not name it yet: a hand-over takes seconds."""
+_SLOWEST_START_SECONDS: Final = 1800.0
+"""A pod that became ready later than this after its creation was not starting all the time."""
+
+
+class ProposalResults(Protocol):
+    """The part of a pipeline run that plans are proposed from."""
+
+    @property
+    def proposals(self) -> tuple[Proposal, ...]:
+        """Capacity to reserve for the next peaks of workloads."""
+
+
+class PlanController(Feature):
+    """Feature `plans`."""
+
+    name = "plans"
+    needs: tuple[str, ...] = ("plans", "reservations")
+    listed: frozenset[str] = frozenset({"horizontalpodautoscalers", "capacitybuffers"})
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirrors: Mapping[str, Mirror[Any]],
+        results: Callable[[], ProposalResults],
+        settings: Settings,
+    ) -> None:
+        """Nothing is asked yet; `client` is used by this feature's thread alone."""
+        self._client, self._mirrors, self._results, self._settings = client, mirrors, results, settings
+        self.interval_seconds: float = settings.plans.interval_seconds
+        self._digest = digest(settings)
+        self._swept = float("-inf")
+        self._read_at: dict[str, tuple[float, OwnerView | None]] = {}
+        self._quota_left: dict[str, tuple[float, dict[str, int]]] = {}
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """What to write for all plans."""
+        mirror = self._mirrors["plans"]
+        all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
+        nearby = {plan.key for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)}
+        active = [plan for plan in all_plans if plan.key in nearby or stands_by(plan)]
+        self._forget(active, nearby, now_seconds)
+        version, buffers = self._buffers(all_plans)
+        owners, unknown = self._owners(active, now_seconds)
+        view = PlanView(
+            plans=all_plans,
+            reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
+            owners=owners,
+            autoscalers=self._autoscalers(all_plans, now_seconds),
+            buffers=buffers,
+            buffer_version=version,
+            allocatable=self._allocatable(),
+            batch=self._batch(),
+            waiting=self._waiting(),
+            quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
+            price_per_core_hour=self._settings.recommender.prices.per_core_hour,
+            settings_digest=self._digest,
+        )
+        view = self._with_proposals(view)
+        decision = plan_decisions.decide(view, now_seconds, self._settings.plans)
+        unread = [
+            ObjectNote(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
+            for (ns, name), why in mirror.refused.items()
+        ]
+        return replace(decision, notes=(*decision.notes, *unknown, *unread))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirrors show what became of it."""
+
+    def _with_proposals(self, view: PlanView) -> PlanView:
+        """What the last run of the pipeline says; plans by schedule and by hand do without."""
+        try:
+            return replace(view, proposals=self._results().proposals)
+        except NoData:
+            return view
+        except CotenantError:
+            return view  # the features that publish its results say what is wrong with the pipeline
+
+    def _forget(self, active: Sequence[Plan], nearby: Collection[str], now_seconds: float) -> None:
+        """Keep of what was read that of plans with standby alone, and not for long: they are many, all day."""
+        calm = {plan.key for plan in active if plan.key not in nearby}
+        quiet = {plan.namespace for plan in active} - {plan.namespace for plan in active if plan.key in nearby}
+        since = now_seconds - STANDBY_SECONDS
+        self._read_at = {key: read for key, read in self._read_at.items() if key in calm and read[0] > since}
+        self._quota_left = {name: read for name, read in self._quota_left.items() if name in quiet and read[0] > since}
+
+    def _quota(self, namespace: str, now_seconds: float) -> dict[str, int]:
+        if namespace not in self._quota_left:
+            self._quota_left[namespace] = now_seconds, quota_left(self._client, namespace)
+        return self._quota_left[namespace][1]
+
+    def _owners(
+        self, active: Sequence[Plan], now_seconds: float
+    ) -> tuple[dict[tuple[str, str, str], OwnerView], list[ObjectNote]]:  # fmt: skip
+        """Workloads of these plans; one that cannot be asked for, of a kind of its own, is noted and stops no other."""
+        owners: dict[tuple[str, str, str], OwnerView] = {}
+        notes = []
+        for plan in active:
+            try:
+                if plan.key not in self._read_at:
+                    self._read_at[plan.key] = now_seconds, self._owner(plan, now_seconds)
+                view = self._read_at[plan.key][1]
+            except ClusterForbidden as error:
+                if WORKLOAD_API_VERSIONS.get(plan.owner.kind) == plan.owner.api_version:
+                    raise
+                where = f"reservationplans/{plan.namespace}/{plan.name}"
+                notes.append(ObjectNote(where, "OwnerUnreadable", f"{error.message}. {error.fix}", warning=True))
+            else:
+                owners |= {owner_key(plan): view} if view else {}
+        return owners, notes
+
+    def _owner(self, plan: Plan, now_seconds: float) -> OwnerView | None:
+        """The plan's workload and its pods; None when it does not exist."""
+        owner = plan.owner
+        parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
+        if not all(map(_names_an_object, parts)):
+            return None
+        body = self._client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
+        if body is None:
+            return None
+        spec = body.get("spec") or {}
+        selector = spec.get("selector") or {}
+        pods = self._pods(plan.namespace, selector)
+        return OwnerView(
+            OwnerTemplate(spec.get("template") or {}, selector),
+            pending=sum(_waits(pod) for pod in pods),
+            running=sum(_phase(pod) == "Running" for pod in pods),
+            pods=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod)),
+            fresh=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod) and _is_fresh(pod, now_seconds)),
+            starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
+        )
+
+    def _pods(self, namespace: str, selector: Json) -> list[Json]:
+        text = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
+        if not text:
+            return []
+        return list(self._client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))
+
+    def _autoscalers(self, all_plans: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
+        """By (namespace, kind, name) of their target: where a plan needs them, and all of them now and then."""
+        required = any(plan.realisation is Realisation.REPLICA_FLOOR for plan in all_plans)
+        if not required and now_seconds - self._swept < SWEEP_SECONDS:
+            return {}
+        self._swept = now_seconds
+        try:
+            listed = self._client.list("/apis/autoscaling/v2/horizontalpodautoscalers", dict[str, Any])
+        except ClusterForbidden:
+            if required:
+                raise
+            return {}
+        by_target = {}
+        for one in listed:
+            target = (one.get("spec") or {}).get("scaleTargetRef") or {}
+            by_target[one["metadata"]["namespace"], target.get("kind", ""), target.get("name", "")] = one
+        return by_target
+
+    def _buffers(self, all_plans: Sequence[Plan]) -> tuple[str, dict[str, Json]]:
+        """The served version of CapacityBuffer ("" for none) and ours by plan; asked only where a plan wants one."""
+        if not any(plan.realisation is Realisation.CAPACITY_BUFFER for plan in all_plans):
+            return "", {}
+        group = self._client.get(f"/apis/{BUFFER_GROUP}") or {}
+        version = (group.get("preferredVersion") or {}).get("version", "")
+        if not version:
+            return "", {}
+        try:
+            path = f"/apis/{BUFFER_GROUP}/{version}/capacitybuffers"
+            listed = self._client.list(path, dict[str, Any], labelSelector=PLAN_LABEL)
+        except ClusterAbsent:
+            return "", {}
+        return version, {one["metadata"]["labels"][PLAN_LABEL]: one for one in listed}
+
+    def _allocatable(self) -> dict[str, int]:
+        """Of all nodes; nothing while they are not known, and then no budget is checked."""
+        total: dict[str, int] = {}
+        for watched in self._mirrors["nodes"].snapshot().values():
+            for resource, amount in watched.node.allocatable.items():
+                total[resource.value] = total.get(resource.value, 0) + amount
+        return total
+
+    def _waiting(self) -> tuple[PodView, ...] | None:
+        """Pods that no node has place for; None where the feature that watches them (reservations) is off."""
+        pods = self._mirrors.get("pending-pods")
+        if pods is None or not pods.wait_synced(0):
+            return None
+        pod_views: Iterable[PodView] = pods.snapshot().values()
+        return tuple(pod for pod in pod_views if pod.alive and pod.unschedulable and not pod.is_placeholder)
+
+    def _batch(self) -> dict[str, tuple[float, float]] | None:
+        """Cores by node that batch pods request and may have, where capacity is held; None where pods are not watched.
+
+        Another feature watches them (colocation): where it is off, there is no batch.
+        """
+        pods = self._mirrors.get("pods")
+        if pods is None or not pods.wait_synced(0):
+            return None
+        reservations = self._mirrors["reservations"].snapshot().values()
+        millicores_by_node = dict.fromkeys((one.status.node for one in reservations if plan_decisions.standing(one)), 0)
+        if not millicores_by_node:
+            return {}
+        for pod in pods.snapshot().values():
+            if pod.node in millicores_by_node and pod.running:
+                millicores_by_node[pod.node] += pod.batch_millicores
+        nodes = [
+            watched.node
+            for watched in self._mirrors["nodes"].snapshot().values()
+            if watched.node.name in millicores_by_node
+        ]
+        offered = {node.name: node.extended_allocatable.get(BATCH_CPU, 0) for node in nodes}
+        return {node: (batch / 1000, offered.get(node, 0) / 1000) for node, batch in millicores_by_node.items()}
+
+
+def _phase(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def _waits(pod: Json) -> bool:
+    return _phase(pod) == "Pending" and not (pod.get("spec") or {}).get("nodeName")
+
+
+def _placed(pod: Json) -> bool:
+    leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED
+    return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
+
+
+def _is_fresh(pod: Json, now_seconds: float) -> bool:
+    """Whether it got its node a moment ago; not where its status does not say when."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    scheduled = next((c for c in conditions if c.get("type") == "PodScheduled" and c.get("status") == "True"), None)
+    if scheduled is None or not scheduled.get("lastTransitionTime"):
+        return False
+    return now_seconds - _moment(scheduled["lastTransitionTime"]).timestamp() < ARRIVING_SECONDS
+
+
+def _names_an_object(part: str) -> bool:
+    """Whether Kubernetes takes it as a segment of a path.
+
+    The API server resolves an escaped "/" before it looks at rights: a name such as "a/../../x" asks for another
+    resource, and its 403 would be taken for a right that the manager lacks.
+    """
+    return part not in {"", ".", ".."} and not {"/", "%"} & set(part)
+
+
+def _start_seconds(pod: Json) -> float | None:
+    """From creation to the present Ready; None for a pod that is not ready, or became so again later."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    ready = next((c for c in conditions if c.get("type") == "Ready" and c.get("status") == "True"), None)
+    created = (pod.get("metadata") or {}).get("creationTimestamp")
+    if ready is None or not created or not ready.get("lastTransitionTime"):
+        return None
+    seconds = (_moment(ready["lastTransitionTime"]) - _moment(created)).total_seconds()
+    return seconds if 0 <= seconds <= _SLOWEST_START_SECONDS else None
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,441 @@
+"""Decides on ReservationPlans: new proposals, Reservations of approved plans, cleanup after deleted plans. Pure.
+
+For each plan: what is there (its Reservations, its autoscaler, its pods) ->
+`scheduler_ext.reservations.plans.lifecycle.step` -> status, and the objects that hold the capacity. A
+plan's realisation never outlives it: what carries a plan's label and has no plan any more is given back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
+from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
+from cotenant.base.kubernetes.pod_request import fits
+from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
+from cotenant.base.kubernetes.reservation import Phase, Reservation
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.scheduler_ext.reservations.model.plan import (
+    KIND,
+    PLAN_LABEL,
+    PLURAL,
+    DecisionScope,
+    PeakWindow,
+    Plan,
+    PlanPhase,
+    PlanReservation,
+    Proposal,
+    Realisation,
+    Span,
+    WindowSource,
+    proposal_name,
+)
+from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Word
+from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
+from cotenant.scheduler_ext.reservations.model.plan_wire import peak_body, span_body, status_body
+from cotenant.scheduler_ext.reservations.plans import realise
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, judge
+from cotenant.scheduler_ext.reservations.plans.lead import lead
+from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
+from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, lent_cores
+from cotenant.scheduler_ext.reservations.plans.size import most
+from cotenant.scheduler_ext.reservations.view import PodView
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerView:
+    """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others.
+
+    pods: names of those that have a node and have not ended; None: not known, and then whoever used a Reservation is
+    taken to run. fresh: of these, those that got their node a moment ago: a Reservation may not name them yet.
+    """
+
+    owner: realise.OwnerTemplate
+    pending: int = 0
+    running: int = 0
+    pods: frozenset[str] | None = None
+    fresh: frozenset[str] = frozenset()
+    starts_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """What the controller looks at.
+
+    owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
+    namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
+    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held capacity, the cores
+    that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods that
+    the scheduler found no node for; None: they are not watched.
+    """
+
+    plans: tuple[Plan, ...]
+    reservations: tuple[Reservation, ...] = ()
+    owners: Mapping[tuple[str, str, str], OwnerView] = field(default_factory=dict)
+    autoscalers: Mapping[tuple[str, str, str], Json] = field(default_factory=dict)
+    buffers: Mapping[str, Json] = field(default_factory=dict)
+    buffer_version: str = ""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    quota_left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    batch: Mapping[str, tuple[float, float]] | None = None
+    waiting: tuple[PodView, ...] | None = None
+    proposals: tuple[Proposal, ...] = ()
+    price_per_core_hour: float = 0.0
+    settings_digest: str = ""
+
+
+def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
+    """Everything to write now."""
+    proposed = {p.workload: p for p in view.proposals}
+    intents: list[Intent] = []
+    notes: list[ObjectNote] = []
+    by_key: dict[str, list[Reservation]] = {}
+    for one in view.reservations:
+        if key := one.labels.get(PLAN_LABEL):
+            by_key.setdefault(key, []).append(one)
+    for plan in view.plans:
+        try:
+            plan_intents = _one(
+                view, plan, by_key.get(plan.key, []), proposed.get(plan.workload), now_seconds, settings
+            )
+        except CotenantError as error:
+            notes.append(ObjectNote(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
+            continue
+        intents += plan_intents
+    intents += _orphans(view, by_key)
+    if settings.propose:
+        intents += _proposals(view, now_seconds)
+    return ControllerDecision(tuple(intents), tuple(notes))
+
+
+def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
+    """Whether a plan's workload has to be looked at: it holds, is giving back, or is approved and comes soon."""
+    status = plan.status
+    if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
+        return True
+    return plan.approved and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
+
+
+def stands_by(plan: Plan) -> bool:
+    """Whether a plan's workload has to be looked at now and then outside its windows, for its standby."""
+    return plan.approved and plan.standby > 0
+
+
+def owner_key(plan: Plan) -> tuple[str, str, str]:
+    """Key of `PlanView.owners` and `PlanView.autoscalers`."""
+    return plan.namespace, plan.owner.kind, plan.owner.name
+
+
+def _one(
+    view: PlanView,
+    plan: Plan,
+    reservations: Sequence[Reservation],
+    proposal: Proposal | None,
+    now_seconds: float,
+    settings: PlanSettings,
+) -> list[Intent]:  # fmt: skip
+    observed = _plan_observation(view, plan, reservations, proposal, settings)
+    next_step = step(plan, observed, now_seconds, settings)
+    stepped = replace(plan, status=next_step.status)
+    intents = _realised(view, stepped, next_step, reservations, now_seconds, settings)
+    body = status_body(next_step.status, plan.generation)
+    if body != status_body(plan.status, plan.generation):
+        intents.append(_status(plan, body))
+    return intents
+
+
+def _plan_observation(
+    view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
+) -> PlanObservation:  # fmt: skip
+    owner = view.owners.get(owner_key(plan))
+    reserved: dict[str, int] = {}
+    for other in (p for p in view.plans if p.key != plan.key):
+        for name, amount in other.per_pod.items():
+            reserved[name] = reserved.get(name, 0) + amount * other.reserved_pods
+    situation = Situation(
+        source=plan.source,
+        wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
+        held=reserved,
+        allocatable=view.allocatable,
+        quota_left=view.quota_left.get(plan.namespace, {}),
+        skill=proposal.skill if proposal else None,
+    )
+    return PlanObservation(
+        look=_look(view, plan, reservations, owner, proposal),
+        lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
+        guards=judge(situation, settings),
+        outlook=outlook(plan, proposal) if proposal else None,
+        expected=proposal.expected if proposal and plan.source is WindowSource.FORECAST else None,
+        units=_units(plan, reservations),
+        price_per_core_hour=view.price_per_core_hour,
+        settings_digest=view.settings_digest,
+    )
+
+
+def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
+    """The forecast at a plan's own quantile."""
+    quantile_pods = np.array(proposal.at(plan.quantile), dtype=np.int64)
+    median = np.array(proposal.median, dtype=np.int64)
+    return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
+
+
+def _look(
+    view: PlanView,
+    plan: Plan,
+    reservations: Sequence[Reservation],
+    owner: OwnerView | None,
+    proposal: Proposal | None,
+) -> ReservationUse:
+    """What is there of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
+    pending = owner.pending if owner else 0
+    want = plan.status.count
+    if plan.realisation is Realisation.REPLICA_FLOOR:
+        remembered = realise.floor_of(view.autoscalers.get(owner_key(plan), {}))
+        mine = remembered if remembered and remembered.plan == plan.key else None
+        reserved = mine.floor - (mine.original or 1) if mine else 0
+        used = min(reserved, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
+        return ReservationUse(reserved, used, pending, complete=0 < reserved == used)
+    if plan.realisation is Realisation.CAPACITY_BUFFER:
+        buffer = view.buffers.get(plan.key) or {}
+        reserved = int((buffer.get("spec") or {}).get("replicas") or 0)
+        return ReservationUse(
+            reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
+        )
+    present = [one for one in reservations if realise.free(one) or _of_present(plan, one)]
+    every = plan.source is WindowSource.FORECAST
+    used = sum(_runs(one, owner) for one in reservations if every or _of_present(plan, one))
+    free = sum(standing(one) for one in present) - _arriving(plan, reservations, owner)
+    waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
+    released = plan.status.phase is PlanPhase.RELEASED
+    reserved = used + free + (waiting if released else 0)
+    running = _running(plan, owner, proposal)
+    return ReservationUse(
+        held=reserved,
+        used=used,
+        missed=max(0, pending - free),
+        complete=(used if running is None else running) + free >= want > 0,
+        others_waiting=_others_waiting(view, plan, owner),
+        lent_cores=_lent(view, present),
+        running=running,
+    )
+
+
+def _arriving(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> int:
+    """Free Reservations that a pod is taking this moment: it has its node, and no Reservation names it yet.
+
+    The pod counts as running already. Were its Reservation counted as free besides, one too many would seem to be
+    reserved: another free one would be deleted, and requested anew a moment later, when somebody else has its place.
+    """
+    if plan.source is not WindowSource.FORECAST or owner is None:
+        return 0
+    named = {user.name for one in reservations for user in one.status.owners}
+    return min(len(owner.fresh - named), sum(standing(one) for one in reservations))
+
+
+def _runs(one: Reservation, owner: OwnerView | None) -> bool:
+    """Whether the pod that took a Reservation is still there."""
+    names = {user.name for user in one.status.owners}
+    return bool(names if owner is None or owner.pods is None else names & owner.pods)
+
+
+def _running(plan: Plan, owner: OwnerView | None, proposal: Proposal | None) -> int | None:
+    """Pods of a forecast plan's workload beyond those that run anyway."""
+    if plan.source is not WindowSource.FORECAST or owner is None or owner.pods is None or proposal is None:
+        return None
+    return max(0, len(owner.pods) - math.ceil(proposal.base_pods))
+
+
+def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int | None:
+    """Pods of other workloads that lack a node and fit into what is reserved for one pod."""
+    if view.waiting is None or owner is None:
+        return None
+    labels = (owner.owner.selector.get("matchLabels") or {}).items()
+    return sum(
+        fits(pod.requests, plan.per_pod)
+        and not (pod.identity.namespace == plan.namespace and labels <= dict(pod.identity.labels).items())
+        for pod in view.waiting
+    )
+
+
+def standing(one: Reservation) -> bool:
+    """Whether it holds capacity on a node that no pod uses yet."""
+    return realise.free(one) and one.status.phase is Phase.AVAILABLE
+
+
+def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
+    """Cores of a plan's free capacity in which batch runs; batch's cores on a node are shared by its Reservations."""
+    if view.batch is None:
+        return None
+    free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if standing(one)]
+    total = dict.fromkeys((node for node, _ in free), 0.0)
+    for one in view.reservations:
+        if one.status.node in total and standing(one):
+            total[one.status.node] += one.size.get("cpu", 0) / 1000
+    lent = {
+        node: lent_cores(reserved_cores, *view.batch.get(node, (0.0, 0.0))) for node, reserved_cores in total.items()
+    }
+    return sum(lent[node] * cores / total[node] for node, cores in free if cores)
+
+
+def _of_present(plan: Plan, one: Reservation) -> bool:
+    window = plan.status.window
+    return window is not None and one.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
+
+
+def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReservation, ...]:
+    return tuple(
+        PlanReservation(
+            one.name,
+            one.status.node,
+            one.status.phase.value,
+            ", ".join(f"{o.namespace}/{o.name}" for o in one.status.owners),
+        )
+        for one in sorted(reservations, key=lambda r: r.name)
+        if realise.free(one) or _of_present(plan, one)
+    )
+
+
+def _realised(
+    view: PlanView,
+    plan: Plan,
+    next_step: PlanStep,
+    reservations: Sequence[Reservation],
+    now_seconds: float,
+    settings: PlanSettings,
+) -> list[Intent]:
+    """Objects that make the capacity; the two other kinds of a plan that changed its realisation are taken back."""
+    window, want = plan.status.window, next_step.want
+    kind = plan.realisation
+    if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:
+        raise CotenantError(
+            "this cluster serves no CapacityBuffer (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
+        )
+    owner = view.owners.get(owner_key(plan))
+    until = _expires(plan, window, now_seconds, settings) if window else 0.0
+    keeps = kind is Realisation.RESERVATION and until > now_seconds and bool(next_step.want or next_step.free)
+    count = next_step.free + _arriving(plan, reservations, owner) if keeps else 0
+    intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
+    scaler = view.autoscalers.get(owner_key(plan))
+    floor = want if kind is Realisation.REPLICA_FLOOR else 0
+    if scaler:
+        intents += realise.floor(plan, floor, scaler)
+    elif floor:
+        raise CotenantError(
+            f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no HorizontalPodAutoscaler",
+            fix="Use realisation Reservation.",
+        )
+    if view.buffer_version:
+        buffers = want if kind is Realisation.CAPACITY_BUFFER else 0
+        intents += realise.buffer(plan, buffers, view.buffer_version, view.buffers.get(plan.key))
+    return intents
+
+
+def _expires(plan: Plan, window: Span, now_seconds: float, settings: PlanSettings) -> float:
+    """When Reservations end by themselves: the plan's ttl from its start - lead, else after the window's extension.
+
+    Outside a window, standby: at the end of the next hour, so that they are renewed once an hour.
+    """
+    if not (plan.status.phase and plan.status.phase.holds):
+        return (now_seconds // HOUR_SECONDS + 2) * HOUR_SECONDS
+    if plan.ttl_seconds:
+        return plan.status.reserve_at_seconds + plan.ttl_seconds
+    return window.end_seconds + plan.extend_by_seconds + 60 * settings.ttl_margin_minutes
+
+
+def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
+    address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
+    return Apply(address, address.manifest(KIND, status=dict(body)), "status", why=f"it is {body.get('phase')}")
+
+
+def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
+    """What plans that are gone left behind."""
+    keys = {plan.key for plan in view.plans}
+    intents: list[Intent] = []
+    for key in sorted(by_key.keys() - keys):
+        for one in by_key[key]:
+            ours = one.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
+            if ours and realise.free(one) and not one.deleting:
+                address = Address(SCHEDULING_GROUP, "reservations", one.name)
+                intents.append(Delete(address, one.uid, why="its plan is gone"))
+    for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
+        remembered = realise.floor_of(scaler)
+        if remembered and remembered.plan not in keys and (patch := realise.restore(scaler, namespace)):
+            intents.append(patch)
+    return intents
+
+
+def _name(plan: Plan) -> str:
+    return f"{PLURAL}/{plan.namespace}/{plan.name}"
+
+
+def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
+    """New plans, and what the forecast says now of those that hold nothing yet."""
+    by_name = {(p.namespace, p.name): p for p in view.plans}
+    intents: list[Intent] = []
+    for proposal in view.proposals:
+        plan = by_name.get((proposal.workload.namespace, proposal_name(proposal.workload)))
+        if plan is None and proposal.ready:
+            intents.append(proposed(proposal, proposal.quantile, proposal.standby))
+        elif plan is not None and proposal.window and _moves(plan, now_seconds):
+            decided = plan.approval or plan.policy.auto
+            again = proposed(proposal, plan.quantile, plan.standby if decided else proposal.standby)
+            if _differs(plan, again):
+                intents.append(again)
+    return intents
+
+
+def _moves(plan: Plan, now_seconds: float) -> bool:
+    """Whether the forecast may still change a plan: ours, nothing held, not edited, not approved as it was for once."""
+    ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
+    phase, approval = plan.status.phase, plan.approval
+    fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE
+    fixed = fixed or now_seconds < _edited_until(plan)
+    busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
+    return ours and not busy and not fixed and not plan.deleting
+
+
+def _edited_until(plan: Plan) -> float:
+    """Until when a person's window and pods stand, in Unix seconds; 0 when nobody changed them."""
+    text = plan.labels.get(EDITED_LABEL, "")
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _differs(plan: Plan, intent: Apply) -> bool:
+    spec = intent.body["spec"]
+    window = span_body(plan.window) if plan.window else None
+    windows, amount = [peak_body(peak) for peak in plan.windows], spec["amount"]
+    return (spec["window"], spec["windows"], amount["count"], amount["standby"]) != (
+        window, windows, plan.count, plan.standby,
+    )  # fmt: skip
+
+
+def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
+    """The plan of a proposal, as we write it: only our fields, so that approvals and policies stay their owners'."""
+    ref, window = proposal.workload, proposal.window
+    path = np.array(proposal.at(quantile), dtype=np.int64)
+    spans = [peak.span for peak in proposal.windows] or ([window] if window else [])
+    pods = [
+        most(path, proposal.start_seconds, proposal.step_seconds, (span.start_seconds, span.end_seconds))
+        for span in spans
+    ]
+    windows = [PeakWindow(span, max(1, count)) for span, count in zip(spans, pods, strict=True)]
+    spec = {
+        "source": WindowSource.FORECAST.value,
+        "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
+        "amount": {"perPod": dict(proposal.per_pod), "count": max(1, standby, *pods), "standby": standby},
+        "window": span_body(window) if window else None,
+        "windows": [peak_body(peak) for peak in windows],
+        "quantile": quantile,
+    }
+    address = Address(OWN_GROUP, PLURAL, proposal_name(ref), ref.namespace)
+    body = address.manifest(KIND, {"labels": {MANAGED_BY_LABEL: MANAGED_BY}}, spec=spec)
+    return Apply(address, body, why=proposal.words or "the forecast says so")

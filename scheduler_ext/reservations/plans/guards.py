@@ -1,0 +1,111 @@
+"""What stops a plan: kill switch, share of the cluster, quota of the namespace, a forecast without skill. Pure.
+
+Each guard answers with a reason and a sentence that names the numbers; all are asked, so that a page can show every
+one, passed or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.base.text import percent
+from cotenant.scheduler_ext.reservations.model.plan import WindowSource
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The input of the guards: amounts by resource name (cpu in millicores, others in their unit).
+
+    wanted: what the plan would hold; held: what other plans hold; allocatable: of the whole cluster; quota_left: of the
+    namespace, only the resources that a ResourceQuota bounds; skill: of the plan's forecasts against the same time last
+    week, None where it was not measured.
+    """
+
+    source: WindowSource
+    wanted: Mapping[str, int]
+    held: Mapping[str, int] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    quota_left: Mapping[str, int] = field(default_factory=dict)
+    skill: float | None = None
+
+
+def judge(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
+    """Every guard's verdict."""
+    return (_switch(settings), _budget(situation, settings), _quota(situation), _skill(situation, settings))
+
+
+def blocking(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
+    """The first that does not pass."""
+    return next((one for one in verdicts if not one.passed), None)
+
+
+def _switch(settings: PlanSettings) -> PlanGuardResult:
+    if settings.enabled:
+        return PlanGuardResult("kill switch", True, "Enabled", "Plans are realised.")
+    return PlanGuardResult(
+        "kill switch", False, "SwitchedOff", "The setting plans.enabled is off: nothing is reserved."
+    )
+
+
+def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
+    """Plans, this one included, hold at most `cluster_budget_fraction` of the cluster's allocatable (each resource)."""
+    share = settings.cluster_budget_fraction
+    if not situation.allocatable:
+        return PlanGuardResult(
+            "cluster budget", False, "CapacityUnknown", "What the cluster's nodes have is not known (yet)."
+        )
+    for name, amount in sorted(situation.wanted.items()):
+        capacity = situation.allocatable.get(name)
+        if not capacity:
+            continue
+        requested = amount + situation.held.get(name, 0)
+        if requested > share * capacity:
+            return PlanGuardResult(
+                "cluster budget",
+                False,
+                "OverBudget",
+                f"{name}: plans would reserve {percent(requested / capacity, 1)} of the cluster, "
+                f"{percent(share)} is allowed.",
+            )
+    return PlanGuardResult(
+        "cluster budget", True, "WithinBudget", f"Plans hold no more than {percent(share)} of the cluster."
+    )
+
+
+def _quota(situation: Situation) -> PlanGuardResult:
+    """The plan's pods must fit into what the namespace's ResourceQuota has left; a resource without a quota passes."""
+    for name, amount in sorted(situation.wanted.items()):
+        remaining = situation.quota_left.get(name)
+        if remaining is not None and amount > remaining:
+            return PlanGuardResult(
+                "namespace quota",
+                False,
+                "OverQuota",
+                f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {remaining} left.",
+            )
+    return PlanGuardResult(
+        "namespace quota", True, "WithinQuota", "The namespace's quota has capacity for the plan's pods."
+    )
+
+
+def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
+    """A forecast plan needs a skill above `minimum_skill` against the same time last week; one that is not known fails.
+
+    Skill 0 means no better than that baseline (`cotenant.scheduler_ext.reservations.plans.backtest.skill`).
+    """
+    if situation.source is not WindowSource.FORECAST:
+        return PlanGuardResult("forecast skill", True, "NotForecast", "The plan does not rest on a forecast.")
+    if situation.skill is None or not math.isfinite(situation.skill):
+        return PlanGuardResult(
+            "forecast skill", False, "SkillUnknown", "No back-test of this workload's forecasts yet."
+        )
+    skill_text = f"Skill against the same time last week: {situation.skill:+.2f}"
+    if situation.skill <= settings.minimum_skill:
+        return PlanGuardResult(
+            "forecast skill", False, "NoSkill", f"{skill_text}; above {settings.minimum_skill:g} is asked."
+        )
+    return PlanGuardResult("forecast skill", True, "Skilled", f"{skill_text}.")

@@ -1,0 +1,473 @@
+"""The life of an occurrence: what phase it is in and for how many pods capacity is wanted now. Pure.
+
+    Proposed --approval--> Approved --start - lead--> Reserved --start--> Held --end--> Extended
+        |                     |                          |                  |               |
+        v                     v deadline passed          v  demand fell, approval withdrawn v  no more demand
+     Rejected               Missed                      Released --nothing left--> Scored, or Failed
+
+Capacity is wanted only between Approved and Released, for as many pods as the forecast and the present ask for less
+those that run: what a pod leaves is reserved again while it is wanted. A plan's standby alone is free at any time while
+its approval holds. The next occurrence begins when this one is over; one that would begin while this one is held ends
+it (Replace).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.scheduler_ext.reservations.model.plan import (
+    Approval,
+    DecisionScope,
+    Expected,
+    OccurrenceProgress,
+    Plan,
+    PlanCondition,
+    PlanDecision,
+    PlanPhase,
+    PlanReservation,
+    PlanStatus,
+    Realisation,
+    Span,
+    WindowSource,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
+from cotenant.scheduler_ext.reservations.plans import schedule
+from cotenant.scheduler_ext.reservations.plans.guards import blocking
+from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, hold
+from cotenant.scheduler_ext.reservations.plans.lead import Lead
+from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, observe, score
+from cotenant.scheduler_ext.reservations.plans.size import Counts, most
+
+APPROVED: Final = "Approved"
+RESERVED: Final = "Reserved"
+NO_DEMAND: Final = "NoDemand"
+OBSERVED_SHARE: Final = 0.5
+"""Share of the control period within which nothing is counted anew: each count is a write of the status."""
+STANDBY_PERIODS: Final = 10
+"""Control periods between two counts outside the windows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodForecast:
+    """Forecast of the pods that are needed beyond those that run anyway, slot by slot.
+
+    wanted: at the plan's quantile; median: at 0.5, what says whether demand is still high.
+    """
+
+    start_seconds: float
+    step_seconds: float
+    wanted: Counts
+    median: Counts
+
+    @property
+    def end_seconds(self) -> float:
+        """End of the last slot."""
+        return self.start_seconds + self.step_seconds * len(self.wanted)
+
+    def covers(self, window: tuple[float, float]) -> bool:
+        """Whether it says something about the beginning of a window: (start, end), Unix seconds."""
+        return self.start_seconds <= window[0] < self.end_seconds
+
+    def most(self, window: tuple[float, float]) -> int:
+        """Most pods wanted in a window."""
+        return most(self.wanted, self.start_seconds, self.step_seconds, window)
+
+    def usual(self, at_seconds: float) -> int:
+        """Pods that are needed by the median at one moment."""
+        return most(self.median, self.start_seconds, self.step_seconds, (at_seconds, at_seconds + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanObservation:
+    """What is known of the world: units are the present occurrence's; expected: of the back-test."""
+
+    look: ReservationUse
+    lead: Lead
+    guards: tuple[PlanGuardResult, ...] = ()
+    outlook: PodForecast | None = None
+    expected: Expected | None = None
+    units: tuple[PlanReservation, ...] = ()
+    price_per_core_hour: float = 0.0
+    settings_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """The status to write, pods that capacity is wanted for, those that run included, and for how many it is free.
+
+    free 0: everything is given back that is not used. It is never more than what was approved.
+    """
+
+    status: PlanStatus
+    want: int = 0
+    free: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    plan: Plan
+    seen: PlanObservation
+    now: float
+    settings: PlanSettings
+
+
+def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings: PlanSettings) -> PlanStep:
+    """One step of a plan's life cycle. Idempotent: the same input gives the same status, but for the elapsed time."""
+    turn = _Turn(plan, observation, now_seconds, settings)
+    status = plan.status
+    if status.phase is None or status.phase.over:
+        status = _taken(turn, status)
+    status = _with_expectation(turn, status)
+    while True:
+        phase = status.phase or PlanPhase.PROPOSED
+        next_step = _PHASES[phase](turn, status) if phase in _PHASES else PlanStep(status)
+        if next_step.status.phase == phase:
+            return _with_standby(turn, next_step)
+        status = next_step.status
+
+
+def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | None:
+    """The present occurrence; None when there is none (any more)."""
+    done = plan.status.last_end_seconds
+    if plan.suspended:
+        return None
+    if plan.recurring:
+        return schedule.current(plan.recurring, now_seconds, lead_seconds, done)
+    spans = (peak.span for peak in plan.peaks)
+    return next((s for s in spans if s.start_seconds >= done and s.end_seconds > now_seconds), None)
+
+
+def last_chance(plan: Plan, window: Span) -> float:
+    """Until when an occurrence may still be reserved."""
+    return schedule.last_chance(plan.recurring, window) if plan.recurring else window.end_seconds
+
+
+def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The next occurrence as a proposal; the same status when there is none."""
+    window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
+    if window is None:
+        return status if status.phase else replace(status, phase=PlanPhase.PROPOSED)
+    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=_since_last(status))
+    return replace(fresh, count=turn.plan.most_in(window))
+
+
+def _since_last(status: PlanStatus) -> OccurrenceProgress:
+    """What was counted since the last score, of standby alone."""
+    counted = status.progress.as_of_seconds > status.last_end_seconds
+    return status.progress if counted else OccurrenceProgress()
+
+
+def _with_expectation(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """What is shown whatever happens: lead, expectation, units."""
+    expected, digest = turn.seen.expected, turn.seen.settings_digest
+    status = replace(
+        status,
+        units=turn.seen.units,
+        expected=expected or status.expected,
+        settings_digest=digest if expected else status.settings_digest,
+    )
+    if status.window is None or status.phase is None or status.phase.holds or status.phase.over:
+        return status
+    lead = turn.seen.lead.seconds
+    return replace(status, lead_seconds=lead, reserve_at_seconds=status.window.start_seconds - lead)
+
+
+def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
+    """Proposed, Approved, Rejected: capacity is not wanted yet."""
+    status = _moved(turn, status)
+    window = status.window
+    if window is None:
+        return PlanStep(_with_condition(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
+    decided = _decided(turn, status)
+    status = replace(status, phase=decided.phase, count=turn.plan.most_in(window))
+    status = _with_condition(
+        turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED
+    )
+    if turn.now >= last_chance(turn.plan, window):
+        return _given_up(turn, status, window)
+    if decided.phase is not PlanPhase.APPROVED or turn.now < status.reserve_at_seconds:
+        return PlanStep(status)
+    blocked = blocking(turn.seen.guards)
+    if blocked:
+        return PlanStep(_with_condition(turn, status, RESERVED, blocked.reason, blocked.message))
+    if _demand(turn, window, 0) == 0:
+        return PlanStep(
+            _with_condition(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods.")
+        )
+    return PlanStep(replace(status, phase=PlanPhase.RESERVED))
+
+
+def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> PlanStep:
+    """The window passed without reserved capacity: Missed when it was approved, else the next one is proposed."""
+    if status.phase is PlanPhase.APPROVED:
+        reason, message = _why_missed(status)
+        ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
+        return PlanStep(_scored(turn, _with_condition(turn, ended, RESERVED, reason, message)))
+    following = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
+    if following is None or following == window:
+        return PlanStep(status)
+    return _waiting(turn, replace(status, window=following, phase=PlanPhase.PROPOSED))
+
+
+def _why_missed(status: PlanStatus) -> tuple[str, str]:
+    condition = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
+    return (
+        (condition.reason, condition.message)
+        if condition
+        else ("Missed", "The deadline passed before capacity was reserved.")
+    )
+
+
+def _moved(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The window as the spec says it now: until capacity is reserved, an edit or the forecast may move it."""
+    window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
+    if window is None or window == status.window:
+        return status
+    passed = status.window is not None and turn.now >= status.window.end_seconds
+    if status.phase is PlanPhase.APPROVED and passed:
+        return status  # it is missed first; the next look takes the next one
+    lead = turn.seen.lead.seconds
+    return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    phase: PlanPhase
+    reason: str
+    message: str
+
+
+def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
+    """Whether the occurrence is proposed, approved or rejected: a person's decision first, then the plan's policy.
+
+    A policy approves only while nothing speaks against it (`_against`); else the plan waits for a person and says why.
+    """
+    approval = turn.plan.approval
+    if approval and _counts(turn.plan, approval, status):
+        by = f"by {approval.by}" if approval.by else "by somebody"
+        word = f"{approval.decision.value} {by}{': ' + approval.reason if approval.reason else '.'}"
+        if approval.decision is PlanDecision.APPROVED:
+            return _Decided(PlanPhase.APPROVED, "ByPerson", word)
+        return _Decided(PlanPhase.REJECTED, "Rejected", word)
+    if not turn.plan.policy.auto:
+        return _Decided(PlanPhase.PROPOSED, "Waiting", "Waiting for approval.")
+    against = _against(turn, status.expected)
+    if against:
+        return _Decided(PlanPhase.PROPOSED, "PolicyNotMet", against)
+    return _Decided(PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it.")
+
+
+def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
+    """Whether a decision is about the present occurrence.
+
+    For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known by
+    time: the first window of the schedule that was not over when it was said; a forecast reaches a day ahead.
+    """
+    if approval.scope is DecisionScope.SERIES:
+        return True
+    if approval.decision is PlanDecision.APPROVED or status.window is None or not approval.at_seconds:
+        return approval.at_seconds >= status.last_end_seconds
+    if plan.recurring:
+        back = approval.at_seconds - plan.recurring.duration_seconds
+        meant = next(
+            (s for s in schedule.occurrences(plan.recurring, back) if s.end_seconds > approval.at_seconds), None
+        )
+        return meant is not None and status.window.start_seconds <= meant.start_seconds
+    return plan.source is WindowSource.MANUAL or status.window.start_seconds <= approval.at_seconds + DAY_SECONDS
+
+
+def _against(turn: _Turn, expected: Expected | None) -> str:
+    """Why the policy does not approve; empty when it does."""
+    policy = turn.plan.policy
+    blocked = blocking(turn.seen.guards)
+    if blocked:
+        return f"{blocked.guard}: {blocked.message}"
+    limits = (policy.minimum_hit_ratio, policy.maximum_idle_core_hours, policy.maximum_cost)
+    if expected is None:
+        has_limits = any(limit is not None for limit in limits)
+        return "The policy asks for figures of a back-test, and there is none yet." if has_limits else ""
+    least, idle, cost = limits
+    checks = (
+        (
+            least is not None and expected.hit_ratio < least,
+            f"Expected hit ratio {expected.hit_ratio:.2f}, {least} asked.",
+        ),
+        (
+            idle is not None and expected.idle_core_hours > idle,
+            f"{expected.idle_core_hours:.1f} idle core-hours expected, {idle} allowed.",
+        ),
+        (cost is not None and expected.cost > cost, f"Expected cost {expected.cost:.2f}, {cost} allowed."),
+    )
+    return next((word for fails, word in checks if fails), "")
+
+
+def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
+    """Reserved, Held, Extended: capacity is kept."""
+    window = status.window
+    if window is None:
+        return PlanStep(replace(status, phase=PlanPhase.RELEASED))
+    started = turn.now >= window.start_seconds
+    stop = _stop(turn, status, window)
+    ready_first = turn.seen.look.complete and status.progress.available_at_seconds is None
+    due = turn.now - status.progress.as_of_seconds >= OBSERVED_SHARE * turn.settings.interval_seconds
+    if stop or due or ready_first:
+        status = replace(status, progress=observe(status.progress, turn.seen.look, turn.now, started))
+    if stop:
+        return PlanStep(_with_condition(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
+    first = not status.progress.changed_at_seconds
+    current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
+    now_held = hold(current, _demand(turn, window, status.count), turn.now, turn.settings)
+    progress = replace(status.progress, changed_at_seconds=now_held.changed_at_seconds)
+    phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
+    if turn.now >= window.end_seconds:
+        phase = PlanPhase.EXTENDED
+    ready_pods = turn.seen.look.free + turn.seen.look.present
+    word = f"Capacity for {ready_pods} of {now_held.count} pods is reserved."
+    status = replace(status, phase=phase, count=now_held.count, progress=progress)
+    status = _with_condition(
+        turn, status, RESERVED, "Held" if ready_pods >= now_held.count else "Reserving", word, ready_pods > 0
+    )
+    return PlanStep(status, now_held.count, max(0, now_held.count - turn.seen.look.present))
+
+
+def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
+    """The step with the plan's standby free as well; outside the windows it is counted here."""
+    standby, status = _standby(turn, due.status), due.status
+    if not standby:
+        return due
+    if status.phase is PlanPhase.APPROVED and turn.now < status.reserve_at_seconds:
+        word = f"Capacity for {standby} pods is kept ready at any time."
+        status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.look.free > 0)
+    if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
+        status = _counted_beside(turn, status)
+    return PlanStep(status, due.want, max(due.free, standby))
+
+
+def _counted_beside(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The status with standby's time outside the windows counted; the next occurrence's score will have it."""
+    progress = _since_last(status)
+    if turn.now - progress.as_of_seconds < STANDBY_PERIODS * turn.settings.interval_seconds:
+        return status
+    return replace(status, progress=observe(progress, turn.seen.look, turn.now, counts=True))
+
+
+def _standby(turn: _Turn, status: PlanStatus) -> int:
+    """Pods that capacity is free for whatever the forecast says: the plan's, while its approval holds."""
+    plan, phase = turn.plan, status.phase or PlanPhase.PROPOSED
+    undecided = phase in (PlanPhase.PROPOSED, PlanPhase.REJECTED) or not _still_approved(turn, status)
+    off = plan.suspended or plan.deleting or not turn.settings.enabled
+    if off or undecided or plan.realisation is not Realisation.RESERVATION:
+        return 0
+    return 0 if blocking(turn.seen.guards) and not phase.holds else min(plan.standby, plan.count)
+
+
+def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | None:
+    """(reason, message) when the reservation has to be released now."""
+    plan = turn.plan
+    forced = (
+        (not turn.settings.enabled, "SwitchedOff", "The setting plans.enabled is off."),
+        (plan.deleting, "Deleted", "The plan is being deleted."),
+        (not _still_approved(turn, status), "Withdrawn", "The approval was withdrawn."),
+        (_replaced(turn, window), "Replaced", "The next occurrence takes its place."),
+    )
+    stop_reason = next(((reason, message) for fails, reason, message in forced if fails), None)
+    if stop_reason:
+        return stop_reason
+    if turn.now >= window.end_seconds:
+        return None if _extends(turn, window) else ("Ended", "The window is over.")
+    if plan.source is WindowSource.FORECAST and _fallen(turn, status, window):
+        return "DemandFell", "The forecast no longer asks for more pods in the rest of the window."
+    return None
+
+
+def _replaced(turn: _Turn, window: Span) -> bool:
+    """Whether the next occurrence is due: of a schedule at any time, of a forecast once this window is over."""
+    rule, lead = turn.plan.recurring, turn.seen.lead.seconds
+    if rule:
+        following = schedule.current(rule, turn.now, lead, window.end_seconds)
+    elif turn.now >= window.end_seconds:
+        later = (peak.span for peak in turn.plan.peaks if peak.span.start_seconds >= window.end_seconds)
+        following = next(later, None)
+    else:
+        return False
+    return following is not None and turn.now >= following.start_seconds - lead
+
+
+def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
+    """Whether the approval holds: a person may withdraw one; the policy's stays, whatever later back-tests show."""
+    approval, plan = turn.plan.approval, turn.plan
+    if approval is None or not _counts(plan, approval, status):
+        return plan.policy.auto
+    return approval.decision is PlanDecision.APPROVED
+
+
+def _extends(turn: _Turn, window: Span) -> bool:
+    """Whether demand stays high beyond the window, within what the plan allows."""
+    if turn.now >= window.end_seconds + turn.plan.extend_by_seconds:
+        return False
+    outlook = turn.seen.outlook
+    return turn.seen.look.missed > 0 or (outlook is not None and outlook.usual(turn.now) > 0)
+
+
+def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
+    settled = turn.now - status.progress.changed_at_seconds >= turn.settings.change_interval_seconds
+    outlook = turn.seen.outlook
+    rest = (max(turn.now, window.start_seconds), window.end_seconds)
+    return settled and outlook is not None and outlook.covers(rest) and outlook.most(rest) == 0
+
+
+def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
+    """Pods that capacity is wanted for now: a forecast plan's follow forecast and present, up to its count."""
+    plan, outlook = turn.plan, turn.seen.outlook
+    allowed = plan.most_in(window)
+    if plan.source is not WindowSource.FORECAST or outlook is None:
+        return allowed
+    begin = max(turn.now, window.start_seconds)
+    ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)
+    if not outlook.covers(ahead):
+        return reserved_pods or allowed
+    present = turn.seen.look.present + turn.seen.look.missed
+    return min(allowed, max(outlook.most(ahead), present))
+
+
+def _released(turn: _Turn, status: PlanStatus) -> PlanStep:
+    """Release free reservations; close the account once none is left."""
+    if turn.seen.look.free > _standby(turn, status):
+        return PlanStep(status)
+    failed = status.progress.most_held == 0 and status.count > 0
+    return PlanStep(_scored(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
+
+
+def _scored(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The status with the occurrence's score, the one before in the history."""
+    occurrence_score = score(replace(turn.plan, status=status), turn.now, turn.seen.price_per_core_hour)
+    history = (*((status.score,) if status.score else ()), *status.history)[: turn.plan.history_limit]
+    return replace(status, score=occurrence_score, history=history)
+
+
+def _with_condition(
+    turn: _Turn, status: PlanStatus, kind: str, reason: str, message: str, true: bool = False
+) -> PlanStatus:  # fmt: skip
+    """The status with one condition set; its time changes only with its truth."""
+    before = next((c for c in status.conditions if c.type == kind), None)
+    word = str(true)
+    since = before.since if before and before.status == word and before.since else moment(turn.now)
+    others = tuple(c for c in status.conditions if c.type != kind)
+    conditions = (*others, PlanCondition(kind, word, reason, message, since))
+    return replace(status, conditions=tuple(sorted(conditions, key=lambda c: c.type)))
+
+
+_PHASES: Final[dict[PlanPhase, Callable[[_Turn, PlanStatus], PlanStep]]] = {
+    PlanPhase.PROPOSED: _waiting,
+    PlanPhase.APPROVED: _waiting,
+    PlanPhase.REJECTED: _waiting,
+    PlanPhase.RESERVED: _holding,
+    PlanPhase.HELD: _holding,
+    PlanPhase.EXTENDED: _holding,
+    PlanPhase.RELEASED: _released,
+}

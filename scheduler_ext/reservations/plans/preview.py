@@ -1,0 +1,134 @@
+"""What approving a plan would mean: where its pods fit, what the quota has left, what batch work it displaces. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.text import percent
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Span
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult, Preview
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoom:
+    """Capacity of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request.
+
+    then: the same at the start of the window, allocatable less the usage that is forecast, never more than free; None
+    where nothing is forecast.
+    """
+
+    name: str
+    free: Mapping[str, int]
+    batch_millicores: int = 0
+    schedulable: bool = True
+    then: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewContext:
+    """What a preview rests on."""
+
+    nodes: Sequence[NodeRoom]
+    quota_left: Mapping[str, int]
+    price_per_core_hour: float
+
+
+def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
+    """As if the plan were reserved now; most free CPU first, as the scheduler's default score does."""
+    counts = placed(plan.per_pod, plan.count, place.nodes)
+    hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod
+    batch = np.array([node.batch_millicores for node in place.nodes], dtype=np.float64) / 1000
+    displaced = float(np.minimum(batch, counts * cores).sum()) * hours
+    reserved_core_hours = sum(peak.count * cores * peak.span.seconds / HOUR_SECONDS for peak in plan.windows)
+    reserved_core_hours = reserved_core_hours or plan.count * cores * hours
+    missing = plan.count - int(counts.sum())
+    then = placed_then(plan, place.nodes)
+    late = None if then is None else plan.count - int(then.sum())
+    expected = plan.status.expected
+    return Preview(
+        count=plan.count,
+        window=window,
+        nodes=_named(place.nodes, counts),
+        unplaced=missing,
+        nodes_then=() if then is None else _named(place.nodes, then),
+        unplaced_then=late,
+        quota_left={n: remaining - plan.count * plan.per_pod.get(n, 0) for n, remaining in place.quota_left.items()},
+        displaced_core_hours=displaced,
+        displaced_cost=displaced * place.price_per_core_hour,
+        held_core_hours=reserved_core_hours,
+        held_cost=reserved_core_hours * place.price_per_core_hour,
+        expected=expected,
+        guards=guards,
+        notes=tuple(_notes(plan, missing, late)),
+        without=_without(plan, missing, expected),
+        windows=plan.windows,
+        standby=plan.standby,
+        standby_core_hours=plan.standby_core_hours,
+        standby_cost=plan.standby_core_hours * place.price_per_core_hour,
+    )
+
+
+def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
+    """Pods on each node when the window begins; None where no node has a forecast of that moment.
+
+    Of nodes without one the capacity of now is taken.
+    """
+    if all(node.then is None for node in nodes):
+        return None
+    ahead = [replace(node, free=node.free if node.then is None else node.then) for node in nodes]
+    return placed(plan.per_pod, plan.count, ahead)
+
+
+def room_then(free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    """Free capacity of a node at a moment at which so much will be used: what is asked for stays asked for."""
+    return {
+        n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
+    }
+
+
+def _named(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], ...]:
+    return tuple((n.name, int(c)) for n, c in zip(nodes, counts, strict=True) if c)
+
+
+def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) -> Counts:
+    """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has capacity."""
+    names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
+    size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)
+    room = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))
+    open_ = np.array([n.schedulable for n in nodes], dtype=bool)
+    counts = np.zeros(len(nodes), dtype=np.int64)
+    for _ in range(count):
+        fits = open_ & (room >= size).all(axis=1)
+        if not fits.any():
+            break
+        best = int(np.where(fits, room[:, 0], -np.inf).argmax())
+        room[best] -= size
+        counts[best] += 1
+    return counts
+
+
+def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
+    """What a person should know, in sentences."""
+    notes = []
+    if missing:
+        notes.append(f"{missing} of {plan.count} pods fit on no node now: capacity must become free by the start.")
+    if late is not None and late > missing:
+        notes.append(f"{late} of {plan.count} pods fit on no node when the window begins: nodes are busier then.")
+    return notes
+
+
+def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
+    """What happens when nothing is reserved."""
+    text = "Without it, pods of this workload compete for free capacity when the peak begins"
+    text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
+    if expected and expected.occurrences:
+        peaks = f"{expected.occurrences} past {'peak' if expected.occurrences == 1 else 'peaks'}"
+        text += f" In {peaks} {percent(expected.hit_ratio)} of the reserved capacity would have been used."
+    return text

@@ -1,0 +1,293 @@
+"""From forecasts to proposed plans: the window, the number of pods, the quantile, and their back-test. Pure.
+
+t* is where the chosen quantile of the demand first exceeds what runs anyway; the window ends where it no longer does.
+The quantile is the one that would have been cheapest over the last days, with forecasts made with what was known then:
+the newsvendor's on paper is right only as far as the forecast's quantiles are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.scheduler_ext.reservations.model.plan import Expected, PeakWindow, Proposal, Span
+from cotenant.scheduler_ext.reservations.plans.backtest import (
+    PlanAccount,
+    account,
+    last_week,
+    none,
+    skill,
+    static,
+    waiting_share,
+)
+from cotenant.scheduler_ext.reservations.plans.hold import replayed
+from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods
+
+Floats = npt.NDArray[np.floating[Any]]
+
+TAUS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
+"""Quantiles that are rehearsed; the cheapest is proposed."""
+_MEDIAN: Final = 0.5
+_CRON_BLOCK_SECONDS: Final = HOUR_SECONDS
+"""A cron of last week's demand holds whole hours."""
+_DAYS_A_WEEK: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What one workload's pods are. capacity: demand that one carries; base: demand that those carry that run anyway.
+
+    Both in millicores; per_pod: one pod's request as Kubernetes writes it; price_per_core_hour: of its CPU.
+    """
+
+    workload: WorkloadRef
+    per_pod: Mapping[str, str]
+    request_millicores: int
+    capacity: float
+    base: float
+    price_per_core_hour: float = 0.0
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsal:
+    """One workload's last days, slot by slot of `step_seconds`: demand (T,), and the forecasts made before it.
+
+    quantiles: (T, levels), NaN where none was made; a_week_before: (T,), NaN where not known; reaction_seconds: how
+    long after a pod was needed capacity for it is there: pods that wait raise what is held.
+    """
+
+    step_seconds: int
+    demand: Floats
+    quantiles: Floats
+    a_week_before: Floats
+    reaction_seconds: int = 1500
+
+    @property
+    def days(self) -> float:
+        """Days with a forecast."""
+        return float(np.isfinite(self.quantiles[:, 0]).sum()) * self.step_seconds / DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What a rehearsal found: quantile and standby, their account, that of a cron of last week, the skill against it.
+
+    The skill is the forecast's alone, without standby; days: with a forecast.
+    """
+
+    days: float
+    tau: float
+    standby: int
+    plan: PlanAccount
+    cron: PlanAccount
+    skill: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a candidate's last days taught, from history up to `end_seconds`; request_millicores: of one of its pods."""
+
+    workload: WorkloadRef
+    request_millicores: int
+    end_seconds: int
+    tested: Tested
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsals:
+    """Of all candidates of one analysis, for the next ones; settings_digest: of all that they rest on."""
+
+    settings_digest: str
+    of: tuple[Rehearsed, ...]
+
+
+def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
+    """The quantile to use for a workload and its standby, by its rehearsal.
+
+    Each quantile needs the least standby with which at most `waiting_fraction` of the new pods find no capacity; of
+    the quantiles the cheapest is used. Where no standby is enough, the most stands in.
+    """
+    need = need_of(past.demand, size)
+    need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
+    by_standby = _by_standby(size, past, TAUS, settings, settings.standby_pods)
+    standby_by_tau = {tau: _standby(need, [each[i] for each in by_standby], settings) for i, tau in enumerate(TAUS)}
+    accounts = {tau: account(need, by_standby[standby_by_tau[tau]][i], past.step_seconds) for i, tau in enumerate(TAUS)}
+    tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
+    alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
+    cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
+    own = account(alike, by_standby[0][TAUS.index(tau)], past.step_seconds)
+    advantage = skill(own, cron, settings.miss_cost_ratio)
+    return Tested(past.days, tau, standby_by_tau[tau], accounts[tau], cron, advantage)
+
+
+def _standby(need: Floats, reserved_by_standby: Sequence[Counts], settings: PlanSettings) -> int:
+    """The least standby that is enough; reserved_by_standby: (T,) of each, ascending."""
+    enough = (
+        standby
+        for standby, reserved in enumerate(reserved_by_standby)
+        if waiting_share(need, reserved) <= settings.waiting_fraction
+    )
+    return next(enough, len(reserved_by_standby) - 1)
+
+
+def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
+    """(policy, account, whether it is proposed) of each quantile and of the baselines, over the rehearsed days.
+
+    Static: capacity for the highest need at all times, known afterwards.
+    """
+    need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
+    chosen, step = tested(size, past, settings).tau, past.step_seconds
+    contestants = [
+        (f"forecast p{100 * tau:g}", account(need, reserved, step), tau == chosen)
+        for tau, reserved in zip(TAUS, _reserved_pods(size, past, TAUS, settings), strict=True)
+    ]
+    cron = pods(past.a_week_before, size.base, size.capacity)
+    finite_need = need[np.isfinite(need)]
+    enough = float(finite_need.max(initial=0.0))
+    contestants.append(("same time last week", account(need, cron, step), False))
+    contestants.append(("static headroom", account(need, static(need, enough), step), False))
+    contestants.append(("nothing", account(need, none(need), step), False))
+    return contestants
+
+
+def need_of(demand: Floats, size: Size) -> Floats:
+    """Pods that a demand needs beyond those that run anyway, NaN where it is not known."""
+    need: Floats = np.where(np.isfinite(demand), pods(demand, size.base, size.capacity), np.nan)
+    return need
+
+
+def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Counts:
+    """Pods that would have been reserved at a quantile, (T,): the forecast's or the present need, with hysteresis."""
+    reserved: Counts = _reserved_pods(size, past, (tau,), settings)[0]
+    return reserved
+
+
+def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
+    """The same of several quantiles, (taus, T)."""
+    return _by_standby(size, past, taus, settings, 0)[0]
+
+
+def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings, most: int) -> list[Counts]:
+    """The same with 0 to `most` pods on top of those that ran a reaction time before."""
+    late = -(-past.reaction_seconds // past.step_seconds)
+    present = np.zeros(past.demand.size, dtype=np.int64)
+    present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
+    paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
+    needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
+    held = replayed(needed_pods, past.step_seconds, settings)
+    return [np.maximum(held, present + standby) for standby in range(most + 1)]
+
+
+def a_week_before(demand: Floats, step_seconds: int) -> Floats:
+    """Demand of the same hour last week, its highest value, (..., T)."""
+    per_hour = _CRON_BLOCK_SECONDS // step_seconds
+    return last_week(demand, _DAYS_A_WEEK * DAY_SECONDS // step_seconds, per_hour)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DayForecast:
+    """The forecast of the next day: quantiles (H, levels) in millicores, in slots from `start_seconds` on."""
+
+    start_seconds: int
+    step_seconds: int
+    quantiles: Floats
+
+
+def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSettings, digest: str = "") -> Proposal:
+    """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
+    needed_pods = _needed_pods(size, ahead, evaluation.tau, settings)
+    peaks = peak_windows(needed_pods, ahead, settings)
+    largest = max(peaks, key=lambda peak: _pod_time(needed_pods, ahead, peak.span), default=None)
+    window, count = (largest.span, max(peak.count for peak in peaks)) if largest else (None, 0)
+    return Proposal(
+        workload=size.workload,
+        reason=_reason(evaluation, window, settings),
+        count=count,
+        quantile=evaluation.tau,
+        window=window,
+        windows=peaks,
+        standby=evaluation.standby,
+        per_pod=dict(size.per_pod),
+        base_pods=round(size.base / size.capacity, 2),
+        coverage=evaluation.plan.coverage if evaluation.days else None,
+        skill=evaluation.skill if math.isfinite(evaluation.skill) else None,
+        words=f"In the last {evaluation.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
+        expected=_expected(size, evaluation, count),
+        start_seconds=ahead.start_seconds,
+        step_seconds=ahead.step_seconds,
+        wanted=tuple(needed_pods.tolist()),
+        median=tuple(_needed_pods(size, ahead, _MEDIAN, settings).tolist()),
+        levels=TAUS,
+        ladder=tuple(tuple(_needed_pods(size, ahead, tau, settings).tolist()) for tau in TAUS),
+        settings_digest=digest,
+    )
+
+
+def _needed_pods(size: Size, ahead: DayForecast, tau: float, settings: PlanSettings) -> Counts:
+    return pods(level_path(ahead.quantiles, tau) * (1 + settings.headroom_ratio), size.base, size.capacity)
+
+
+def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
+    """[first, after) of each run of slots in which pods are wanted; runs with a shorter pause between them are one."""
+    inside = np.concatenate([[0], (np.asarray(needed_pods) > 0).astype(np.int8), [0]])
+    runs: list[tuple[int, int]] = []
+    for first, after in np.flatnonzero(np.diff(inside)).reshape(-1, 2).tolist():
+        if runs and (first - runs[-1][1]) * step_seconds < gap_seconds:
+            runs[-1] = (runs[-1][0], after)
+        else:
+            runs.append((first, after))
+    return runs
+
+
+def peak_windows(
+    needed_pods: Counts, ahead: DayForecast, settings: PlanSettings
+) -> tuple[PeakWindow, ...]:  # fmt: skip
+    """The windows of the forecast's day in which pods are needed, ascending, those that are too short left out."""
+    start, step = ahead.start_seconds, ahead.step_seconds
+    return tuple(
+        PeakWindow(Span(start + first * step, start + after * step), int(needed_pods[first:after].max()))
+        for first, after in windows(needed_pods, step, 60 * settings.join_gap_minutes)
+        if (after - first) * step >= 60 * settings.minimum_window_minutes
+    )
+
+
+def _pod_time(needed_pods: Counts, ahead: DayForecast, span: Span) -> int:
+    """Pods of a window summed over its slots."""
+    first = round((span.start_seconds - ahead.start_seconds) / ahead.step_seconds)
+    return int(needed_pods[first : first + round(span.seconds / ahead.step_seconds)].sum())
+
+
+def _reason(evaluation: Tested, window: Span | None, settings: PlanSettings) -> str:
+    """Reason code: ok, or why nothing is proposed."""
+    if window is None:
+        return "no-window"
+    if evaluation.days < min(2, settings.backtest_days) or not math.isfinite(evaluation.skill):
+        return "not-enough-history"
+    if evaluation.skill <= settings.minimum_skill:
+        return "no-skill"
+    return "ok" if evaluation.plan.coverage >= settings.minimum_coverage else "uncovered"
+
+
+def _expected(size: Size, evaluation: Tested, count: int) -> Expected | None:
+    """Per day of the rehearsal; None when there was none."""
+    if not evaluation.days:
+        return None
+    idle = evaluation.plan.idle * size.request_millicores / 1000 / evaluation.days
+    return Expected(
+        hit_ratio=evaluation.plan.hit_ratio,
+        missed_pods=(1 - evaluation.plan.coverage) * count,
+        occurrences=evaluation.plan.peaks,
+        idle_core_hours=idle,
+        displaced_batch_core_hours=evaluation.plan.used * size.request_millicores / 1000 / evaluation.days,
+        cost=idle * size.price_per_core_hour,
+        currency=size.currency,
+    )

@@ -1,0 +1,262 @@
+"""From a number of pods to objects of the cluster: Reservations, a CapacityBuffer, or an autoscaler's floor. Pure.
+
+A Reservation is named by plan, occurrence and the first number that none has, so that saying the same twice changes
+nothing; it expires by itself should nobody be left to release it. An autoscaler's minReplicas is raised together with
+an annotation that remembers what stood there, in one patch: the annotation is enough to restore it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
+from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
+from cotenant.base.kubernetes.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
+
+Json = Mapping[str, Any]
+
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "cotenant"
+PLAN_ANNOTATION: Final = "cotenant.dev/plan"
+"""On a Reservation: namespace/name of its plan."""
+WINDOW_ANNOTATION: Final = "cotenant.dev/window-start"
+"""On a Reservation: which occurrence it is of."""
+BUFFER_GROUP: Final = "autoscaling.x-k8s.io"
+_PLACING: Final = (
+    "nodeSelector", "affinity", "tolerations", "priorityClassName", "schedulerName", "topologySpreadConstraints",
+    "runtimeClassName",
+)  # fmt: skip
+"""What of the owner's template decides where capacity for it can be."""
+_HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTemplate:
+    """What is read of the workload: its pod template and the selector of its pods."""
+
+    template: Json
+    selector: Json
+
+
+def unit_name(plan: Plan, window: Span, number: int) -> str:
+    """Name of one Reservation; Reservations are cluster-scoped, so the namespace is part of it."""
+    start = datetime.fromtimestamp(window.start_seconds, UTC).strftime("%Y%m%d%H%M")
+    return f"{plan.namespace}.{plan.name}"[:220].rstrip(".-") + f"-{start}-{number}"
+
+
+def reservations(
+    plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
+) -> list[Intent]:
+    """Writes that bring the plan's free Reservations to `want`: those of an earlier occurrence serve the present one.
+
+    existing: all Reservations of the plan. Used ones stay until they are collected, and one that is needed again gets
+    a number of its own; of free ones too many, those without a node go first. Without an owner none is created.
+    """
+    window = plan.status.window
+    standing = sorted(
+        (one for one in existing if free(one) and not one.deleting),
+        key=lambda one: (one.status.phase is not Phase.AVAILABLE, one.name),
+    )
+    late = [one.name for one in standing[:want] if (one.expires_seconds or 0) < expires_seconds]
+    due = [(name, "it is needed for longer") for name in late]
+    if window:
+        due += [(name, "the plan wants it") for name in _unused(plan, window, want - len(standing), existing)]
+    intents: list[Intent] = []
+    if owner:
+        intents += [
+            Apply(
+                Address(SCHEDULING_GROUP, "reservations", name),
+                _reservation(plan, name, expires_seconds, owner),
+                why=why,
+            )
+            for name, why in due
+        ]
+    for one in standing[want:]:
+        address = Address(SCHEDULING_GROUP, "reservations", one.name)
+        intents.append(Delete(address, one.uid, why="the plan no longer wants it"))
+    return intents
+
+
+def _unused(plan: Plan, window: Span, count: int, existing: Sequence[Reservation]) -> list[str]:
+    """The first names of an occurrence's Reservations that none has."""
+    names = {one.name for one in existing}
+    candidates = (unit_name(plan, window, number) for number in range(len(names) + max(0, count)))
+    return list(islice((name for name in candidates if name not in names), max(0, count)))
+
+
+def free(one: Reservation) -> bool:
+    """Whether it holds capacity that no pod uses, or may come to."""
+    return not one.status.phase.ended and not one.status.owners
+
+
+def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:
+    """A Reservation for one pod of the plan, as JSON; the annotations name the plan and the start of the window.
+
+    It expires by itself, so that capacity is released even when no manager runs.
+    """
+    window = plan.status.window
+    start = moment(window.start_seconds) if window else ""
+    return {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": "Reservation",
+        "metadata": {
+            "name": name,
+            "labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key},
+            "annotations": {
+                PLAN_ANNOTATION: f"{plan.namespace}/{plan.name}",
+                WINDOW_ANNOTATION: start,
+                OWNER_WORKLOAD_ANNOTATION: str(WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)),
+            },
+        },
+        "spec": {
+            "template": template(plan, owner),
+            "owners": [{"object": {"namespace": plan.namespace}, "labelSelector": dict(owner.selector)}],
+            "expires": moment(expires_seconds),
+            "allocateOnce": plan.allocate_once,
+            "allocatePolicy": plan.allocate_policy.value or "Aligned",
+        },
+    }
+
+
+def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:
+    """Pod template of the capacity: the plan's, else where the owner's pods may be placed, with the plan's size."""
+    if plan.template:
+        pod_template = dict(plan.template)
+        return {**pod_template, "metadata": {**(pod_template.get("metadata") or {}), "namespace": plan.namespace}}
+    spec = owner.template.get("spec") or {}
+    placing = {key: spec[key] for key in _PLACING if key in spec}
+    labels = (owner.template.get("metadata") or {}).get("labels") or {}
+    container = {**_HOLDER, "resources": {"requests": dict(plan.per_pod_text)}}
+    return {
+        "metadata": {"namespace": plan.namespace, "labels": dict(labels)},
+        "spec": {**placing, "containers": [container]},
+    }
+
+
+def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Intent]:
+    """The CapacityBuffer of a plan: what makes an autoscaler add a machine before the peak."""
+    address = Address(f"{BUFFER_GROUP}/{version}", "capacitybuffers", f"cotenant-{plan.name}"[:253], plan.namespace)
+    if not want:
+        return [Delete(address, why="the plan no longer wants it")] if live else []
+    if live and (live.get("spec") or {}).get("replicas") == want:
+        return []
+    group = plan.owner.api_version.partition("/")[0] if "/" in plan.owner.api_version else ""
+    owner = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "name": plan.name, "uid": plan.uid}
+    body = address.manifest(
+        "CapacityBuffer",
+        {"labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key}, "ownerReferences": [owner]},
+        spec={
+            "scalableRef": {"apiGroup": group, "kind": plan.owner.kind, "name": plan.owner.name},
+            "replicas": want,
+        },
+    )
+    return [Apply(address, body, why=f"capacity for {want} pods is wanted")]
+
+
+class Floor(msgspec.Struct, frozen=True):
+    """The content of FLOOR_ANNOTATIONS. plan: who raised it; original None: it was not set (the default is 1)."""
+
+    plan: str
+    original: int | None
+    floor: int
+
+
+def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | None:
+    """What a plan left on a HorizontalPodAutoscaler; None for nothing or for what cannot be read."""
+    text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(annotation)
+    try:
+        return msgspec.json.decode(text, type=Floor) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
+    """The patch that gives an autoscaler a floor of `want` pods above its own one, or takes it back.
+
+    UsageError when another plan holds this autoscaler. A minReplicas that somebody changed meanwhile is theirs.
+    """
+    spec, remembered = autoscaler.get("spec") or {}, floor_of(autoscaler)
+    if remembered and remembered.plan != plan.key:
+        if not want:
+            return []
+        raise UsageError(
+            f"the autoscaler {plan.namespace}/{_name(autoscaler)} is held by plan {remembered.plan}",
+            fix="Let only one plan with realisation ReplicaFloor be active for a workload.",
+        )
+    present = spec.get("minReplicas")
+    if not want:
+        patch = restore(autoscaler, plan.namespace)
+        return [patch] if patch else []
+    original = remembered.original if remembered else present
+    target = min((original if original is not None else 1) + want, int(spec.get("maxReplicas") or 1))
+    target = max(target, original or 1)
+    if remembered and remembered.floor == target and present == target:
+        return []
+    replica_floor = Floor(plan.key, original, target)
+    operations = [_test_min(present), *marked(autoscaler, replica_floor), _set_min(target)]
+    return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
+
+
+def restore(
+    autoscaler: Json, namespace: str, why: str = "the window is over", annotations: Sequence[str] = (FLOOR_ANNOTATION,)
+) -> Patch | None:
+    """Restore an autoscaler's own minReplicas, unless another writer has changed it meanwhile; None without a mark.
+
+    annotations: the marks that go, the one that was raised last first.
+    """
+    present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
+    operations: list[Json] = []
+    for annotation in annotations:
+        if remembered := floor_of(autoscaler, annotation):
+            operations.append({"op": "remove", "path": _pointer(annotation)})
+            minimum = remembered.original if minimum == remembered.floor else minimum
+    if not operations:
+        return None
+    if minimum != present:
+        back = _set_min(minimum) if minimum is not None else {"op": "remove", "path": "/spec/minReplicas"}
+        operations.append(back)
+    return _patch(autoscaler, namespace, [_test_min(present), *operations], why)
+
+
+def _patch(autoscaler: Json, namespace: str, operations: Sequence[Json], why: str) -> Patch:
+    address = Address("autoscaling/v2", "horizontalpodautoscalers", _name(autoscaler), namespace)
+    return Patch(address, tuple(operations), why=why)
+
+
+def _name(autoscaler: Json) -> str:
+    return str((autoscaler.get("metadata") or {}).get("name") or "")
+
+
+def marked(autoscaler: Json, replica_floor: Floor, annotation: str = FLOOR_ANNOTATION) -> list[Json]:
+    """JSON patch operations that note an autoscaler's former minimum in an annotation."""
+    text = msgspec.json.encode(replica_floor).decode()
+    operations: list[Json] = []
+    meta = autoscaler.get("metadata") or {}
+    if not meta.get("annotations"):
+        # The first annotation needs the map, and must not replace one that somebody made meanwhile.
+        operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")})
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+    return [*operations, {"op": "add", "path": _pointer(annotation), "value": text}]
+
+
+def _test_min(present: int | None) -> Json:
+    return {"op": "test", "path": "/spec/minReplicas", "value": present if present is not None else 1}
+
+
+def _set_min(value: int) -> Json:
+    return {"op": "replace", "path": "/spec/minReplicas", "value": value}
+
+
+def _pointer(annotation: str) -> str:
+    return "/metadata/annotations/" + escaped(annotation)

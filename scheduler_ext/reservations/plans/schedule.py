@@ -1,0 +1,133 @@
+"""When a recurring plan's windows begin: cron's five fields read in an IANA zone. Pure; the grammar is cronsim's.
+
+The schedule is walked in local wall-clock time, so that each local time occurs once by construction: a time that
+daylight saving repeats runs at its first pass, one that it skips runs at the next valid minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from cotenant.base.errors import UsageError
+from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
+
+_SLACK: Final = timedelta(days=2)
+"""No zone shifts its clock by more than a day."""
+_MINUTE: Final = timedelta(minutes=1)
+_FAR_SECONDS: Final = 50 * 366 * 86_400
+"""Beyond this a schedule is taken to have no further occurrence."""
+
+
+def check(rule: Recurrence) -> None:
+    """UsageError when the schedule, the zone or the duration cannot be read."""
+    _zone(rule.zone)
+    _cron(rule.schedule, datetime(2026, 1, 1))
+    if rule.duration_seconds <= 0:
+        raise UsageError(f"a window of {rule.duration_seconds:g} s has no length", fix="Write duration: 2h.")
+
+
+def starts(rule: Recurrence, after_seconds: float) -> Iterator[float]:
+    """Starts later than `after_seconds` (Unix time), ascending, each once; those to be skipped are left out."""
+    zone = _zone(rule.zone)
+    local = datetime.fromtimestamp(int(after_seconds), zone).replace(tzinfo=None, fold=0) - _SLACK
+    last = after_seconds
+    for wall in _cron(rule.schedule, local):
+        start = _instant(wall, zone)
+        if start > after_seconds + _FAR_SECONDS:
+            return
+        if start > last:
+            last = start
+            if start not in rule.skip:
+                yield start
+
+
+def occurrences(rule: Recurrence, after_seconds: float) -> Iterator[Span]:
+    """Windows that begin later than `after_seconds`; where two would overlap the second replaces the first."""
+    for start, following in pairwise(_endless(rule, after_seconds)):
+        yield Span(start, min(start + rule.duration_seconds, following))
+
+
+def current(rule: Recurrence, now_seconds: float, lead_seconds: float, handled_until_seconds: float) -> Span | None:
+    """The occurrence to care for now: the newest one due by now + lead that may still be reserved, else the next one.
+
+    handled_until_seconds: end of the newest occurrence that is done with; windows that began before it are not looked
+    at again. None when the schedule has no further occurrence.
+    """
+    back = max(handled_until_seconds - 1, now_seconds - rule.duration_seconds - _longest_late(rule))
+    due: Span | None = None
+    for span in occurrences(rule, back):
+        if span.start_seconds < handled_until_seconds:
+            continue
+        if span.start_seconds - lead_seconds > now_seconds:
+            return due or span
+        if now_seconds < last_chance(rule, span):
+            due = span
+    return due
+
+
+def last_chance(rule: Recurrence, span: Span) -> float:
+    """Until when an occurrence may still be reserved."""
+    late = rule.starting_deadline_seconds
+    return span.end_seconds if late is None else min(span.end_seconds, span.start_seconds + late)
+
+
+def upcoming(rule: Recurrence, now_seconds: float, days: float) -> list[Span]:
+    """Windows that begin in the next days, for a calendar."""
+    until = now_seconds + days * 86_400
+    return list(takewhile(lambda span: span.start_seconds < until, occurrences(rule, now_seconds)))
+
+
+def _endless(rule: Recurrence, after_seconds: float) -> Iterator[float]:
+    """The starts and one that is infinitely far, so that the last window has an end of its own."""
+    yield from starts(rule, after_seconds)
+    yield float("inf")
+
+
+def _longest_late(rule: Recurrence) -> float:
+    return max(rule.starting_deadline_seconds or 0.0, 0.0)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise UsageError(f"time zone {name!r} is unknown", fix="Write an IANA name such as Europe/Berlin.") from error
+
+
+def _cron(schedule: str, wall: datetime) -> CronSim:
+    """The schedule from a local time on; UsageError unless it has five fields, or is one of the nicknames (@daily)."""
+    text = _NICKNAMES.get(schedule, schedule)
+    try:
+        if len(text.split()) != 5:
+            raise CronSimError("five fields are needed")
+        return CronSim(text, wall)
+    except CronSimError as error:
+        raise UsageError(
+            f"schedule {schedule!r} cannot be read: {error}", fix='Write five fields, such as "0 18 * * 1-5".'
+        ) from error
+
+
+_NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+def _instant(wall: datetime, zone: ZoneInfo) -> float:
+    """Unix time of a local time: its first pass; of one that does not exist, the next minute that does."""
+    while True:
+        instant = wall.replace(tzinfo=zone).astimezone(UTC)
+        if instant.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
+            return instant.timestamp()
+        wall += _MINUTE

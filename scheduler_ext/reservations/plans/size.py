@@ -1,0 +1,69 @@
+"""How many pods to reserve for: the newsvendor quantile of the demand, half hour by half hour, in whole pods. Pure.
+
+Capacity that stays unused costs c_idle per core-hour, capacity that is missing c_miss; the cheapest quantile of the
+demand to hold is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per unit of time and then maximised
+over a window: the quantile of a day's maximum would be far above what any half hour needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.errors import UsageError
+from cotenant.base.usage.forecast import LEVELS
+
+Floats = npt.NDArray[np.floating[Any]]
+Counts = npt.NDArray[np.int64]
+
+_LEVELS: Final = np.array(LEVELS)
+
+
+def newsvendor(miss_cost: float, idle_cost: float) -> float:
+    """The quantile to hold, of two costs per core-hour; UsageError for costs that are no costs."""
+    if not (miss_cost > 0 and idle_cost >= 0):
+        raise UsageError(f"costs {miss_cost:g} and {idle_cost:g} give no quantile", fix="Both must be above 0.")
+    return miss_cost / (miss_cost + idle_cost)
+
+
+def level_path(quantiles: Floats, tau: float) -> Floats:
+    """The path at one quantile, (..., H), of quantiles (..., H, len(LEVELS)): linear between levels.
+
+    Above the highest level its path goes on with the slope of the last two levels' normal scores, so that 0.99 is
+    above 0.98; below the lowest it is the lowest.
+    """
+    at = float(np.interp(tau, _LEVELS, np.arange(len(_LEVELS))))
+    low, share = int(at), at - int(at)
+    path = np.asarray(quantiles[..., low], dtype=np.float64)
+    if share:
+        path = path + share * (np.asarray(quantiles[..., low + 1], dtype=np.float64) - path)
+    if tau > LEVELS[-1]:
+        path = path + (_score(tau) - _score(LEVELS[-1])) * _slope(quantiles)
+    return path
+
+
+def pods(path: Floats, base: float | Floats, per_pod: float | Floats) -> Counts:
+    """Whole pods that `path` needs beyond `base`, all in one unit; 0 where the path is NaN."""
+    above = np.nan_to_num(np.asarray(path, dtype=np.float64) - base)
+    count: Counts = np.ceil(np.maximum(above, 0) / np.maximum(per_pod, 1e-9) - 1e-9).astype(np.int64)
+    return count
+
+
+def most(count: Counts, start_seconds: float, step_seconds: float, window: tuple[float, float]) -> int:
+    """Most pods of any slot that a window touches; 0 where the path does not reach."""
+    first = int(np.floor((window[0] - start_seconds) / step_seconds))
+    last = int(np.ceil((window[1] - start_seconds) / step_seconds))
+    touched = count[max(first, 0) : max(last, 0)]
+    return int(touched.max(initial=0))
+
+
+def _score(tau: float) -> float:
+    """Normal score by the logistic approximation, good enough between 0.95 and 0.999."""
+    return float(np.log(tau / (1 - tau)) / 1.702)
+
+
+def _slope(quantiles: Floats) -> Floats:
+    spread: Floats = np.asarray(quantiles[..., -1], dtype=np.float64) - quantiles[..., -2]
+    return spread / (_score(LEVELS[-1]) - _score(LEVELS[-2]))

@@ -1,0 +1,240 @@
+"""EDGE: lists, previews, creates, approves and rejects reservation plans.
+
+Each writing function returns the intent; the caller shows it, sends it as a dry run or for good. An approval is applied
+as a field of its own manager, so that the controller's and the person's fields never fight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.errors import ClusterAbsent, NoData, UsageError
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.observed import ObservedNode
+from cotenant.base.kubernetes.pod_request import added, format_room, parse_room
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
+from cotenant.base.kubernetes.reservation import AllocatePolicy
+from cotenant.base.resource import Resource
+from cotenant.base.settings.root import Settings
+from cotenant.scheduler_ext.reservations.model.plan import (
+    KIND,
+    PLURAL,
+    Approval,
+    Plan,
+    PlanDecision,
+    PlanOwner,
+    PlanPhase,
+    Recurrence,
+    Span,
+    WindowSource,
+    duration,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import Preview
+from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span_body
+from cotenant.scheduler_ext.reservations.plans import schedule
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, judge
+from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, preview, room_then
+
+FIELD_MANAGER: Final = "cotenant-approver"
+_BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+
+
+def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Plan]:
+    """All plans of the namespaces, of all without; by name."""
+    root = f"/apis/{OWN_GROUP}"
+    paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
+    listed = [parse_plan(one) for path in paths for one in client.list(path, dict[str, Any])]
+    return sorted(listed, key=lambda plan: (plan.namespace, plan.name))
+
+
+def plan(client: KubeClient, namespace: str, name: str) -> Plan:
+    """One plan; NoData when there is none of that name."""
+    body = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}")
+    if body is None:
+        raise NoData(f"there is no reservation plan {namespace}/{name}", fix="cotenant reservations list shows them.")
+    return parse_plan(body)
+
+
+def decided(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
+    """The approval or rejection of a plan; UsageError for an occurrence that is already over.
+
+    standby: pods that are approved with it, None: as the plan has it. It is written with the approval, so that a later
+    decision does not drop one that this writer owns.
+    """
+    if approval.decision is PlanDecision.APPROVED and one.status.phase is PlanPhase.MISSED:
+        raise UsageError(
+            f"the last occurrence of {one.namespace}/{one.name} was missed, and the next is not proposed yet",
+            fix="Try again in a minute.",
+        )
+    decision = {
+        "decision": approval.decision.value,
+        "scope": approval.scope.value,
+        "by": approval.by,
+        "at": moment(approval.at_seconds),
+    }
+    spec: dict[str, Any] = {"approval": {**decision, **({"reason": approval.reason} if approval.reason else {})}}
+    if standby is not None or one.standby:
+        spec["amount"] = {"standby": one.standby if standby is None else standby}
+    address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
+    same = {"uid": one.uid} if one.uid else {}  # a plan that was deleted meanwhile is not made anew
+    body = address.manifest(KIND, same, spec=spec)
+    return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
+
+
+def created(client: KubeClient, requested: Plan) -> Create:
+    """A plan by hand or by schedule, sized by its workload's template where nothing else is said.
+
+    UsageError for a schedule that cannot be read, NoData when the workload does not exist.
+    """
+    if requested.recurring:
+        schedule.check(requested.recurring)
+    size = dict(requested.per_pod_text) or size_of(client, requested)
+    standby = {"standby": requested.standby} if requested.standby else {}
+    spec: dict[str, Any] = {
+        "source": requested.source.value,
+        "owner": {
+            "apiVersion": requested.owner.api_version,
+            "kind": requested.owner.kind,
+            "name": requested.owner.name,
+        },
+        "amount": {"perPod": size, "count": requested.count, **standby},
+        "realisation": requested.realisation.value,
+        "lead": duration(requested.lead_seconds),
+    }
+    if requested.recurring:
+        spec["recurring"] = {
+            "schedule": requested.recurring.schedule,
+            "timeZone": requested.recurring.zone,
+            "duration": duration(requested.recurring.duration_seconds),
+        }
+    elif requested.window:
+        spec["window"] = span_body(requested.window)
+    spec |= _unusual(requested)
+    address = Address(OWN_GROUP, PLURAL, requested.name, requested.namespace)
+    return Create(address, address.manifest(KIND, spec=spec), why="asked for")
+
+
+def _unusual(requested: Plan) -> dict[str, Any]:
+    """Fields that differ from what the definition says of itself."""
+    fields: dict[str, Any] = {} if requested.ttl_seconds is None else {"ttl": duration(requested.ttl_seconds)}
+    if not requested.allocate_once:
+        fields["allocateOnce"] = False
+    if requested.allocate_policy is AllocatePolicy.RESTRICTED:
+        fields["allocatePolicy"] = requested.allocate_policy.value
+    return fields
+
+
+def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
+    """CPU and memory that one pod of a plan's workload requests; NoData when it is gone, UsageError for nothing."""
+    owner, namespace = requested.owner, requested.namespace
+    workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
+    if workload is None:
+        raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Write NAMESPACE/KIND/NAME.")
+    template = ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
+    requests = {
+        n: a for n, a in requests_of(template, str(requested.owner.name)).items() if n in ("cpu", "memory") and a
+    }
+    if not requests:
+        raise UsageError(
+            f"pods of {namespace}/{owner.name} request nothing, so there is no capacity to reserve for them",
+            fix="Set requests, or give --cpu.",
+        )
+    return format_room(requests)
+
+
+def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrence | Span) -> Plan:
+    """A plan for (namespace, kind, name) of a workload, by schedule or for one window."""
+    namespace, kind, workload = owner
+    recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
+    source = WindowSource.RECURRING if recurring else WindowSource.MANUAL
+    return Plan(namespace, name, source, PlanOwner(kind, workload), {}, count, recurring=recurring, window=window)
+
+
+Ahead: TypeAlias = Callable[[float], Mapping[str, Mapping[str, int]]]
+"""At a moment (Unix time): node -> resource -> what it will use, in the resource's unit; none where nobody knows."""
+
+
+def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
+    """No forecast is at hand."""
+    return {}
+
+
+def previewed(
+    client: KubeClient, one: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
+) -> Preview:
+    """What approving a plan would mean now, guards included; NoData when it has no window to come.
+
+    A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition says it.
+    """
+    window = one.status.window or one.window
+    if window is None and one.recurring:
+        window = next(schedule.occurrences(one.recurring, now_seconds), None)
+    if window is None:
+        raise NoData(f"plan {one.namespace}/{one.name} has no window to come")
+    nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
+    used = ahead(max(window.start_seconds, now_seconds))
+    place = PreviewContext(
+        _rooms(client, nodes, used), quota_left(client, one.namespace), settings.recommender.prices.per_core_hour
+    )
+    others = [p for p in plans(client) if p.key != one.key]
+    situation = Situation(
+        WindowSource.MANUAL,
+        wanted={name: amount * one.count for name, amount in one.per_pod.items()},
+        held=added({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
+        allocatable=added(node.allocatable for node in nodes),
+        quota_left=place.quota_left,
+    )
+    verdicts = tuple(verdict for verdict in judge(situation, settings.plans) if verdict.guard != "forecast skill")
+    return preview(one, window, place, verdicts)
+
+
+def _rooms(
+    client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
+) -> list[NodeRoom]:  # fmt: skip
+    """Free capacity of every node as the scheduler counts it now, and with what it will use."""
+    taken: dict[str, dict[str, int]] = {}
+    for wire in client.list("/api/v1/pods", ObservedPodWire):
+        pod = pod_of(wire)
+        if pod.node and pod.active:
+            of_node = taken.setdefault(pod.node, {})
+            for name, amount in {**pod.requests, "pods": 1}.items():
+                of_node[name] = of_node.get(name, 0) + amount
+    rooms = []
+    for node in nodes:
+        requested = taken.get(node.name, {})
+        free = {n: amount - requested.get(n, 0) for n, amount in node.allocatable.items()}
+        then = room_then(free, node.allocatable, used[node.name]) if node.name in used else None
+        rooms.append(NodeRoom(node.name, free, requested.get(_BATCH_CPU, 0), not node.unschedulable, then))
+    return rooms
+
+
+def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
+    """The least that any ResourceQuota of the namespace has left of requests for cpu and memory.
+
+    Quotas with scopes bound pods of a kind that a plan does not tell: they are left to the API server.
+    """
+    remaining: dict[str, int] = {}
+    try:
+        quotas = list(client.list(f"/api/v1/namespaces/{namespace}/resourcequotas", dict[str, Any]))
+    except ClusterAbsent:  # a server without the kind bounds nothing by it
+        return remaining
+    for quota in quotas:
+        if (spec := quota.get("spec") or {}).get("scopes") or spec.get("scopeSelector"):
+            continue
+        status = quota.get("status") or {}
+        hard, used = (_requests(status.get(part) or {}) for part in ("hard", "used"))
+        for name, amount in hard.items():
+            remaining[name] = min(remaining.get(name, amount), amount - used.get(name, 0))
+    return remaining
+
+
+def _requests(quota_amounts: dict[str, Any]) -> dict[str, int]:
+    """CPU and memory of a quota's map, which writes them with and without `requests.`."""
+    by_resource = {name.removeprefix("requests."): text for name, text in quota_amounts.items()}
+    return parse_room({name: text for name, text in by_resource.items() if name in ("cpu", "memory")}, "ResourceQuota")

@@ -1,0 +1,303 @@
+"""EDGE: reservation plans for dashboard and REST API: the protocol of `model.reservations.plan_service` on a cluster.
+
+Thread-safe. The person's role is checked here for every call; the request is written to the ledger before the cluster
+changes, its outcome afterwards. `ClusterAccess` decides with whose rights the cluster is queried.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.base.errors import ClusterConflict, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.ledger.bucket_ledger import LedgerPlace
+from cotenant.base.people import Person, Right
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.root import Settings
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.changes.audited_acts import ActEvents, AuditedActs, signature
+from cotenant.changes.model.service import FieldMove
+from cotenant.changes.sent_writes import sent
+from cotenant.changes.service import ClusterAccess
+from cotenant.scheduler_ext.reservations.model.plan import (
+    Approval,
+    ApprovalPolicy,
+    DecisionScope,
+    Plan,
+    PlanDecision,
+    Recurrence,
+    Span,
+    WindowSource,
+    proposal_name,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import (
+    AT_THAT_MOMENT,
+    PlanEvent,
+    PlanHistoryEntry,
+    PlanRef,
+    PlanService,
+    PlanTerms,
+    Preview,
+)
+from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
+from cotenant.scheduler_ext.reservations.plans import schedule
+from cotenant.scheduler_ext.reservations.service import plans
+from cotenant.scheduler_ext.reservations.service import terms as plan_terms
+
+FRESH_SECONDS: Final = 1.0
+"""A list of all plans serves everybody who looks within this time."""
+MOST_LISTS: Final = 32
+_AT: Final = "spec/approval/at"
+
+_log = structlog.get_logger(__name__)
+
+IntentMaker = Callable[[KubeClient, str], Intent]
+"""From a client and the person's name: what to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanServiceConfig:
+    """Dependencies of a `ClusterPlanService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+
+    door: ClusterAccess
+    ledger: LedgerPlace
+    settings: Settings
+    clock: Clock
+    anchor_namespace: str = ""
+    ahead: plans.Ahead = plans.nothing_ahead
+
+
+class ClusterPlanService:
+    """Plans of one cluster."""
+
+    def __init__(self, office: PlanServiceConfig, acts: AuditedActs | None = None) -> None:
+        self._office = office
+        self._acts = acts or AuditedActs(office.door, office.ledger, office.anchor_namespace)
+        self._listing = threading.Lock()
+        self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, tuple[Plan, ...]]] = {}
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+    def plans(self, who: Person) -> Sequence[Plan]:
+        """By name; of the namespaces in which the person has a role, of all where a role holds everywhere."""
+        who.require(Right.READ)
+        where = _namespaces(who)
+        key, now = (who.name, who.token, where), self._office.clock.now_seconds()
+        with self._listing:
+            at, listed = self._lists.get(key, (float("-inf"), ()))
+            if 0 <= now - at < FRESH_SECONDS:
+                return listed
+            with self._acts.client(who) as client:
+                listed = tuple(plans.plans(client, where))
+            while len(self._lists) >= MOST_LISTS:
+                self._lists.pop(next(iter(self._lists)))
+            self._lists[key] = (now, listed)
+        return listed
+
+    def plan(self, who: Person, ref: PlanRef) -> Plan:
+        """One plan as it is now."""
+        who.require(Right.READ, ref.namespace)
+        with self._acts.client(who) as client:
+            return plans.plan(client, ref.namespace, ref.name)
+
+    def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
+        """What approving it would mean now."""
+        who.require(Right.REVIEW, ref.namespace)
+        with self._acts.client(who) as client:
+            one = plans.plan(client, ref.namespace, ref.name)
+            if terms is not None:
+                one = plan_terms.changed(one, plan_terms.checked(terms, self._now()))
+            return self._previewed(client, one)
+
+    def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
+        """The same for a plan that does not exist yet."""
+        who.require(Right.REVIEW, workload.namespace)
+        one = _new(workload, plan_terms.checked(terms, self._now()), "")
+        with self._acts.client(who) as client:
+            size = plans.size_of(client, one)
+            return self._previewed(client, replace(one, per_pod=parse_room(size, str(workload)), per_pod_text=size))
+
+    def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
+        """Windows from now on, the present one first."""
+        now, status = self._now(), plan.status
+        present = status.window or plan.window
+        current = [present] if present and present.end_seconds > now else []
+        if plan.recurring is None or plan.suspended:
+            ahead = (p.span for p in plan.windows if p.span.end_seconds > max(now, plan.status.last_end_seconds))
+            return sorted({*current, *(span for span in ahead if present is None or span > present)})
+        until = now + days * DAY_SECONDS
+        coming = takewhile(lambda span: span.start_seconds < until, schedule.occurrences(plan.recurring, now))
+        return sorted({*current, *islice(coming, most)})
+
+    def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
+        """The next windows of a schedule."""
+        schedule.check(rule)
+        return list(islice(schedule.occurrences(rule, self._now()), count))
+
+    def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
+        """The newest first."""
+        who.require(Right.READ, ref.namespace)
+        plan_events = set(PlanEvent)
+        with self._acts.reading() as ledger:
+            entries = [e for e in ledger.entries(str(ref)) if e.event in plan_events]
+        return [
+            PlanHistoryEntry(e.seconds, e.actor, PlanEvent(e.event), str(msgspec.json.decode(e.body).get("words", "")))
+            for e in reversed(entries)
+        ]
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+    def approve(
+        self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "", standby: int | None = None
+    ) -> Plan:
+        """Let its capacity be reserved at start - lead, with this standby (None: its own)."""
+        if standby is not None:
+            plan_terms.checked_standby(standby)
+        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason), standby)
+
+    def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
+        """Reserve nothing, and release what is reserved."""
+        if not reason.strip():
+            raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
+        return self._decide(who, ref, (PlanDecision.REJECTED, scope, reason.strip()))
+
+    def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
+        """Leave out the occurrence that begins then."""
+
+        def skipped(one: Plan, by: str) -> Intent:
+            if one.source is WindowSource.MANUAL:
+                raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
+            if one.recurring:
+                return plan_terms.skipped(one, start_seconds, self._now())
+            window = one.status.window or one.window
+            if window is None or window.start_seconds != start_seconds:
+                raise UsageError(f"the forecast has moved the window of {ref}", fix="Look at it again.")
+            message = reason.strip() or "skipped"
+            return plans.decided(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
+
+        return self._change(who, Right.PLAN, ref, PlanEvent.SKIPPED, skipped)
+
+    def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
+        """Let a skipped occurrence of a schedule happen after all."""
+
+        def restored(one: Plan, _by: str) -> Intent:
+            return plan_terms.restored(one, start_seconds, self._now())
+
+        return self._change(who, Right.PLAN, ref, PlanEvent.RESTORED, restored)
+
+    def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
+        """A plan by schedule or for one window; it still has to be approved."""
+        one = _new(workload, plan_terms.checked(terms, self._now()), name)
+        ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
+        try:
+            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, lambda client, _by: plans.created(client, one))
+        except ClusterConflict as error:
+            raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
+
+    def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
+        """Change it, if it still is the generation that was looked at."""
+        plan_terms.checked(terms, self._now())
+
+        def edited(one: Plan, _by: str) -> Intent:
+            return plan_terms.edited(one, terms, generation)
+
+        return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edited)
+
+    def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
+        """When it may approve itself."""
+        plan_terms.checked_policy(policy)
+
+        def with_policy(one: Plan, _by: str) -> Intent:
+            return plan_terms.with_policy(one, policy)
+
+        return self._change(who, Right.ADMINISTER, ref, PlanEvent.POLICY, with_policy)
+
+    def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
+        """What the act would write, by the server's dry run; nothing is written to the ledger."""
+        tried = _TriedPlans(self._office, self._acts)
+        act(tried)
+        return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in tried.lines)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+    def _decide(
+        self,
+        who: Person,
+        ref: PlanRef,
+        choice: tuple[PlanDecision, DecisionScope, str],
+        standby: int | None = None,
+    ) -> Plan:  # fmt: skip
+        word, scope, reason = choice
+
+        def decided(one: Plan, by: str) -> Intent:
+            return plans.decided(one, Approval(word, scope, by, self._now(), reason), standby)
+
+        event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
+        return self._change(who, Right.APPROVE, ref, event, decided)
+
+    def _change(
+        self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, decided: Callable[[Plan, str], Intent]
+    ) -> Plan:
+        """What `decided` makes of the plan as the server has it now, and of the person's name."""
+        return self._do(
+            who, right, ref, event, lambda client, by: decided(plans.plan(client, ref.namespace, ref.name), by)
+        )
+
+    def _do(self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
+        """Ledger, cluster, ledger; the plan as the server has it afterwards."""
+        who.require(right, ref.namespace)
+        with self._acts.acting(who, event.value, self._office.clock) as (client, subject):
+            row = subject(str(ref))
+            events = ActEvents(PlanEvent.ASKED, event, PlanEvent.REFUSED, f"{event.value}: ")
+            writer = Writer(client, plans.FIELD_MANAGER)
+            answer = row.carry_out(events, lambda: make_intent(client, signature(who, client, row.by)), writer.send)
+            self._lists.clear()
+        return parse_plan(answer)
+
+    def _previewed(self, client: KubeClient, one: Plan) -> Preview:
+        preview = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
+        short = one.ttl_seconds is not None and one.ttl_seconds < preview.window.seconds + one.lead_seconds
+        early = "The TTL ends before the window does: the capacity is released early."
+        return replace(preview, notes=(*preview.notes, early)) if short else preview
+
+    def _now(self) -> float:
+        return self._office.clock.now_seconds()
+
+
+class _TriedPlans(ClusterPlanService):
+    """The same acts, of which the API server only says what they would write: `lines`."""
+
+    def __init__(self, office: PlanServiceConfig, acts: AuditedActs) -> None:
+        super().__init__(office, acts)
+        self.lines: list[FieldMove] = []
+
+    def _do(self, who: Person, right: Right, ref: PlanRef, _event: PlanEvent, make_intent: IntentMaker) -> Plan:
+        who.require(right, ref.namespace)
+        with self._acts.client(who) as client:
+            intent = make_intent(client, signature(who, client, who.name))
+            tried = sent(Writer(client, plans.FIELD_MANAGER), intent, dry_run=True)
+        self.lines += tried.lines
+        return parse_plan(dict(tried.answer))
+
+
+def _namespaces(who: Person) -> tuple[str, ...]:
+    """Where all of a person's roles hold; none: everywhere."""
+    if any(not grant.namespaces for grant in who.grants):
+        return ()
+    return tuple(sorted({namespace for grant in who.grants for namespace in grant.namespaces}))
+
+
+def _new(workload: WorkloadRef, terms: PlanTerms, name: str) -> Plan:
+    """A plan to be made; what the terms do not say is as the definition has it."""
+    when = terms.recurring or terms.window
+    assert when is not None, "checked terms have one of them"
+    title = name.strip() or f"{proposal_name(workload)}-{'schedule' if terms.recurring else 'once'}"
+    one = plans.new_plan((workload.namespace, workload.kind, workload.name), title, terms.pods, when)
+    return plan_terms.changed(one, terms)

@@ -1,0 +1,263 @@
+"""Checks a person's input about a reservation plan and computes the fields that it changes. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.scheduler_ext.reservations.model.plan import (
+    PLURAL,
+    ApprovalPolicy,
+    Plan,
+    PlanStatus,
+    Recurrence,
+    WindowSource,
+    duration,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_wire import span_body
+from cotenant.scheduler_ext.reservations.plans import schedule
+
+MOST_PODS: Final = 10_000
+MOST_STANDBY_PODS: Final = 100
+QUANTILES: Final = (0.5, 0.999)
+LONGEST_LEAD_SECONDS: Final = 6 * 3600.0
+LONGEST_WINDOW_SECONDS: Final = 7 * 86_400.0
+SHORTEST_SECONDS: Final = 60.0
+MOST_SKIPPED: Final = 100
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+Operation = dict[str, Any]
+
+
+def checked(terms: PlanTerms, now_seconds: float) -> PlanTerms:
+    """The terms; UsageError names the first one that cannot be, with its unit."""
+    _within("pods", terms.pods, (1, MOST_PODS), "")
+    checked_standby(terms.standby)
+    _within("quantile", terms.quantile, QUANTILES, "")
+    _within("lead", terms.lead_seconds, (0, LONGEST_LEAD_SECONDS), " s")
+    if terms.ttl_seconds is not None:
+        _within("ttl", terms.ttl_seconds, (SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS), " s")
+    if terms.recurring and terms.window:
+        raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
+    if terms.recurring:
+        schedule.check(terms.recurring)
+        _within("length", terms.recurring.duration_seconds, (SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS), " s")
+        if next(schedule.occurrences(terms.recurring, now_seconds), None) is None:
+            raise UsageError(f"schedule {terms.recurring.schedule!r} has no start to come", fix="Look at its fields.")
+    elif terms.window:
+        _window(terms, now_seconds)
+    else:
+        raise UsageError("a plan needs a window or a schedule", fix="Give a start and an end, or cron's five fields.")
+    return terms
+
+
+def checked_standby(pods: int) -> int:
+    """Pods of standby; UsageError for what no plan may have."""
+    _within("standby", pods, (0, MOST_STANDBY_PODS), " pods")
+    return pods
+
+
+def _within(what: str, value: float, bounds: tuple[float, float], unit: str) -> None:
+    if not math.isfinite(value) or not bounds[0] <= value <= bounds[1]:
+        raise UsageError(
+            f"{what} {value:g}{unit} is out of its range", fix=f"Give {bounds[0]:g} to {bounds[1]:g}{unit}."
+        )
+
+
+def _window(terms: PlanTerms, now_seconds: float) -> None:
+    window = terms.window
+    assert window is not None
+    if window.end_seconds <= window.start_seconds:
+        raise UsageError(
+            f"the window ends at {moment(window.end_seconds)}, before it begins at {moment(window.start_seconds)}",
+            fix="Give an end after the start.",
+        )
+    if window.end_seconds <= now_seconds:
+        raise UsageError(f"the window was over at {moment(window.end_seconds)}", fix="Give a time to come.")
+    _within("window of", window.seconds, (SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS), " s")
+
+
+def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
+    """The policy; UsageError names what cannot be."""
+    bounds = {
+        "minimum hit ratio": (policy.minimum_hit_ratio, (0.0, 1.0)),
+        "most idle core-hours": (policy.maximum_idle_core_hours, (0.0, 1e6)),
+        "most cost": (policy.maximum_cost, (0.0, 1e9)),
+    }
+    for what, (value, allowed) in bounds.items():
+        if value is not None:
+            _within(what, value, allowed, "")
+    return policy
+
+
+def checked_name(name: str) -> str:
+    """A name of a Kubernetes object."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name of a plan", fix="Write lower-case letters, digits, dots and dashes.")
+    return name
+
+
+def changed(plan: Plan, terms: PlanTerms) -> Plan:
+    """The plan as it would be under these terms; an occurrence that it no longer has is forgotten."""
+    moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
+    return replace(
+        plan,
+        count=terms.pods,
+        window=terms.window,
+        windows=() if moved or terms.pods != plan.count else plan.windows,
+        recurring=terms.recurring,
+        quantile=terms.quantile,
+        lead_seconds=terms.lead_seconds,
+        ttl_seconds=terms.ttl_seconds,
+        realisation=terms.realisation,
+        allocate_once=terms.allocate_once,
+        allocate_policy=terms.allocate_policy,
+        standby=terms.standby,
+        status=PlanStatus(expected=plan.status.expected) if moved else plan.status,
+    )
+
+
+def edited(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
+    """The fields that differ, if the plan still is what was looked at; UsageError when that cannot be now."""
+    if plan.generation != generation:
+        raise UsageError(
+            f"somebody has changed plan {plan.namespace}/{plan.name} since you looked", fix="Look at it again."
+        )
+    moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
+    if moved and plan.status.phase and plan.status.phase.holds:
+        raise UsageError(
+            f"capacity is reserved for {plan.namespace}/{plan.name}, so its window stays as it is",
+            fix="Wait until it is over, or reject the plan: what is reserved is released.",
+        )
+    if bool(terms.recurring) is not bool(plan.recurring):
+        raise UsageError("a plan by schedule stays one, and so does one for a window", fix="Make a new plan.")
+    operations = list(_differences(plan, terms))
+    if not operations:
+        raise UsageError("nothing was changed", fix="Change a field first.")
+    return _patch(plan, operations, f"edited: {', '.join(_fields(operations))}")
+
+
+def _fields(operations: list[Operation]) -> list[str]:
+    return [str(one["path"]).removeprefix("/spec/").replace("/", ".") for one in operations if "/spec/" in one["path"]]
+
+
+def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
+    """JSON patch operations for the terms that differ from the plan's.
+
+    A forecast plan whose window or pods a person edits gets a label with the window's end, until which the forecast
+    leaves both alone; so does one whose standby is edited before it is approved: afterwards no forecast changes it.
+    """
+    old = PlanTerms.of(plan)
+    if terms.window and terms.window != old.window:
+        yield _set("window", span_body(terms.window))
+    if plan.windows and (terms.window, terms.pods) != (old.window, old.pods):
+        yield {"op": "remove", "path": "/spec/windows"}
+    if terms.recurring and terms.recurring != old.recurring:
+        yield _set("recurring", _recurring_body(terms.recurring))
+    if terms.pods != old.pods:
+        yield _set("amount/count", terms.pods)
+    if terms.standby != old.standby:
+        yield _set("amount/standby", terms.standby)
+    if terms.quantile != old.quantile:
+        yield _set("quantile", terms.quantile)
+    if terms.lead_seconds != old.lead_seconds:
+        yield _set("lead", duration(terms.lead_seconds))
+    if terms.ttl_seconds != old.ttl_seconds:
+        removed = terms.ttl_seconds is None
+        yield {"op": "remove", "path": "/spec/ttl"} if removed else _set("ttl", duration(terms.ttl_seconds or 0))
+    if terms.realisation != old.realisation:
+        yield _set("realisation", terms.realisation.value)
+    if terms.allocate_once != old.allocate_once:
+        yield _set("allocateOnce", terms.allocate_once)
+    if terms.allocate_policy != old.allocate_policy:
+        yield _set("allocatePolicy", terms.allocate_policy.value)
+    chosen = (terms.window, terms.pods) != (old.window, old.pods)
+    chosen = chosen or (terms.standby != old.standby and not plan.approved)
+    if plan.source is WindowSource.FORECAST and chosen and terms.window:
+        yield {
+            "op": "add",
+            "path": "/metadata/labels",
+            "value": {**plan.labels, EDITED_LABEL: str(int(terms.window.end_seconds))},
+        }
+
+
+def _recurring_body(rule: Recurrence) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "schedule": rule.schedule,
+        "timeZone": rule.zone,
+        "duration": duration(rule.duration_seconds),
+    }
+    if rule.starting_deadline_seconds is not None:
+        body["startingDeadline"] = duration(rule.starting_deadline_seconds)
+    return {**body, "skip": [moment(start) for start in rule.skip]} if rule.skip else body
+
+
+def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
+    """One start of a schedule left out; UsageError when it has none then, or its capacity is already held."""
+    rule = plan.recurring
+    assert rule is not None
+    if next(schedule.starts(rule, start_seconds - 1), None) != start_seconds:
+        raise UsageError(
+            f"plan {plan.namespace}/{plan.name} does not begin at {moment(start_seconds)}",
+            fix="Choose one of its next starts.",
+        )
+    window = plan.status.window
+    if plan.status.phase and plan.status.phase.holds and window and window.start_seconds == start_seconds:
+        raise UsageError(
+            f"capacity is reserved for the occurrence of {moment(start_seconds)} already",
+            fix="Reject the plan: what is reserved is released.",
+        )
+    coming = [start for start in rule.skip if start >= now_seconds]
+    if len(coming) >= MOST_SKIPPED:
+        raise UsageError(f"{MOST_SKIPPED} starts are skipped already", fix="Change the schedule.")
+    starts = [moment(start) for start in sorted({*coming, start_seconds})]
+    return _patch(plan, [_set("recurring/skip", starts)], f"skipped the occurrence of {moment(start_seconds)}")
+
+
+def restored(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
+    """A skipped start of a schedule back in it; UsageError when it is not skipped, or over."""
+    skips = plan.recurring.skip if plan.recurring else ()
+    if start_seconds not in skips:
+        skipped_starts = ", ".join(moment(start) for start in skips) or "none"
+        raise UsageError(
+            f"plan {plan.namespace}/{plan.name} does not skip {moment(start_seconds)}",
+            fix=f"Skipped are: {skipped_starts}.",
+        )
+    if start_seconds < now_seconds:
+        raise UsageError(f"the occurrence of {moment(start_seconds)} has begun without us", fix="Choose a later one.")
+    starts = [moment(start) for start in skips if start >= now_seconds and start != start_seconds]
+    return _patch(plan, [_set("recurring/skip", starts)], f"took the occurrence of {moment(start_seconds)} in again")
+
+
+def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
+    """When the plan may approve itself."""
+    limits = {
+        "minimumHitRatio": policy.minimum_hit_ratio,
+        "maximumIdleCoreHours": policy.maximum_idle_core_hours,
+        "maximumCost": policy.maximum_cost,
+    }
+    bounds = {name: value for name, value in limits.items() if value is not None}
+    text = ", ".join(f"{name} {value:g}" for name, value in bounds.items())
+    says = f"approves itself ({text or 'without limits'})" if policy.auto else "does not approve itself"
+    return _patch(plan, [_set("policy", {"autoApprove": policy.auto, **bounds})], says)
+
+
+def _set(field: str, value: Any) -> Operation:
+    return {"op": "add", "path": f"/spec/{field}", "value": value}
+
+
+def _patch(plan: Plan, operations: list[Operation], why: str) -> Patch:
+    """Applied whole, and only to the object that was read."""
+    same: list[Operation] = [
+        {"op": "test", "path": "/metadata/uid", "value": plan.uid},
+        {"op": "test", "path": "/metadata/generation", "value": plan.generation},
+    ]
+    return Patch(Address(OWN_GROUP, PLURAL, plan.name, plan.namespace), (*same, *operations), why=why)

@@ -1,0 +1,224 @@
+"""A mirror beside an API server that sends quiet, broken, repeated or unreadable watches."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cotenant.base.kube import Mirror, connect
+from cotenant.base.settings.sections.kube import KubeSettings
+from tests.base.config_maps import QUICK, STALE_SECONDS, ConfigMap, data_of
+from tests.cluster.waiting import wait_for
+from tests.support import api_server
+
+pytestmark = pytest.mark.server
+
+
+def event(kind: str, name: str, version: int, value: str) -> bytes:
+    meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return json.dumps({"type": kind, "object": {"metadata": meta, "data": {"v": value}}}).encode() + b"\n"
+
+
+def bookmark(version: int) -> bytes:
+    return json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}).encode() + b"\n"
+
+
+def error_event(code: int) -> bytes:
+    status = {"kind": "Status", "code": code, "message": "too old resource version"}
+    return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+
+
+def chunks(*parts: bytes) -> api_server.Reply:
+    """A watch that sends these chunks and ends in an orderly way."""
+
+    def reply(handler: api_server.Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for part in parts:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        handler.wfile.write(b"0\r\n\r\n")
+
+    return reply
+
+
+class Liar:
+    """Lists what it is told and plays one script a watch; then watches are silent."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.items: list[Any] = []
+        self.scripts: list[api_server.Reply] = []
+        self.queries: list[str] = []
+        self.silenced = threading.Event()
+        server.once = self
+
+    def __bool__(self) -> bool:
+        return True
+
+    def pop(self, _index: int) -> api_server.Reply:
+        return self.serve
+
+    def serve(self, handler: api_server.Handler) -> None:
+        if "watch=true" not in handler.path:
+            handler.answer(200, {"metadata": {"resourceVersion": "100"}, "items": self.items})
+            return
+        self.queries.append(handler.path)
+        if self.scripts:
+            self.scripts.pop(0)(handler)
+        else:
+            self.silenced.set()
+            handler.send_response(200)
+            handler.send_header("Transfer-Encoding", "chunked")
+            handler.end_headers()
+            handler.connection.settimeout(30)
+            handler.rfile.read(1)
+
+
+@pytest.fixture
+def lying(api_stub: Any, kubeconfig: Any) -> Iterator[tuple[Liar, Mirror[Any]]]:
+    client = connect(KubeSettings(kubeconfig=kubeconfig(api_stub.url), **QUICK))
+    found: Mirror[Any] = Mirror(client, "/api/v1/configmaps", ConfigMap, data_of)
+    yield Liar(api_stub), found
+    found.stop()
+
+
+@pytest.fixture
+def api_stub(certificates: Any) -> Iterator[api_server.ApiServer]:
+    server = api_server.ApiServer(certificates / "server.pem", certificates / "authority.pem")
+    yield server
+    server.stop()
+
+
+def values(found: Mirror[Any]) -> dict[str, str]:
+    return {name: value["v"] for (_, name), value in found.snapshot().items()}
+
+
+def test_a_quiet_watch_is_taken_up_before_it_counts_as_stale_and_without_an_error(
+    lying: tuple[Liar, Mirror[Any]],
+) -> None:
+    """A healthy server of a kind that nobody changes, whose bookmarks come later than all of this lasts."""
+    liar, found = lying
+    found.renew_within(STALE_SECONDS)
+    found.start()
+    ages, errors = [0.0], []
+    while len(liar.queries) < 8:  # the server's word ends the loop; what is seen on the way is held against the rule
+        if found.wait_synced(0):
+            ages.append(found.age_seconds())
+            errors.append(found.error)
+        time.sleep(0.02)
+    assert set(errors) <= {None}
+    # Taken up anew after three quarters of 4 s, each time at the version of the list; the rest is for the machine.
+    assert max(ages) < STALE_SECONDS
+    assert all("resourceVersion=100&" in query for query in liar.queries)
+    # After three silent watches a list asks whether a proxy swallows the events: 7 silent ones are two more lists.
+    assert found.lists == 3
+
+
+def test_a_watch_that_is_accepted_and_fails_without_a_word_is_no_sign_of_life(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(error_event(500)) for _ in range(4)]
+    found.start()
+    assert found.wait_synced(60)
+    listed = time.monotonic() - found.age_seconds()
+    wait_for("failed watches", lambda: len(liar.queries) >= 3)
+    assert found.lists == 1
+    # the server's last word is the list, whatever number of watches it took up since
+    assert time.monotonic() - found.age_seconds() == pytest.approx(listed, abs=0.05)
+
+
+def test_a_bookmark_moves_the_version_to_go_on_from(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(event("ADDED", "a", 101, "1"), bookmark(150))]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert "resourceVersion=100&" in liar.queries[0]
+    assert "resourceVersion=150&" in liar.queries[1]
+    assert "allowWatchBookmarks=true" in liar.queries[0]
+    assert (values(found), found.lists) == ({"a": "1"}, 1)
+
+
+def test_an_error_event_of_an_old_version_means_a_new_list(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(event("ADDED", "a", 101, "1"), error_event(410))]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert (values(found), found.lists) == ({}, 2)  # the list has no "a" any more
+    assert "resourceVersion=100&" in liar.queries[1]
+
+
+def test_another_error_event_is_no_reason_to_list(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(event("ADDED", "a", 101, "1"), error_event(500))]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert (values(found), found.lists) == ({"a": "1"}, 1)
+    assert "resourceVersion=101&" in liar.queries[1]
+
+
+def test_a_version_from_a_future_that_an_older_snapshot_undid_is_given_up(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(error_event(504)) for _ in range(6)]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert found.lists == 2
+
+
+def test_replayed_events_are_settled_by_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    one, two = event("ADDED", "a", 101, "1"), event("MODIFIED", "a", 102, "2")
+    liar.scripts = [chunks(one, two, two, one, two)]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert found.lists == 2
+
+
+def test_garbage_and_events_without_an_end_are_broken_watches(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    whole = event("ADDED", "a", 101, "1")
+    liar.scripts = [chunks(b"<html>\n"), chunks(whole[:40]), chunks(b"\xff\xfe\n"), chunks(b"[]\n"), chunks(whole)]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert (values(found), found.lists) == ({"a": "1"}, 1)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_events_in_tiny_chunks_are_put_together(lying: tuple[Liar, Mirror[Any]], size: int) -> None:
+    liar, found = lying
+    text = b"".join(event("ADDED", f"n{i}", 101 + i, "v") for i in range(20))
+    liar.scripts = [chunks(*(text[i : i + size] for i in range(0, len(text), size)))]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert values(found) == {f"n{i}": "v" for i in range(20)}
+
+
+def test_an_object_of_eight_megabytes_is_read(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    text = event("ADDED", "large", 101, "x" * (8 << 20))
+    liar.scripts = [chunks(*(text[i : i + 10_000] for i in range(0, len(text), 10_000)))]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert len(values(found)["large"]) == 8 << 20
+
+
+def test_watches_that_are_closed_at_once_are_failures_and_end_in_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks() for _ in range(12)]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert found.lists >= 2  # five in a row are one more list; a healthy watch would be taken up with none
+
+
+def test_an_object_that_breaks_our_reading_hides_no_other(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.items = [{"metadata": {"name": "bare"}}, {"metadata": {"name": "a"}, "data": {"v": "1"}}]
+    found._project = lambda thing: {"v": thing.data["v"]}  # TypeError: "bare" has no data
+    found.start()
+    assert found.wait_synced(60)
+    assert values(found) == {"a": "1"}
+    assert found.refused == {("", "bare"): "TypeError: 'NoneType' object is not subscriptable"}

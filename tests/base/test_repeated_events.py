@@ -1,0 +1,190 @@
+"""What repeats is written once, then counted; its end is written too."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.logs.repeated_events import (
+    ENDED,
+    FORGET_SECONDS,
+    MOST_KEYS,
+    REMIND_SECONDS,
+    SHORTEST_QUIET_SECONDS,
+    CountingHandler,
+    RepeatedEvents,
+    key_of,
+)
+from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+
+JSON = TelemetrySettings(log_format="json")
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    configure_logging(TelemetrySettings(log_format="console"), io.StringIO())
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def record(text: str, at: float, level: int = logging.WARNING, **fields: Any) -> logging.LogRecord:
+    """As structlog hands one over."""
+    made = logging.makeLogRecord({"msg": {"event": text, **fields}, "levelno": level, "name": "room"})
+    made.created = at
+    return made
+
+
+def said(written: logging.LogRecord | None) -> Any:
+    return None if written is None else written.msg
+
+
+def test_one_outage_of_a_source_is_one_line_a_count_and_an_end() -> None:
+    """As a scan's 144 queries fail in one minute: other parts, other sizes, one error."""
+    events = RepeatedEvents()
+    refused = "http://prometheus:9090: connection refused"
+    lines = [
+        events.taken(record("query_failed", NOW + number / 3, parts=[f"p{number}"], slots=number, error=refused))
+        for number in range(144)
+    ]
+    assert lines[0] is not None and lines[1:] == [None] * 143
+    assert list(events.ended(NOW + 143 / 3 + SHORTEST_QUIET_SECONDS - 1)) == []
+    (end,) = events.ended(NOW + 143 / 3 + SHORTEST_QUIET_SECONDS)
+    assert (end.msg["event"], end.msg["of"], end.msg["repeated"]) == (ENDED, "query_failed", 143)
+    assert end.msg["error"] == refused and end.levelno == logging.WARNING
+    assert (end.msg["since"], end.msg["until"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:47Z")
+    assert not events.is_counting
+    # the next outage is a new one
+    assert events.taken(record("query_failed", NOW + 1000, error=refused)) is not None
+
+
+def test_one_that_goes_on_is_written_again_with_its_count() -> None:
+    events = RepeatedEvents()
+    written = [events.taken(record("away", NOW + at, error="x")) for at in range(0, 1300, 10)]
+    found = [(at, said(one).get("repeated")) for at, one in zip(range(0, 1300, 10), written, strict=True) if one]
+    # the first; after ten minutes the 59 between; after ten more the 59 between
+    assert found == [(0, None), (int(REMIND_SECONDS), 59), (int(2 * REMIND_SECONDS), 59)]
+
+
+def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
+    events = RepeatedEvents()
+    for at in (0.0, 100.0, 200.0):
+        events.taken(record("away", NOW + at))
+    assert list(events.ended(NOW + 200 + 299)) == []
+    assert [one.msg["repeated"] for one in events.ended(NOW + 200 + 300)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal"),
+    [
+        ({"error": "x"}, {"error": "x"}, True),
+        ({"error": "x", "attempt": 1}, {"error": "x", "attempt": 2}, True),
+        ({"error": "x", "seconds": 1.5}, {"error": "x", "seconds": 0.5}, True),
+        ({"error": "no answer after 30.1 s"}, {"error": "no answer after 29.8 s"}, True),
+        ({"error": "<Client at 0x7f00>"}, {"error": "<Client at 0x7f08>"}, True),
+        ({"error": "x"}, {"error": "y"}, False),
+        ({"pod": "shop/web-1"}, {"pod": "shop/web-2"}, False),
+        ({"error": "10.0.0.5:443 refused"}, {"error": "10.0.0.6:443 refused"}, False),
+        ({"request_id": "a"}, {"request_id": "b"}, False),
+        ({"exc_info": ValueError("a")}, {"exc_info": ValueError("a")}, True),
+        ({"exc_info": ValueError("a")}, {"exc_info": ValueError("b")}, False),
+        ({"exc_info": ValueError("a")}, {"exc_info": KeyError("a")}, False),
+    ],
+)
+def test_what_makes_two_warnings_equal(first: dict[str, Any], second: dict[str, Any], equal: bool) -> None:
+    assert (key_of(record("w", NOW, **first)) == key_of(record("w", NOW, **second))) is equal
+
+
+def test_another_level_or_logger_is_another_warning_and_what_was_done_is_written_each_time() -> None:
+    events = RepeatedEvents()
+    assert events.taken(record("w", NOW)) and events.taken(record("w", NOW, logging.ERROR))
+    other = record("w", NOW)
+    other.name = "other"
+    assert events.taken(other) is not None
+    assert all(events.taken(record("written", NOW + at, logging.INFO)) for at in range(5))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 400)), max_size=60))
+def test_every_warning_is_written_or_counted_and_no_count_is_lost(steps: list[tuple[str, float]]) -> None:
+    events, at = RepeatedEvents(), NOW
+    written: list[logging.LogRecord] = []
+    ends: list[logging.LogRecord] = []
+    for name, passed in steps:
+        at += passed
+        ends += events.ended(at)
+        one = events.taken(record(name, at))
+        written += [one] if one is not None else []
+    ends += events.ended(at, all_of_them=True)
+    # what was not written is in the count of a reminder, or of an end, which counts reminders too
+    told = sum(one.msg.get("repeated", 0) for one in (*written, *ends))
+    assert told >= len(steps) - len(written) and not events.is_counting
+
+
+def test_memory_is_bounded() -> None:
+    events = RepeatedEvents()
+    for number in range(3 * MOST_KEYS):
+        events.taken(record("w", NOW, pod=f"p{number}"))
+    assert len(events._seen) == MOST_KEYS
+
+
+def test_a_warning_of_long_ago_is_a_new_one() -> None:
+    events = RepeatedEvents()
+    assert events.taken(record("w", NOW)) and events.taken(record("w", NOW + FORGET_SECONDS))
+
+
+@pytest.mark.parametrize("log", [structlog.get_logger, logging.getLogger])
+def test_through_the_whole_set_up_counts_are_json_lines_and_the_end_of_the_process_says_them(log: Any) -> None:
+    out = io.StringIO()
+    configure_logging(JSON, out)
+    for _ in range(50):
+        try:
+            raise ValueError("down")
+        except ValueError:
+            log("room").exception("tick failed")
+        log("room").warning("slow")
+    configure_logging(JSON, io.StringIO())  # closes what was before, as the end of the process does
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["level"], line["msg"]) for line in lines] == [
+        ("error", "tick failed"),
+        ("warning", "slow"),
+        ("error", ENDED),
+        ("warning", ENDED),
+    ]
+    assert [(line["of"], line["repeated"], line["logger"]) for line in lines[2:]] == [
+        ("tick failed", 49, "room"),
+        ("slow", 49, "room"),
+    ]
+    assert lines[2]["error"] == "ValueError: down" and "exception" not in lines[2]
+
+
+def test_the_end_is_written_while_nothing_else_is_logged() -> None:
+    out, clock = io.StringIO(), [NOW]
+    handler = CountingHandler(out, lambda: clock[0])
+    handler.setFormatter(logging.Formatter("%(levelname)s %(msg)s"))
+    for _ in range(3):
+        handler.handle(record("away", clock[0]))
+    clock[0] += SHORTEST_QUIET_SECONDS
+    handler.write_ends()
+    assert len(out.getvalue().splitlines()) == 2 and ENDED in out.getvalue()
+    handler.close()
+    assert len(out.getvalue().splitlines()) == 2
+
+
+def test_at_level_debug_everything_is_written() -> None:
+    out = io.StringIO()
+    configure_logging(TelemetrySettings(log_format="json", log_level="debug"), out)
+    for _ in range(5):
+        structlog.get_logger().warning("slow")
+    assert len(out.getvalue().splitlines()) == 5

@@ -1,0 +1,55 @@
+"""One at a time, across processes: who waits too long is told who has it; a process that dies leaves it free."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cotenant.base.errors import StoreBusy
+from cotenant.base.process.file_lock import holder, turn
+
+pytestmark = pytest.mark.server
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from cotenant.base.process.file_lock import turn
+with turn(Path(sys.argv[1]), "an apply", 5.0):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def holding(path: Path) -> subprocess.Popen[str]:
+    """Another process that has the lock."""
+    found = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert found.stdout is not None and found.stdout.readline() == "held\n"
+    return found
+
+
+def test_a_second_process_is_told_who_has_it_and_a_killed_one_frees_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.lock"
+    other = holding(path)
+    try:
+        with pytest.raises(StoreBusy, match=f"process {other.pid} on .* an apply"), turn(path, "mine", 0.1):
+            pass
+    finally:
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait(60)
+    with turn(path, "mine", 60.0):
+        found = holder(path)
+        assert found is not None and (found.pid, found.what) == (os.getpid(), "mine")
+    assert holder(path) is None
+
+
+def test_two_threads_of_one_process_take_turns_too(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.lock"
+    with turn(path, "first", 1.0), pytest.raises(StoreBusy, match="first"), turn(path, "second", 0.05):
+        pass
+    with turn(path, "third", 1.0):
+        assert holder(path) is not None

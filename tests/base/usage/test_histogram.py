@@ -1,0 +1,245 @@
+"""Histograms against a sample-by-sample restatement of VPA's rules, and their algebra as properties."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cotenant.base.errors import StoreCorrupt
+from cotenant.base.usage.histogram import (
+    CPU_BUCKETS,
+    MEMORY_BUCKETS,
+    YEAR_ONE_SECONDS,
+    Buckets,
+    Checkpoint,
+    HistogramBatch,
+)
+
+DAY = 86_400
+START = 1_700_006_400  # 2023-11-15T00:00:00Z
+
+
+class OneByOne:
+    """VPA's decaying histogram for one series, one sample at a time, in plain Python floats."""
+
+    def __init__(self, buckets: Buckets, half_life: int) -> None:
+        self.buckets, self.half_life = buckets, half_life
+        self.weights = [0.0] * buckets.count
+        self.total = 0.0
+        self.reference = YEAR_ONE_SECONDS
+
+    def add(self, value: float, weight: float, seconds: int) -> None:
+        if seconds > self.reference + 100 * self.half_life:
+            since = seconds - YEAR_ONE_SECONDS
+            remainder = since % self.half_life
+            since += -remainder if 2 * remainder < self.half_life else self.half_life - remainder
+            factor = math.ldexp(1.0, max(-5000, (self.reference - since - YEAR_ONE_SECONDS) // self.half_life))
+            self.weights = [w * factor for w in self.weights]
+            self.total *= factor
+            self.reference = since + YEAR_ONE_SECONDS
+        decayed = weight * 2 ** ((seconds - self.reference) / self.half_life)
+        bucket = 0
+        if value >= self.buckets.first:
+            ratio = self.buckets.growth - 1
+            bucket = int(math.log(value * ratio / self.buckets.first + 1) / math.log(self.buckets.growth))
+        self.weights[min(bucket, self.buckets.count - 1)] += decayed
+        self.total += decayed
+
+    def percentile(self, fraction: float) -> float:
+        full = [b for b, w in enumerate(self.weights) if w >= self.buckets.epsilon]
+        if not full:
+            return math.nan
+        partial, bucket = 0.0, full[0]
+        while bucket < full[-1]:
+            partial += self.weights[bucket]
+            if partial >= fraction * self.total:
+                break
+            bucket += 1
+        bucket = min(bucket + 1, self.buckets.count - 1)
+        return self.buckets.first * (self.buckets.growth**bucket - 1) / (self.buckets.growth - 1)
+
+
+def grid(slots: int, step: int = 300) -> np.ndarray:
+    return START + step * np.arange(slots, dtype=np.int64)
+
+
+def filled(values: np.ndarray, step: int = 300, half_life: int = DAY) -> HistogramBatch:
+    return HistogramBatch.empty(len(values), CPU_BUCKETS, half_life).add(values, grid(values.shape[1], step))
+
+
+amounts = st.one_of(st.just(float("nan")), st.floats(0, 2e6, width=32))
+matrices = hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 40)), elements=amounts)
+fractions = st.floats(0, 1)
+
+
+def test_both_layouts_have_176_buckets() -> None:
+    # log(1000 * 0.05 / 0.01 + 1) / log(1.05) = log(5001) / log(1.05) = 174.57: 175 and one more without an end.
+    # 1e12 * 0.05 / 1e7 + 1 is the same 5001.
+    assert CPU_BUCKETS.count == MEMORY_BUCKETS.count == 176
+    # Starts: 0, first, first * (1 + 1.05).
+    assert CPU_BUCKETS.starts[:3] == pytest.approx([0, 10, 20.5])
+    assert CPU_BUCKETS.starts[-1] >= CPU_BUCKETS.maximum > CPU_BUCKETS.starts[-2]
+
+
+@given(st.floats(0, 1e13))
+def test_every_value_lies_in_its_bucket(value: float) -> None:
+    bucket = int(MEMORY_BUCKETS.find(np.array([value]))[0])
+    # VPA's rule takes a logarithm, so a value on a border may fall on either side of it by a rounding error.
+    assert MEMORY_BUCKETS.starts[bucket] * (1 - 1e-12) <= value
+    assert bucket == 175 or value <= MEMORY_BUCKETS.starts[bucket + 1] * (1 + 1e-12)
+
+
+@settings(deadline=None)
+@given(matrices, st.sampled_from([300, 3_600, 7 * DAY]), st.sampled_from([3_600, 43_200, DAY]), fractions)
+def test_weights_reference_and_percentile_equal_the_sample_by_sample_rule(
+    values: np.ndarray, step: int, half_life: int, fraction: float
+) -> None:
+    batch = filled(values, step, half_life)
+    for row, series in enumerate(values):
+        naive = OneByOne(CPU_BUCKETS, half_life)
+        for value, seconds in zip(series.tolist(), grid(values.shape[1], step).tolist(), strict=True):
+            if not math.isnan(value):
+                naive.add(value, 1.0, seconds)
+        assert batch.reference_seconds[row] == naive.reference
+        assert batch.weights[row] == pytest.approx(naive.weights, rel=1e-9)
+        # The threshold may hit a partial sum exactly, where the order of summation decides: compare beside it too.
+        near = [naive.percentile(min(1.0, max(0.0, fraction + d))) for d in (-1e-9, 0.0, 1e-9)]
+        assert any(batch.percentile(fraction)[row] == pytest.approx(p, nan_ok=True) for p in near)
+
+
+@settings(deadline=None)
+@given(matrices, st.data())
+def test_adding_in_two_parts_equals_adding_at_once(values: np.ndarray, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, values.shape[1]))
+    times = grid(values.shape[1], DAY)
+    parts = HistogramBatch.empty(len(values), CPU_BUCKETS, 3_600)
+    parts = parts.add(values[:, :cut], times[:cut]).add(values[:, cut:], times[cut:])
+    whole = filled(values, DAY, 3_600)
+    np.testing.assert_array_equal(parts.reference_seconds, whole.reference_seconds)
+    np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-9)
+    np.testing.assert_allclose(parts.total, whole.total, rtol=1e-9)
+
+
+@settings(deadline=None)
+@given(matrices)
+def test_pooled_rows_equal_the_merged_rows(values: np.ndarray) -> None:
+    times = grid(values.shape[1])
+    pooled = HistogramBatch.empty(1, CPU_BUCKETS, DAY).add(values, times, np.zeros(len(values), dtype=np.int64))
+    merged = HistogramBatch.empty(1, CPU_BUCKETS, DAY)
+    for row in values:
+        merged = merged.merge(HistogramBatch.empty(1, CPU_BUCKETS, DAY).add(row[None], times))
+    np.testing.assert_array_equal(pooled.reference_seconds, merged.reference_seconds)
+    np.testing.assert_allclose(pooled.weights, merged.weights, rtol=1e-9)
+
+
+@settings(deadline=None)
+@given(matrices, st.integers(0, 400))
+def test_merge_commutes(values: np.ndarray, days_later: int) -> None:
+    early, late = filled(values), HistogramBatch.empty(len(values), CPU_BUCKETS, DAY)
+    late = late.add(values * 0.5, grid(values.shape[1]) + days_later * DAY)
+    one, other = early.merge(late), late.merge(early)
+    np.testing.assert_array_equal(one.weights, other.weights)
+    np.testing.assert_array_equal(one.total, other.total)
+    np.testing.assert_array_equal(one.reference_seconds, other.reference_seconds)
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 200), elements=st.floats(10, 9e5)), st.floats(0.01, 1))
+def test_a_percentile_lies_within_one_bucket_of_the_exact_one(values: np.ndarray, fraction: float) -> None:
+    # All samples at one moment: no decay, so the exact answer is the ceil(fraction * n)-th smallest.
+    batch = HistogramBatch.empty(1, CPU_BUCKETS, DAY)
+    batch = batch.add(values[:, None], grid(1), np.zeros(len(values), dtype=np.int64))
+    exact = np.sort(values)[max(0, math.ceil(fraction * len(values) - 1e-9) - 1)]
+    # The end of the exact value's bucket, at most 5 % of the value plus the first bucket above it.
+    assert exact * (1 - 1e-9) <= batch.percentile(fraction)[0] <= exact * 1.05 + 10.001
+
+
+def test_the_percentile_is_the_end_of_its_bucket() -> None:
+    # 15 m lies in bucket 1 = [10, 20.5); 5 m in bucket 0 = [0, 10). Half the weight is in bucket 0.
+    batch = filled(np.array([[5.0, 15.0]]))
+    assert batch.percentiles((0.49, 0.9))[0] == pytest.approx([10.0, 20.5])
+
+
+def test_the_last_bucket_answers_with_its_start() -> None:
+    assert filled(np.array([[5e6]])).percentile(0.9)[0] == CPU_BUCKETS.starts[-1]
+
+
+def test_a_day_old_sample_weighs_half() -> None:
+    # Reference = START (a whole day), weights 1 and 2 a day later: p60 of {0 m: 1/3, 15 m: 2/3} is in bucket 1.
+    batch = filled(np.array([[0.0, 15.0]]), step=DAY)
+    assert batch.weights[0, :2] == pytest.approx([1.0, 2.0])
+    assert batch.percentiles((0.3, 0.6))[0] == pytest.approx([10.0, 20.5])
+
+
+def test_gaps_infinities_and_left_out_rows_add_nothing() -> None:
+    values = np.array([[np.nan, np.inf, -np.inf], [1.0, 1.0, 1.0]])
+    batch = HistogramBatch.empty(2, CPU_BUCKETS, DAY).add(values, grid(3), np.array([0, -1]))
+    assert batch.total.tolist() == [0, 0]
+    assert np.isnan(batch.percentile(0.5)).all()
+    assert batch.reference_seconds.tolist() == [YEAR_ONE_SECONDS] * 2
+
+
+def test_select_reorders_and_fills_with_empty_ones() -> None:
+    batch = filled(np.array([[5.0], [100.0]])).select(np.array([1, -1, 0]))
+    assert np.isnan(batch.percentile(0.5)).tolist() == [False, True, False]
+    assert batch.percentile(0.5)[2] == pytest.approx(10.0)
+
+
+def test_merging_different_half_lives_is_refused() -> None:
+    with pytest.raises(ValueError, match="half life"):
+        filled(np.array([[1.0]])).merge(filled(np.array([[1.0]]), half_life=3_600))
+
+
+def test_a_checkpoint_scales_the_heaviest_bucket_to_ten_thousand() -> None:
+    # Weights 3, 1 and one below half of 1/10,000 of the heaviest (left out).
+    batch = filled(np.array([[5.0, 5.0, 5.0, 15.0]]), step=0)
+    (checkpoint,) = batch.checkpoints()
+    # round(1 / 3 * 10,000) = 3333
+    assert checkpoint == Checkpoint(START, pytest.approx(4.0), {0: 10_000, 1: 3_333})
+    assert checkpoint.document() == {
+        "referenceTimestamp": "2023-11-15T00:00:00Z",
+        "bucketWeights": {"0": 10_000, "1": 3_333},
+        "totalWeight": pytest.approx(4.0),
+    }
+    (loaded,) = HistogramBatch.from_checkpoints([checkpoint], CPU_BUCKETS, DAY).weights
+    # 10,000 x 4 / 13,333 and 3,333 x 4 / 13,333
+    assert loaded[:2] == pytest.approx([3.000075, 0.999925], abs=1e-6)
+
+
+@settings(deadline=None)
+@given(matrices)
+def test_a_stored_checkpoint_survives_loading_and_saving_again(values: np.ndarray) -> None:
+    stored = filled(values).checkpoints()
+    documents = [Checkpoint.parse(c.document()) for c in stored]
+    assert documents == list(stored)
+    again = HistogramBatch.from_checkpoints(documents, CPU_BUCKETS, DAY).checkpoints()
+    for before, after in zip(stored, again, strict=True):
+        assert after.reference_seconds == before.reference_seconds
+        assert after.total_weight == before.total_weight
+        assert after.bucket_weights == before.bucket_weights
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"bucketWeights": {"176": 1}, "totalWeight": 1}, {"bucketWeights": {"-1": 1}}, {"totalWeight": -1}],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(StoreCorrupt, match="does not fit"):
+        HistogramBatch.from_checkpoints([Checkpoint.parse(document)], CPU_BUCKETS, DAY)
+
+
+@pytest.mark.parametrize("document", [{"bucketWeights": {"a": 1}}, {"totalWeight": "x"}, {"referenceTimestamp": "y"}])
+def test_a_document_that_is_no_checkpoint_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(StoreCorrupt, match="not a histogram checkpoint"):
+        Checkpoint.parse(document)
+
+
+def test_a_single_old_sample_keeps_its_weight_over_a_thousand_half_lives() -> None:
+    values = np.array([[5.0, *[float("nan")] * 6]])
+    batch = filled(values, 7 * DAY, 3_600)
+    # told from its own reference time a lone sample weighs 2 to a power between -0.5 and 0.5
+    assert 2**-0.5 <= batch.total[0] <= 2**0.5

@@ -1,0 +1,130 @@
+"""The heads of several ledgers in one cluster: each its own, and none overwritten that tells of missing rows."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cotenant.base.errors import ClusterConflict
+from cotenant.base.kube import KubeClient
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.changes.change_ledger import ANCHOR, anchor, anchored, unkept
+from cotenant.cli.main import root
+from tests.cluster.control_plane import ControlPlane
+
+
+@pytest.fixture
+def client(control_plane: ControlPlane, person: Path) -> KubeClient:
+    return control_plane.client(person)
+
+
+def grown(path: Path, rows: int) -> Ledger:
+    """A ledger with so many rows more."""
+    found = Ledger(path)
+    found.append(1000.0, "ann", [("accepted", f"c{n}", {}) for n in range(rows)])
+    return found
+
+
+def cut(path: Path, after: int) -> Ledger:
+    """The same without the rows after that one."""
+    db = sqlite3.connect(path)
+    db.executescript(f"DROP TRIGGER no_delete; DELETE FROM entries WHERE seq > {after}")
+    db.close()
+    return Ledger(path)
+
+
+def verify(person: Path, namespace: str, ledger: Path) -> Result:
+    sets = {"actions.ledger": ledger, "manager.namespace": namespace}
+    words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    return CliRunner().invoke(root, [*words, "audit", "verify", "--kubeconfig", str(person)])
+
+
+def test_a_head_that_may_not_be_read_is_not_called_compared(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """Who has no right to it gets another exit code than who has compared."""
+    grown(tmp_path / "l.db", 2).close()
+    nobody = control_plane.user("nobody")
+    refused = verify(nobody, namespace, tmp_path / "l.db")
+    assert refused.exit_code == 4, refused.output
+    assert "2 rows of ledger" in refused.stdout and "head that the cluster keeps of it" not in refused.stdout
+    said = " ".join(refused.stderr.split())
+    assert "the head that the cluster keeps could not be read: cannot get configmaps" in said
+    assert f"Grant it in a Role of namespace {namespace}" in said and "--offline" in said
+
+
+def test_two_ledgers_keep_their_heads_beside_each_other(client: KubeClient, namespace: str, tmp_path: Path) -> None:
+    one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
+    for ledger in (one, two):
+        anchor(client, ledger, namespace)
+    one.append(1001.0, "ann", [("applied", "c0", {})])
+    anchor(client, one, namespace)
+    for ledger, other, seq in ((one, two, 4), (two, one, 1)):
+        kept = anchored(client, ledger, namespace)
+        assert kept.head is not None and kept.head.seq == seq and kept.others == (other.id,)
+        assert ledger.verify(kept.head).wrong_seq is None
+
+
+def test_a_head_whose_row_is_gone_is_not_overwritten_by_what_comes_after(
+    client: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    anchor(client, grown(tmp_path / "l.db", 5), namespace)
+    shorter = cut(tmp_path / "l.db", 3)
+    for rows in (1, 4):  # row 4 again, then past the head's own number: rewritten rows, whole in themselves
+        shorter.append(1001.0, "eve", [("accepted", "forged", {})] * rows)
+        with pytest.raises(ClusterConflict, match=f"keeps row 5 of ledger {shorter.id}"):
+            anchor(client, shorter, namespace)
+    assert shorter.verify().wrong_seq is None
+    assert shorter.verify(anchored(client, shorter, namespace).head).wrong_seq == 5
+
+
+def test_a_file_made_anew_beside_its_key_is_still_the_same_ledger(
+    client: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    old = grown(tmp_path / "l.db", 2)
+    anchor(client, old, namespace)
+    old.close()
+    (tmp_path / "l.db").unlink()
+    new = grown(tmp_path / "l.db", 1)
+    assert new.id == old.id
+    assert new.verify(anchored(client, new, namespace).head).why.startswith("rows 2 to 2 were cut off")
+
+
+def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
+    client: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    old = grown(tmp_path / "l.db", 2)
+    anchor(client, old, namespace)
+    new = grown(tmp_path / "other.db", 1)
+    kept = anchored(client, new, namespace)
+    assert kept.head is None and new.id != old.id
+    assert unkept(new, kept) == f"The cluster keeps no head of this ledger ({new.id}), but of others: {old.id}."
+
+
+def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
+    person: Path, client: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
+    anchor(client, one, namespace)
+    assert (
+        f"3 rows of ledger {one.id} are what was written, and its row 3" in verify(person, namespace, one.path).output
+    )
+    told = verify(person, namespace, two.path)
+    assert told.exit_code == 0 and f"({two.id}), but of others: {one.id}" in " ".join(told.output.split())
+    shutil.copy(tmp_path / "one.key", tmp_path / "copy.key")
+    wrong = verify(person, namespace, grown(tmp_path / "copy.db", 1).path)
+    assert (wrong.exit_code, f"WRONG at row 2 of ledger {one.id}" in wrong.output) == (3, True)
+
+
+def test_an_entry_that_is_no_head_is_said(
+    control_plane: ControlPlane, person: Path, namespace: str, tmp_path: Path
+) -> None:
+    ledger = grown(tmp_path / "l.db", 1)
+    body = {"metadata": {"name": ANCHOR}, "data": {ledger.id: "{}"}}
+    control_plane.api().create(f"/api/v1/namespaces/{namespace}/configmaps", body)
+    told = verify(person, namespace, ledger.path)
+    assert f"holds no head of ledger {ledger.id}" in " ".join(told.output.split())

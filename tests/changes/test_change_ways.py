@@ -1,0 +1,94 @@
+"""The service's other ways: methods that are offered, bundles, canaries with the watcher, hiding; by role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Grant, NotAllowed, Person, Role
+from cotenant.changes.decide.gitops.bundle import PULL_REQUEST
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import BundleForm, ChangeRequest, Method
+from cotenant.changes.soak.watcher import News
+from cotenant.cli.changes.watcher_output import peaks_of
+from cotenant.recommender.model.views import Overview
+from tests.support import acting
+
+pytestmark = pytest.mark.server
+
+ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Person("joe")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+def rows(scene: acting.Scene) -> list[tuple[str, str, str]]:
+    ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
+    found = [(e.event, e.actor, e.body) for e in ledger.entries()]
+    ledger.close()
+    return found
+
+
+@pytest.mark.slow
+def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: acting.Scene) -> None:
+    service, ref = scene.service(), scene.workloads[0]
+    before = scene.live(ref)
+    (seen,) = service.review(ADMIN, ChangeRequest((ref,)))
+    assert seen.suggested in set(Method) and Method.TEMPLATE not in seen.impossible
+    files = service.bundle(ADMIN, ChangeRequest((ref,), key="k1"), BundleForm.KUSTOMIZE)
+    assert PULL_REQUEST in files and len(files) > 1 and scene.live(ref) == before
+    ((event, actor, body),) = rows(scene)
+    assert (event, actor) == ("bundled", "jane") and json.loads(body)["workloads"] == [str(ref)]
+    with pytest.raises(UsageError, match="a bundle is written, not applied"):
+        service.accept(ADMIN, ChangeRequest((ref,), method=Method.BUNDLE))
+    with pytest.raises(NotAllowed):
+        service.bundle(VIEWER, ChangeRequest((ref,)), BundleForm.SSA)
+    with pytest.raises(NoData):
+        service.bundle(ADMIN, ChangeRequest((replace(ref, name="nobody"),)), BundleForm.SSA)
+
+
+def test_a_canary_goes_on_by_the_service_s_own_watcher(scene: acting.Scene) -> None:
+    service, refs, news = scene.service(), scene.acceptable()[:2], list[News]()
+    done = service.accept(ADMIN, ChangeRequest(refs, canary=0.5, key="k1"))
+    assert [one.state for one in done] == [ChangeState.APPLIED, ChangeState.WAITING]
+    acting.settle_rollouts(scene)
+    service.watcher(news.extend, lambda _now: []).step()
+    states = [one.state for one in service.changes(ADMIN)]
+    assert set(states) <= {ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED}
+    assert ChangeState.WAITING not in states and service.ledger().bad_row == 0
+
+
+def test_hiding_takes_the_right_and_a_reason_and_is_the_last_word(scene: acting.Scene) -> None:
+    service, ref = scene.service(), scene.workloads[0]
+    with pytest.raises(NotAllowed):
+        service.postpone(VIEWER, [ref], None, "x")
+    service.postpone(ADMIN, [ref], 7.0, "after the sale")
+    assert service.postponed()[ref].actor == "jane"
+    service.recall(ADMIN, [ref])
+    assert service.postponed() == {} and [event for event, *_ in rows(scene)] == ["postponed", "recalled"]
+
+
+def test_a_peak_is_told_when_it_is_near(scene: acting.Scene) -> None:
+    overview = scene.store.read_document("overview", Overview)
+    assert overview is not None and overview.peak is not None
+    ahead = peaks_of(scene.settings, scene.store)
+    start = overview.peak.start_seconds
+    # Two hours before by the settings.
+    (news,) = ahead(start - 7200)
+    assert "a peak is ahead" in news.title and overview.peak.led_by in news.words
+    assert ahead(start - 7201) == [] and ahead(start) == [] and peaks_of(scene.settings, None)(start - 60) == []

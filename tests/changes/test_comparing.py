@@ -1,0 +1,114 @@
+"""Before against after, asked of a real Prometheus; and news that reaches a real receiver."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.changes.decide.regression_check import Compared, Measure, ruled, said
+from cotenant.changes.model.change import Change
+from cotenant.changes.model.judgement import Judgement
+from cotenant.changes.notifications import send
+from cotenant.changes.soak.usage_comparison import PrometheusComparison
+from cotenant.changes.soak.watcher import News
+from cotenant.profiler.prometheus.client import Client
+from tests.support.prometheus import Server, blocks_from
+
+pytestmark = pytest.mark.server
+
+BEGUN = 1_700_000_000 - 1_700_000_000 % 60
+SPAN = 1800
+SETTINGS = ActionSettings()
+
+
+def change(name: str = "web", kind: str = "Deployment") -> Change:
+    return Change("c1", "b1", "shop", kind, name, "ann", (), "template", "d@0", ())
+
+
+def harm(found: list[Compared]) -> str:
+    return Judgement(0, 0, tuple(ruled(found, SETTINGS))).harm
+
+
+def samples(pod: str, start: int, rates: dict[str, float]) -> list[str]:
+    """Counters of one pod, a sample a minute for half an hour, each growing by so much a second."""
+    labels = f'{{namespace="shop",pod="{pod}",container="app"}}'
+    return [
+        f"{name}_total{labels} {rate * (t - start):.3f} {t}"
+        for name, rate in rates.items()
+        for t in range(start, start + SPAN + 1, 60)
+    ]
+
+
+def rates(throttled: float, waiting: float) -> dict[str, float]:
+    return {
+        "container_cpu_cfs_periods": 10.0,
+        "container_cpu_cfs_throttled_periods": 10 * throttled,
+        "container_pressure_cpu_waiting_seconds": waiting,
+    }
+
+
+def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Path) -> None:
+    # Before 5 % of the periods are throttled and 1 % of the time is waited, afterwards 30 % and 4 %; another workload
+    # whose name begins alike is not counted.
+    found = [
+        *samples("web-7d4b-aaaaa", BEGUN - SPAN, rates(0.05, 0.01)),
+        *samples("web-9c2f-bbbbb", BEGUN, rates(0.3, 0.04)),
+        *samples("web-api-7d4b-ccccc", BEGUN, rates(1.0, 1.0)),
+    ]
+    families = sorted({line.split("{")[0] for line in found})
+    lines = [line for name in families for line in (f"# TYPE {name.removesuffix('_total')} counter",
+                                                    *(x for x in found if x.startswith(name + "{")))]  # fmt: skip
+    (tmp_path / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
+    blocks_from(tmp_path / "m.txt", tmp_path / "data")
+    with Server(tmp_path / "data") as server:
+        client = Client(PrometheusSettings(url=server.url))
+        compare = PrometheusComparison(client, {})
+        seen = {one.measure: one for one in compare(change(), BEGUN, BEGUN + SPAN)}
+        assert seen[Measure.THROTTLED].before == pytest.approx(0.05, rel=0.05)
+        assert seen[Measure.THROTTLED].after == pytest.approx(0.30, rel=0.05)
+        assert seen[Measure.PRESSURE].after == pytest.approx(0.04, rel=0.1)
+        nobody = compare(change("nobody"), BEGUN, BEGUN + SPAN)
+        assert [(one.before, one.after) for one in nobody] == [(None, None), (None, None)]
+        assert compare(change(), BEGUN, BEGUN + 60) == []
+        client.close()
+    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, more than 10 % up")
+
+
+def test_what_rises_little_is_no_harm_and_what_was_not_compared_is_said() -> None:
+    calm = [Compared(Measure.THROTTLED, 0.05, 0.15), Compared(Measure.PRESSURE, 0.2, 0.1)]
+    assert harm(calm) == "" and harm([Compared(Measure.PRESSURE, None, 0.2)]) != ""
+    assert "5.0 % -> 15.0 %" in said(calm) and "no metric source is at hand" in said([])
+    assert said([Compared(Measure.PRESSURE, 0.1, None)]) == "time waiting for a CPU (PSI): no samples"
+
+
+def test_news_reaches_its_receiver_and_one_that_is_away_stops_nothing() -> None:
+    got: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    news = [News("shop/Deployment/web: change c1 did harm", "2 containers were OOM-killed since", bad=True)]
+    url = f"http://127.0.0.1:{server.server_port}/hook"
+    send(url, "prod", news, NotifySettings(format="json"))
+    send(url, "prod", news, NotifySettings())
+    server.shutdown()
+    server.server_close()
+    send(url, "prod", news, NotifySettings(timeout_seconds=0.5))
+    assert got[0]["news"] == [{"title": news[0].title, "words": news[0].words, "bad": True}]
+    assert "OOM-killed" in got[1]["blocks"][1]["text"]["text"] and len(got) == 2

@@ -1,0 +1,231 @@
+"""By what a change is judged, kept with the verdict: on an API server, and asked of a real Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.live_context import who
+from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
+from cotenant.changes.model.judgement import Judgement, RuleVerdict
+from cotenant.changes.soak.reconcile import verify
+from cotenant.changes.soak.usage_comparison import PrometheusComparison
+from cotenant.cli.changes.change_service import recommended_of
+from cotenant.profiler.prometheus.client import Client
+from cotenant.recommender.model.recommendation import object_name
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+from tests.support import acting
+from tests.support.prometheus import Server, blocks_from
+
+pytestmark = pytest.mark.server
+
+BEGUN = 1_700_000_000 - 1_700_000_000 % 60
+SPAN = 1800
+P99 = 'max(app_p99_seconds{namespace="$namespace",pod=~"$pods"})'
+
+
+class Judged:
+    """One applied change of a workload on the embedded server, judged with measures of ours."""
+
+    def __init__(self, scene: acting.Scene, folder: Path, **settings: Any) -> None:
+        self.scene = scene
+        self.client = scene.client
+        self.ledger = Ledger(folder / "judged.db")
+        self.workload = scene.acceptable()[0]
+        self.compared: list[Compared] = []
+        self.asked: list[str] = []
+        journal = ChangeJournal(self.ledger, SystemClock(), "ann")
+        merged = msgspec.structs.replace(acting.ACTIONS, **settings)
+        self.actions = Actions(self.client, journal, merged, who(self.client))
+        self.actions.compare = self._compare
+        self.accept()
+
+    def accept(self) -> None:
+        """The change, rolled out."""
+        found = recommended_of(self.scene.store)(self.workload)
+        (self.standing,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
+        acting.settle_rollouts(self.scene)
+
+    def _compare(self, _change: Change, _begun: float, _now: float, latency: str = "") -> list[Compared]:
+        self.asked.append(latency)
+        return self.compared
+
+    def verify(self) -> ChangeStatus:
+        self.standing = verify(self.actions, self.standing)
+        return self.standing
+
+    @property
+    def kept(self) -> list[Judgement]:
+        """What the ledger's rows about the change hold of judgements."""
+        bodies = [msgspec.json.decode(row.body) for row in self.ledger.entries(self.standing.change.id)]
+        return [msgspec.convert(body["judged"], Judgement) for body in bodies if "judged" in body]
+
+    def regressed(self) -> dict[str, Any] | None:
+        """The condition of the workload's Recommendation."""
+        path = f"/apis/{ANALYSIS_GROUP}/namespaces/{self.workload.namespace}/recommendations"
+        found = self.client.get(f"{path}/{object_name(self.workload)}") or {}
+        conditions = (found.get("status") or {}).get("conditions") or []
+        return next((c for c in conditions if c["type"] == "Regressed"), None)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+def recommendation(scene: acting.Scene, workload: WorkloadRef) -> None:
+    """The object as a manager would have made it."""
+    assert scene.server is not None
+    api = embedded_api(scene.server)
+    install_crd(api, "recommendations.analysis.koordinator.sh")
+    head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation", "metadata": {"name": object_name(workload)}}
+    target = {"type": "workload", "workload": {"apiVersion": "apps/v1", "kind": workload.kind, "name": workload.name}}
+    path = f"/apis/{ANALYSIS_GROUP}/namespaces/{workload.namespace}/recommendations"
+    api.create(path, {**head, "spec": {"target": target}})
+
+
+def test_the_verdict_keeps_every_rule_with_its_numbers(scene: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(scene, tmp_path)
+    judged.compared = [Compared(Measure.THROTTLED, 0.05, 0.1), Compared(Measure.PRESSURE, None, None)]
+    assert judged.verify().state is ChangeState.VERIFIED
+    (kept,) = judged.kept
+    found = {rule.rule: (rule.verdict, rule.before, rule.after, rule.most) for rule in kept.rules}
+    assert found["OOM kills"] == found["restarts"] == found["missing replicas"] == (RuleVerdict.HELD, None, 0, 0)
+    # 5 % before and 10 points of rise allowed: up to 15 %.
+    assert found[Measure.THROTTLED] == (RuleVerdict.HELD, 0.05, 0.1, pytest.approx(0.15))
+    assert found[Measure.PRESSURE] == (RuleVerdict.NO_DATA, None, None, None)
+    assert kept.since_seconds == judged.standing.begun_seconds <= kept.until_seconds
+
+
+def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(scene, tmp_path, latency_query=P99)
+    judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0), Compared(Measure.LATENCY, 0.1, None)]
+    for _ in range(3):
+        found = judged.verify()
+        assert (found.state, found.words) == (ChangeState.APPLIED, "not verified: p99 latency: no samples")
+    assert len(judged.kept) == 1 and set(judged.asked) == {P99}
+    judged.compared = [Compared(Measure.LATENCY, 0.1, 0.11)]
+    assert judged.verify().state is ChangeState.VERIFIED and len(judged.kept) == 2
+
+
+def annotate(scene: acting.Scene, workload: WorkloadRef, query: str) -> None:
+    """Give a workload a latency query of its own."""
+    address = address_of(workload)
+    head = {"apiVersion": address.api_version, "kind": workload.kind}
+    meta = {"name": address.name, "namespace": address.namespace, "annotations": {LATENCY_ANNOTATION: query}}
+    acting._send(scene, [acting.Apply(address, {**head, "metadata": meta}, why="test")])
+
+
+def test_a_workloads_own_query_goes_before_the_setting_and_a_slower_answer_is_harm(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    judged, own = Judged(scene, tmp_path, latency_query=P99), 'max(mine{namespace="$namespace"})'
+    annotate(scene, judged.workload, own)
+    judged.compared = [Compared(Measure.LATENCY, 0.1, 0.5)]
+    found = judged.verify()
+    assert found.state is ChangeState.REGRESSED and "p99 latency 100 ms -> 500 ms" in found.words
+    assert judged.asked == [own]
+
+
+def test_a_workloads_own_query_of_other_namespaces_is_not_asked_and_no_pass(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    judged = Judged(scene, tmp_path, latency_query=P99)
+    annotate(scene, judged.workload, 'max(payroll{namespace="audit"})')
+    judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0)]
+    found = judged.verify()
+    # Neither the query of others nor the setting in its place: the owner reads why there is no verdict.
+    assert (found.state, judged.asked) == (ChangeState.APPLIED, [""])
+    assert "the latency query reads more than namespace" in found.words and "$namespace" in found.words
+
+
+def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(scene, tmp_path)
+    recommendation(scene, judged.workload)
+    judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.9)]
+    judged.verify()
+    found = judged.regressed()
+    assert found is not None and (found["status"], found["reason"]) == ("True", "DidHarm")
+    assert "throttled CPU periods 0.0 % -> 90.0 %" in found["message"]
+    judged.actions.roll_back(judged.standing)
+    assert judged.regressed() == found  # taken back: the recommendation would do the same again
+    acting.settle_rollouts(scene)
+    judged.compared = []
+    judged.accept()
+    assert judged.verify().state is ChangeState.VERIFIED
+    cleared = judged.regressed()
+    assert cleared is not None and (cleared["status"], cleared["reason"]) == ("False", "Held")
+
+
+def test_nothing_is_said_on_a_recommendation_that_never_did_harm(scene: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(scene, tmp_path)
+    recommendation(scene, judged.workload)
+    assert judged.verify().state is ChangeState.VERIFIED and judged.regressed() is None
+
+
+def gauges(name: str, pod: str, values: dict[int, float]) -> list[str]:
+    return [f'{name}{{namespace="shop",pod="{pod}",container="app"}} {v} {t}' for t, v in values.items()]
+
+
+def each_minute(start: int, value: float) -> dict[int, float]:
+    return dict.fromkeys(range(start, start + SPAN + 1, 60), value)
+
+
+def test_latency_and_usage_are_asked_around_the_change_of_pods_old_and_new(tmp_path: Path) -> None:
+    # 80 ms and half a core before the change, 200 ms and 0.8 cores after it, in pods of another replica set.
+    old, new = "web-7d4b-aaaaa", "web-9c2f-bbbbb"
+    before, after = each_minute(BEGUN - SPAN, 0.08), each_minute(BEGUN + 60, 0.2)
+    used = {pod: {t: (t - start) * rate for t in range(start, start + SPAN + 1, 60)}
+            for pod, start, rate in ((old, BEGUN - SPAN, 0.5), (new, BEGUN, 0.8))}  # fmt: skip
+    families = {
+        "app_p99_seconds": ("gauge", [*gauges("app_p99_seconds", old, before), *gauges("app_p99_seconds", new, after)]),
+        "container_cpu_usage_seconds": (
+            "counter",
+            [line for pod, values in used.items() for line in gauges("container_cpu_usage_seconds_total", pod, values)],
+        ),
+    }
+    lines = [x for name, (kind, found) in families.items() for x in (f"# TYPE {name} {kind}", *found)]
+    (tmp_path / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
+    blocks_from(tmp_path / "m.txt", tmp_path / "data")
+    change = Change("c1", "b1", "shop", "Deployment", "web", "ann", (), "template", "d@0", ())
+    with Server(tmp_path / "data") as server:
+        client = Client(PrometheusSettings(url=server.url))
+        source = PrometheusComparison(client, {})
+        asked = {q: source(change, BEGUN, BEGUN + SPAN, q)[-1] for q in (P99, "app_p99_seconds", "max(", "none")}
+        (trace,) = source.trace(change, BEGUN, BEGUN + SPAN)
+        client.close()
+    assert asked[P99] == Compared(Measure.LATENCY, 0.08, 0.2)
+    # The query itself is an instant one: at the change both pods have a sample, and only aggregated it is one series.
+    assert asked["app_p99_seconds"].after is None and "2 series" in asked["app_p99_seconds"].error
+    assert asked["max("].after is None and asked["max("].error != ""
+    assert asked["none"].words == "p99 latency: no samples"
+    at = dict(zip(trace.times, trace.usage, strict=True))
+    assert trace.resource is Resource.CPU and (trace.times[0], trace.times[-1]) == (BEGUN - SPAN, BEGUN + SPAN)
+    assert at[BEGUN - 600] == pytest.approx(500, rel=0.01) and at[BEGUN + 900] == pytest.approx(800, rel=0.01)
+
+
+def test_settings_say_no_latency_unless_somebody_asks() -> None:
+    assert ActionSettings().latency_query == "" and ActionSettings().most_latency_factor == 1.2

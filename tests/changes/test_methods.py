@@ -1,0 +1,226 @@
+"""Each way in which a change reaches the pods, on a real API server with the real webhook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotenant.admission.webhook_server.service import WebhookService
+from cotenant.autopilot.decide.starts import ready_since
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.changes.accept import AcceptanceTerms, Actions, Review
+from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
+from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.service import Method
+from cotenant.changes.soak.reconcile import settle, verify
+from tests.changes.conftest import Make
+from tests.changes.world import RESOURCES, Kubelet, cpus, deployed, live, pods, recommended, template
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+
+TERMS = AcceptanceTerms(("cool-down",))
+
+
+def on(kubelet: Kubelet, plane: ControlPlane, namespace: str, **more: Any) -> WorkloadRef:
+    return deployed(plane, namespace, nodeSelector={"test/own": kubelet.node}, **more)
+
+
+def reviewed(actions: Actions, workload: WorkloadRef, method: Method, **more: Any) -> Review:
+    (found,) = actions.review([recommended(workload, **more)], method=method)
+    return found
+
+
+def uids(plane: ControlPlane, workload: WorkloadRef) -> list[str]:
+    return sorted(pod["metadata"]["uid"] for pod in pods(plane, workload))
+
+
+def events(plane: ControlPlane, workload: WorkloadRef) -> list[str]:
+    found = plane.api().items(f"/apis/events.k8s.io/v1/namespaces/{workload.namespace}/events")
+    return sorted(
+        e["reason"] for e in found if e["regarding"].get("name") == workload.name and e["reason"].startswith("Change")
+    )
+
+
+def replaced(plane: ControlPlane, workload: WorkloadRef) -> dict[str, Any]:
+    """Delete a pod; the one that comes for it."""
+    before = {pod["metadata"]["uid"] for pod in pods(plane, workload)}
+    old = pods(plane, workload)[0]["metadata"]["name"]
+    plane.api().delete(f"/api/v1/namespaces/{workload.namespace}/pods/{old}")
+    (new,) = wait_for(
+        "a new pod", lambda: [pod for pod in pods(plane, workload) if pod["metadata"]["uid"] not in before]
+    )
+    return new
+
+
+def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    workload = on(kubelet, control_plane, namespace)
+    before = uids(control_plane, workload)
+    actions = make()
+    review = reviewed(actions, workload, Method.IN_PLACE)
+    assert review.error == "" and review.suggested is Method.IN_PLACE and len(review.writes) == 3
+    assert [len(answer["spec"]["containers"]) for answer in actions.dry_run(review)[:2]] == [1, 1]
+    assert cpus(control_plane, workload) == ["1", "1"]
+    (done,) = actions.accept([review], TERMS)
+    assert (done.state, done.words) == (ChangeState.APPLIED, "2 pods resized in place")
+    assert cpus(control_plane, workload) == ["800m", "800m"] and uids(control_plane, workload) == before
+    assert template(control_plane, workload) == RESOURCES
+    sets = control_plane.api().items(f"/apis/apps/v1/namespaces/{namespace}/replicasets")
+    assert [one["status"]["replicas"] for one in sets] == [2]
+    key = ("Deployment", namespace, "web")
+    wait_for("the webhook knows", lambda: key in webhook.state.view().annotated)
+    new = replaced(control_plane, workload)
+    assert new["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "800m", "memory": "1Gi"}
+    assert new["metadata"]["annotations"][CHANGE_ANNOTATION] == done.change.id
+    # the Deployment's count alone may still be that of before the deletion
+    wait_for("the new pod is ready", lambda: None not in map(ready_since, pods(control_plane, workload)))
+    wait_for("the new pod runs", lambda: live(control_plane, workload)["status"].get("readyReplicas") == 2)
+    judged = verify(actions, done)
+    assert judged.state is ChangeState.VERIFIED and "no OOM kill, 0 restarts, 2 of 2 replicas ready" in judged.words
+    # Asked again it says that there is nothing left to do.
+    assert "says all of that" in reviewed(actions, workload, Method.IN_PLACE).error
+    back = actions.roll_back(judged)
+    assert (back.state, back.words) == (ChangeState.ROLLED_BACK, "")
+    # Also the pod that came later and was created with the values.
+    assert cpus(control_plane, workload) == ["1", "1"]
+    assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
+    wait_for("Events", lambda: events(control_plane, workload) == ["ChangeApplied", "ChangeRolledBack"])
+
+
+def test_what_a_guard_stops_between_two_pods_is_taken_back_and_before_the_first_nothing_is_written_down(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    workload, actions = on(kubelet, control_plane, namespace), make()
+    stops_at = 1
+
+    def guard(_workload: str, done: int) -> None:
+        if done == stops_at:
+            raise UsageError("paused by ann")
+
+    actions.guard = guard
+    (stopped,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    assert stopped.state is ChangeState.FAILED and "paused by ann" in stopped.words
+    assert cpus(control_plane, workload) == ["1", "1"]
+    stops_at, rows = 0, actions.journal.ledger.head().seq
+    with pytest.raises(UsageError, match="paused by ann"):
+        actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    assert actions.journal.ledger.head().seq == rows
+
+
+@pytest.mark.parametrize(
+    ("says", "step"),
+    [("Infeasible", "its node can never give that: Node didn't have enough capacity"),
+     ("Deferred", "its node has no capacity for it now: Node didn't have enough capacity")],
+)  # fmt: skip
+def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(  # noqa: PLR0917
+    control_plane: ControlPlane,
+    namespace: str,
+    kubelet: Kubelet,
+    webhook: WebhookService,
+    make: Make,
+    says: str,
+    step: str,
+) -> None:
+    workload = on(kubelet, control_plane, namespace)
+    kubelet.says, kubelet.only = says, pods(control_plane, workload)[1]["metadata"]["name"]
+    actions = make(resize_seconds=3.0)
+    (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE, amount=3000)], TERMS)
+    assert done.state is ChangeState.FAILED and step in done.words
+    assert "or choose the method Roll out (template): the scheduler then finds a place for new pods" in done.words
+    assert cpus(control_plane, workload) == ["1", "1"]
+    assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
+    assert [(e.event, says.lower() in e.body) for e in actions.journal.ledger.entries()][-1] == ("refused", True)
+    assert webhook.state.view().annotated.get(("Deployment", namespace, "web")) is None
+
+
+def test_a_node_that_says_nothing_is_named_and_looked_at_again(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    assert webhook.server.port
+    workload = on(kubelet, control_plane, namespace)
+    kubelet.says = "nothing"
+    actions = make(resize_seconds=0.5)
+    (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    assert done.state is ChangeState.APPLIED
+    assert done.words == "2 of 2 pods have not answered yet: `cotenant recs verify` looks again"
+    kubelet.says = "Infeasible"
+    wait_for("the node speaks", lambda: all(len(p["status"]["conditions"]) > 3 for p in pods(control_plane, workload)))
+    judged = verify(actions, done)
+    assert judged.state is ChangeState.REGRESSED and "its node can never give that" in judged.words
+
+
+def test_pods_that_may_not_be_resized_are_said_before(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    assert webhook.server.port
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    workload = on(kubelet, control_plane, namespace, container={"resizePolicy": policy}, replicas=1)
+    found = reviewed(make(), workload, Method.IN_PLACE)
+    assert "asks to be restarted when its cpu is resized" in found.error and found.writes == ()
+    assert found.suggested is Method.TEMPLATE
+    same = {"cpu": "1", "memory": "1Gi"}
+    alike = {"resources": {"requests": same, "limits": same}}
+    other = on(kubelet, control_plane, namespace, name="db", container=alike, replicas=1)
+    assert "QoS class would turn from Guaranteed into Burstable" in reviewed(make(), other, Method.IN_PLACE).error
+
+
+def test_annotated_nothing_happens_until_a_pod_is_created(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    workload = on(kubelet, control_plane, namespace)
+    before, actions = uids(control_plane, workload), make()
+    review = reviewed(actions, workload, Method.ANNOTATE)
+    (done,) = actions.accept([review], TERMS)
+    assert done.state is ChangeState.APPLIED and uids(control_plane, workload) == before
+    assert cpus(control_plane, workload) == ["1", "1"] and template(control_plane, workload) == RESOURCES
+    wait_for("the webhook knows", lambda: ("Deployment", namespace, "web") in webhook.state.view().annotated)
+    new = replaced(control_plane, workload)
+    assert new["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "800m"
+    # A new template is newer than the annotation: its pods are what it says.
+    patch = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "2"}}}]}}}}
+    control_plane.api().patch(f"/apis/apps/v1/namespaces/{namespace}/deployments/web", patch, kind="strategic")
+    wait_for("the rollout", lambda: cpus(control_plane, workload) == ["2", "2"])
+
+
+def test_without_our_webhook_new_pods_would_revert_and_the_guardrail_says_so(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make
+) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cotenant-webhook"
+    workload = on(kubelet, control_plane, namespace, replicas=1)
+    api = control_plane.api()
+    kept = api.get(path) if api.exists(path) else None
+    if kept:
+        api.delete(path)
+    try:
+        review = reviewed(make(), workload, Method.IN_PLACE)
+    finally:
+        if kept:
+            api.create(path.rpartition("/")[0], {**kept, "metadata": {"name": "cotenant-webhook"}})
+    (failed,) = review.blocked(())
+    assert failed.rule == "webhook" and "cotenant install --components webhooks" in failed.why
+    assert review.suggested is Method.TEMPLATE
+
+
+def test_a_resize_that_was_killed_halfway_is_finished_or_taken_back(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    assert webhook.server.port
+    workload, sent = on(kubelet, control_plane, namespace), []
+    actions = make()
+
+    def killed(point: str) -> None:
+        sent.append(point)
+        if point == "sent":
+            raise KeyboardInterrupt  # after the first of two pods
+
+    actions.reached = killed
+    with pytest.raises(KeyboardInterrupt):
+        actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    assert sent == ["accepted", "sent"] and cpus(control_plane, workload) == ["1", "800m"]
+    (settled,) = settle(make())
+    assert (settled.state, settled.words) == (ChangeState.FAILED, "it was done by half")
+    assert cpus(control_plane, workload) == ["1", "1"]

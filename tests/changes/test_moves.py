@@ -1,0 +1,246 @@
+"""Moves through the service: who may, what is written, what the ledger says, what can be undone, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.errors import ClusterConflict, ClusterForbidden, NoData, UsageError
+from cotenant.base.kube import Writer, connect
+from cotenant.base.kubernetes.intent import Delete
+from cotenant.base.people import NotAllowed, Role
+from cotenant.base.process.shipped_manifests import deploy
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import name_of
+from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, FEATURE, MoveEvent, namespace_of
+from cotenant.scheduler_ext.rebalance.moves.jobs import carrier_of, job_row, withdrawn
+from cotenant.simulation.api_server.rights import AccessRule, Account
+from tests.support import moves
+from tests.support.moves import APPROVER, COLD, HOT, JOB_BODIES, VIEWER, MoveScene, job, narrowed
+from tests.support.plans import person
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[MoveScene]:
+    with moves.embedded(tmp_path) as made:
+        yield made
+
+
+def planned(scene: MoveScene) -> list[str]:
+    """Pods that the round moves: two, because of five replicas two may be away at once."""
+    rows = scene.service().report(VIEWER).moves.rows()
+    return [row["pod"] for row in rows if row["decision"] == "move"]
+
+
+# ---- on a server
+
+
+@pytest.mark.server
+def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene: MoveScene) -> None:
+    pod = planned(scene)[0]
+    (outcome,) = scene.service().approve(APPROVER, [pod], "sale tonight")
+    assert (outcome.error, outcome.pod) == ("", pod)
+    (made,) = scene.jobs()
+    uid = scene.api.get(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}")["metadata"]["uid"]
+    assert made["metadata"]["name"] == outcome.job == name_of(*pod.split("/"), uid)
+    assert made["spec"]["mode"] == "ReservationFirst" and made["spec"]["podRef"]["uid"] == uid
+    row = job_row(made)
+    assert (row["pod"], row["source"], row["target"], row["by"]) == (pod, HOT, COLD, "ann")
+    assert scene.events() == [("move-asked", "ann", pod), ("move-approved", "ann", pod)]
+    asked = json.loads(scene.rows()[0].body)
+    assert asked["sent"] == {**asked["sent"], "kind": "PodMigrationJob"} and "sale tonight" in asked["words"]
+    history = scene.service().history(VIEWER)
+    assert [entry.event for entry in history] == [MoveEvent.APPROVED, MoveEvent.ASKED]
+
+
+@pytest.mark.server
+def test_a_dry_run_leaves_no_job_and_no_row(scene: MoveScene) -> None:
+    pods = planned(scene)
+    outcomes = scene.service().preview(APPROVER, [*pods, "shop/other"])
+    assert [one.error for one in outcomes[:-1]] == [""] * len(pods) and len(pods) == 2
+    assert "does not move shop/other" in outcomes[-1].error
+    assert (scene.jobs(), scene.rows()) == ([], [])
+
+
+@pytest.mark.server
+def test_a_second_approval_makes_no_second_job_and_one_refusal_leaves_the_others(scene: MoveScene) -> None:
+    service, (first, second) = scene.service(), planned(scene)
+    service.approve(APPROVER, [first])
+    again = service.approve(APPROVER, [first, second])
+    assert f"{first} is moved already by job" in again[0].error and not again[1].error
+    assert len(scene.jobs()) == 2
+    scene.say(again[1].job, "Failed", reason="Unschedulable")
+    # the failed one stays as a record; who approves the pod again gets a further job
+    (further,) = service.approve(APPROVER, [second])
+    assert (further.error, further.job) == ("", f"{again[1].job}-2")
+    assert [event for event, _, pod in scene.events() if pod == second][-2:] == ["move-asked", "move-approved"]
+
+
+@pytest.mark.server
+def test_a_pod_that_left_its_node_is_not_moved(scene: MoveScene) -> None:
+    service, pod = scene.service(), planned(scene)[0]
+    service.report(VIEWER)  # the round that the person looked at
+    scene.api.delete(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}", gracePeriodSeconds="0")
+    (outcome,) = service.approve(APPROVER, [pod])
+    assert outcome.error == f"pod {pod} is not on {HOT} any more" and scene.jobs() == []
+    assert [event for event, _, _ in scene.events()] == ["move-refused"]
+
+
+@pytest.mark.server
+def test_nothing_is_approved_while_nobody_carries_it_out(scene: MoveScene) -> None:
+    pod = planned(scene)[0]
+    scene.carried("DryRun")
+    with pytest.raises(UsageError, match="dry run") as refusal:
+        scene.service().approve(APPROVER, [pod])
+    assert refusal.value.fix == ENABLE_COMMAND
+    assert (scene.jobs(), scene.rows()) == ([], [])
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("who", [person(Role.VIEWER), person(Role.OWNER), narrowed(APPROVER, "pay")])
+def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene, who: moves.Person) -> None:
+    service, pod = scene.service(), planned(scene)[0]
+    service.approve(APPROVER, [pod])
+    rows, name = scene.rows(), scene.jobs()[0]["metadata"]["name"]
+    for act in (lambda: service.preview(who, [pod]), lambda: service.approve(who, [pod])):
+        with pytest.raises(NotAllowed, match="may not approve"):
+            act()
+    # Whoever does not read the pod's namespace is not told that the job exists: a refusal would name the namespace.
+    reads = who.reads is None
+    with pytest.raises(NotAllowed if reads else NoData, match="may not approve" if reads else "there is no") as refused:
+        service.withdraw(who, name)
+    assert reads or namespace_of(pod) not in refused.value.message.replace(name, "")
+    assert len(scene.jobs()) == 1 and scene.rows() == rows
+
+
+@pytest.mark.server
+def test_a_job_is_withdrawn_while_it_is_pending_and_not_later(scene: MoveScene) -> None:
+    service, (first, second) = scene.service(), planned(scene)
+    made = service.approve(APPROVER, [first, second])
+    service.withdraw(APPROVER, made[0].job, "not today")
+    assert [one["metadata"]["name"] for one in scene.jobs()] == [made[1].job]
+    assert scene.events()[-1] == ("move-withdrawn", "ann", first)
+    scene.say(made[1].job, "Running")
+    with pytest.raises(UsageError, match="is Running already"):
+        service.withdraw(APPROVER, made[1].job)
+    with pytest.raises(NoData, match="no PodMigrationJob"):
+        service.withdraw(APPROVER, made[0].job)
+    assert len(scene.jobs()) == 1
+
+
+@pytest.mark.server
+def test_a_job_that_went_on_since_we_looked_is_not_deleted(scene: MoveScene) -> None:
+    (made,) = scene.service().approve(APPROVER, planned(scene)[:1])
+    (looked_at,) = scene.jobs()
+    scene.say(made.job, "Running")
+    intent = withdrawn(looked_at)
+    client = connect(scene.settings.kube)
+    try:
+        with pytest.raises(ClusterConflict):
+            Writer(client, "test").send(intent)
+    finally:
+        client.close()
+    assert [job_row(one)["phase"] for one in scene.jobs()] == ["Running"]
+
+
+@pytest.mark.server
+def test_the_shipped_roles_are_enough_and_a_viewer_of_the_cluster_is_refused_in_words(
+    scene: MoveScene, tmp_path: Path
+) -> None:
+    rules = [
+        AccessRule(tuple(rule["verbs"]), tuple(rule["apiGroups"]), tuple(rule["resources"]))
+        for body in yaml.safe_load_all((deploy() / "planner.yaml").read_text())
+        if body["metadata"]["name"] in ("cotenant-mover", "cotenant-rebalance-looks")
+        for rule in body["rules"]
+    ]
+    pod = planned(scene)[0]
+    enough = _as(scene, Account("mover", tuple(rules)), tmp_path / "mover")
+    (outcome,) = enough.approve(APPROVER, [pod])
+    assert not outcome.error
+    enough.withdraw(APPROVER, outcome.job)
+    looks = tuple(rule for rule in rules if set(rule.verbs) <= {"get", "list"})
+    (refused,) = _as(scene, Account("looker", looks), tmp_path / "looker").approve(APPROVER, [pod])
+    assert "podmigrationjobs" in refused.error and scene.jobs() == []
+    with pytest.raises(ClusterForbidden, match="nodes"):
+        _as(scene, Account("nobody"), tmp_path / "nobody").report(VIEWER)
+
+
+def _as(scene: MoveScene, account: Account, path: Path) -> moves.ClusterMoveService:
+    token = scene.server.account(account.name, account)
+    return scene.service(kubeconfig=str(scene.server.write_kubeconfig(path, token=token)))
+
+
+@pytest.mark.server
+def test_without_a_kind_of_jobs_there_are_none_and_without_metrics_there_is_no_round(scene: MoveScene) -> None:
+    scene.api.delete(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podmigrationjobs.scheduling.koordinator.sh"
+    )
+    assert len(scene.service().jobs(VIEWER).jobs) == 0
+    for name in (HOT, COLD):
+        scene.api.delete(f"{moves.METRICS}/{name}")
+    with pytest.raises(NoData, match="nobody reports what nodes use"):
+        scene.service().report(VIEWER)
+
+
+# ---- pure
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (None, "No manager runs"),
+        ({}, "is off"),
+        ({"data": {"queues": "{}"}}, "is off"),
+        ({"data": {FEATURE: '{"reason": "DryRun"}'}}, "dry run"),
+        ({"data": {FEATURE: '{"reason": "Forbidden", "message": "no right"}'}}, "Forbidden: no right"),
+        ({"data": {FEATURE: "not json"}}, "cannot be read"),
+        ({"data": {FEATURE: '{"reason": "Up"}'}}, ""),
+        ({"data": {FEATURE: '{"reason": "Degraded"}'}}, ""),
+    ],
+)
+def test_the_managers_status_says_whether_moves_are_carried_out(status: dict[str, object] | None, words: str) -> None:
+    carrier = carrier_of(status, FEATURE)
+    assert words in carrier.why_not and carrier.carries is (words == "")
+    assert carrier.carries or carrier.command
+
+
+def test_rows_of_jobs_show_phase_steps_and_reason() -> None:
+    waits, runs, done, failed = map(job_row, JOB_BODIES)
+    assert (waits["phase"], runs["phase"], runs["step"]) == ("Pending", "Running", "Evicting")
+    assert runs["done"] == "ReservationCreated, ReservationScheduled", "by their moments; Eviction does not hold yet"
+    assert (done["target"], done["successor"]) == ("cold-2", "e-2")
+    assert failed["reason"] == "Unschedulable: no node has 4 cores free"
+    paused = job("p", "shop/p-1")
+    paused["spec"]["paused"] = True
+    assert job_row(paused)["phase"] == "Pending, paused"
+    unreadable = job_row({"metadata": {"name": "x"}, "spec": {}})
+    assert unreadable["phase"] == "unreadable" and "names no pod" in unreadable["reason"]
+    assert isinstance(withdrawn(JOB_BODIES[0]), Delete)
+
+
+NAMES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?", fullmatch=True)
+
+
+@pytest.mark.slow
+@given(NAMES, NAMES, st.uuids())
+def test_names_of_jobs_fit_the_server_and_differ_by_pod(namespace: str, name: str, uid: object) -> None:
+    made = name_of(namespace, name, str(uid))
+    # 200 of the pod, "-" and 12 hexadecimal digits, of the 253 that a name may have
+    assert len(made) <= 213 and made[-13] == "-" and made[0].isalnum()
+    assert made != name_of(namespace, name, f"{uid}x")
+
+
+PARTS = st.dictionaries(
+    st.sampled_from(["phase", "status", "reason", "message", "nodeName"]), st.none() | st.text(max_size=8), max_size=4
+)
+
+
+@given(PARTS)
+def test_a_status_of_any_texts_is_a_row(status: dict[str, object]) -> None:
+    row = job_row(job("x", "shop/x-1") | {"status": status})
+    assert row["phase"] == "Pending" and row["step"] == (status.get("status") or ""), "an unknown phase is Pending"

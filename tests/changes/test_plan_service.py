@@ -1,0 +1,329 @@
+"""Plans through the service: who may, what is written, what the ledger says, and what is refused in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.base.errors import ClusterForbidden, CotenantError, NoData, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import NotAllowed, Role
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.cli.changes.change_service import plan_service_of
+from cotenant.scheduler_ext.reservations.model.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span
+from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
+from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
+from tests.support import plans
+from tests.support.plans import HOUR, LEAD, NAMESPACE, SIX, Scene, person
+
+pytestmark = pytest.mark.server
+
+WEB = WorkloadRef(NAMESPACE, "Deployment", "web")
+PEAK = PlanRef(NAMESPACE, "web-peak")
+DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
+ADMIN, APPROVER, OWNER, VIEWER = (person(r) for r in (Role.ADMIN, Role.APPROVER, Role.OWNER, Role.VIEWER))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with plans.embedded(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def service(scene: Scene) -> ClusterPlanService:
+    return scene.service()
+
+
+def events(scene: Scene) -> list[tuple[str, str, str]]:
+    return [(row.event, row.actor, row.subject) for row in scene.rows()]
+
+
+def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    plan = service.approve(APPROVER, PEAK, DecisionScope.ONCE, "sale")
+    assert plan.approval is not None and plan.approval.scope is DecisionScope.ONCE
+    # Signed with the name that the API server knows; the ledger has the person's.
+    assert scene.spec("web-peak")["approval"] == {
+        "decision": "Approved",
+        "scope": "Once",
+        "by": "administrator",
+        "at": moment(scene.clock.seconds),
+        "reason": "sale",
+    }
+    assert events(scene) == [("plan-asked", "ann", str(PEAK)), ("plan-approved", "ann", str(PEAK))]
+    sent = json.loads(scene.rows()[0].body)["sent"]
+    assert sent["spec"]["approval"]["decision"] == "Approved"
+
+
+def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_keep_it(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    plan = service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=2)
+    assert plan.standby == 2
+    service.reject(APPROVER, PEAK, "not now")
+    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES).standby == 2
+    # two pods of two cores, all day
+    seen = service.preview(OWNER, PEAK)
+    assert (seen.standby, seen.standby_core_hours) == (2, 96.0)
+    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=0).standby == 0
+    with pytest.raises(UsageError, match="standby 101 pods is out of its range"):
+        service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=101)
+
+
+def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan()
+    with pytest.raises(UsageError, match="needs a reason"):
+        service.reject(APPROVER, PEAK, "  ")
+    service.reject(APPROVER, PEAK, "sale is over")
+    assert scene.spec("web-peak")["approval"]["reason"] == "sale is over"
+    assert [row.event for row in scene.rows()] == ["plan-asked", "plan-rejected"]
+
+
+ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Role]]] = {
+    "preview": (lambda d, who: d.preview(who, PEAK), frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN})),
+    "approve": (lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES), frozenset({Role.APPROVER, Role.ADMIN})),
+    "reject": (lambda d, who: d.reject(who, PEAK, "no"), frozenset({Role.APPROVER, Role.ADMIN})),
+    "edit": (
+        lambda d, who: d.edit(who, PEAK, PlanTerms(3, Span(SIX, SIX + 2 * HOUR)), 1),
+        frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN}),
+    ),
+    "make": (
+        lambda d, who: d.make(who, WEB, PlanTerms(1, Span(SIX, SIX + HOUR))),
+        frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN}),
+    ),
+    "policy": (lambda d, who: d.set_policy(who, PEAK, ApprovalPolicy(auto=True)), frozenset({Role.ADMIN})),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("role", list(Role))
+def test_each_act_is_done_for_the_roles_that_may_and_for_nobody_else(
+    scene: Scene, service: ClusterPlanService, act: str, role: Role
+) -> None:
+    scene.plan()
+    before = scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"]
+    act, allowed = ACTS[act]
+    if role in allowed:
+        assert act(service, person(role)) is not None
+        return
+    with pytest.raises(NotAllowed, match=f"ann may not .* in namespace {NAMESPACE}"):
+        act(service, person(role))
+    assert scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"] == before
+    assert scene.rows() == []
+
+
+def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan()
+    elsewhere = person(Role.ADMIN, "pay")
+    with pytest.raises(NotAllowed):
+        service.approve(elsewhere, PEAK, DecisionScope.SERIES)
+    assert (list(service.plans(elsewhere)), [p.name for p in service.plans(VIEWER)]) == ([], ["web-peak"])
+
+
+def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan()
+    found = service.preview(OWNER, PEAK)
+    # Four pods of two cores for two hours on one node of 16 cores.
+    assert (found.fits, found.nodes, found.held_core_hours) == (True, (("n1", 4),), 16.0)
+    assert found.without.startswith("Without it") and all(v.passed for v in found.guards)
+    wider = service.preview(OWNER, PEAK, PlanTerms(9, Span(SIX, SIX + 2 * HOUR)))
+    assert (wider.count, wider.unplaced) == (9, 1)
+    assert scene.spec("web-peak")["amount"]["count"] == 4
+    new = service.preview_new(OWNER, WEB, PlanTerms(2, recurring=Recurrence("0 18 * * *", "Etc/UTC", HOUR)))
+    assert (new.window.start_seconds, new.held_core_hours) == (SIX, 4.0)
+
+
+def test_a_short_ttl_is_told(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan()
+    found = service.preview(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
+    assert any("TTL ends before the window" in note for note in found.notes)
+
+
+def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_known(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR)
+    # 18:00 in Berlin is 17:00 UTC in winter.
+    assert [w.start_seconds for w in service.next_windows(rule)] == [SIX - HOUR + 24 * HOUR * k for k in range(3)]
+    plan = service.make(OWNER, WEB, PlanTerms(3, recurring=rule, ttl_seconds=HOUR, allocate_once=False))
+    assert (plan.name, plan.count, plan.per_pod["cpu"]) == ("deployment-web-schedule", 3, 2000)
+    spec = scene.spec(plan.name)
+    assert (spec["ttl"], spec["allocateOnce"], spec["recurring"]["timeZone"]) == ("1h", False, "Europe/Berlin")
+    assert "approval" not in spec
+    with pytest.raises(UsageError, match="there is a plan shop/deployment-web-schedule already"):
+        service.make(OWNER, WEB, PlanTerms(3, recurring=rule))
+    assert [row.event for row in scene.rows()] == ["plan-asked", "plan-made", "plan-asked", "plan-refused"]
+
+
+def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan(quantile=0.9)
+    one = service.plan(OWNER, PEAK)
+    terms = PlanTerms.of(one)
+    changed = PlanTerms(
+        6, Span(SIX + HOUR, SIX + 3 * HOUR), quantile=terms.quantile, lead_seconds=600, allocate_once=False
+    )
+    service.edit(OWNER, PEAK, changed, one.generation)
+    spec = scene.spec("web-peak")
+    assert (spec["amount"]["count"], spec["lead"], spec["allocateOnce"]) == (6, "10m", False)
+    assert spec["window"] == plans.window(SIX + HOUR)
+    operations = json.loads(scene.rows()[0].body)["sent"]
+    assert {o["path"] for o in operations if o["op"] != "test"} == {
+        "/spec/amount/count", "/spec/lead", "/spec/allocateOnce", "/spec/window",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="since you looked"):
+        service.edit(OWNER, PEAK, terms, one.generation)
+
+
+def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan("deployment-web", source="Forecast")
+    ref = PlanRef(NAMESPACE, "deployment-web")
+    plan = service.edit(OWNER, ref, PlanTerms(6, Span(SIX, SIX + HOUR)), service.plan(OWNER, ref).generation)
+    assert plan.labels[EDITED_LABEL] == str(int(SIX + HOUR))
+
+
+def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan(status={"phase": "Held"})
+    with pytest.raises(UsageError, match="capacity is reserved"):
+        service.edit(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + HOUR)), 1)
+    assert scene.spec("web-peak")["window"] == plans.window()
+
+
+def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan("daily", source="Recurring", recurring=DAILY)
+    ref = PlanRef(NAMESPACE, "daily")
+    with pytest.raises(UsageError, match="does not begin at"):
+        service.skip(OWNER, ref, SIX + 60)
+    plan = service.skip(OWNER, ref, SIX)
+    assert scene.spec("daily")["recurring"]["skip"] == [moment(SIX)]
+    assert service.next_windows(plan.recurring or Recurrence("", "", 0), 1)[0].start_seconds == SIX + 24 * HOUR
+    scene.say("daily", {"phase": "Held", "window": plans.window(SIX + 24 * HOUR)})
+    with pytest.raises(UsageError, match="capacity is reserved for the occurrence"):
+        service.skip(OWNER, ref, SIX + 24 * HOUR)
+
+
+def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_not(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan("deployment-web", source="Forecast")
+    scene.plan()
+    ref = PlanRef(NAMESPACE, "deployment-web")
+    with pytest.raises(UsageError, match="has moved the window"):
+        service.skip(OWNER, ref, SIX + HOUR)
+    service.skip(OWNER, ref, SIX, "holiday")
+    approval = scene.spec("deployment-web")["approval"]
+    assert (approval["decision"], approval["scope"], approval["reason"]) == ("Rejected", "Once", "holiday")
+    with pytest.raises(UsageError, match="one window only"):
+        service.skip(OWNER, PEAK, SIX)
+
+
+def test_a_policy_is_written_without_touching_the_approval(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan()
+    service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    plan = service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
+    assert plan.approval is not None
+    assert scene.spec("web-peak")["policy"] == {
+        "autoApprove": True, "minimumHitRatio": 0.8, "maximumIdleCoreHours": 5.0,
+    }  # fmt: skip
+
+
+def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: ClusterPlanService) -> None:
+    with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
+        service.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES)
+    with pytest.raises(NoData, match="there is no Deployment shop/none"):
+        service.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, Span(SIX, SIX + HOUR)))
+    assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
+
+
+def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_whole(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    scene.plan("other")
+    service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    service.approve(APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
+    told = service.history(VIEWER, PEAK)
+    assert [(d.event, d.actor) for d in told] == [(PlanEvent.APPROVED, "ann"), (PlanEvent.ASKED, "ann")]
+    assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().wrong_seq is None
+
+
+def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan("daily", source="Recurring", recurring=DAILY)
+    scene.plan()
+    daily, once = service.plans(VIEWER)
+    # From noon on: six o'clock today and of the six days after it.
+    assert [w.start_seconds for w in service.occurrences(daily, 7)] == [SIX + 24 * HOUR * k for k in range(7)]
+    assert list(service.occurrences(once, 7)) == [Span(SIX, SIX + 2 * HOUR)]
+    assert once.status.phase is PlanPhase.PROPOSED and once.status.lead_seconds == LEAD
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (PlanTerms(0, Span(SIX, SIX + HOUR)), "pods 0 is out of its range"),
+        (PlanTerms(1, Span(SIX, SIX - HOUR)), "before it begins"),
+        (PlanTerms(1, Span(SIX - 48 * HOUR, SIX - 47 * HOUR)), "was over at"),
+        (PlanTerms(1, Span(SIX, SIX + HOUR), quantile=1.0), "quantile 1 is out of its range"),
+        (PlanTerms(1, Span(SIX, SIX + HOUR), lead_seconds=1e9), "lead 1e[+]09 s is out of its range"),
+        (PlanTerms(1, Span(SIX, SIX + HOUR), ttl_seconds=1), "ttl 1 s is out of its range"),
+        (PlanTerms(1, recurring=Recurrence("61 * * * *", "Etc/UTC", HOUR)), "cannot be read"),
+        (PlanTerms(1, recurring=Recurrence("0 18 * * *", "Mars/Base", HOUR)), "is unknown"),
+        (PlanTerms(1, recurring=Recurrence("0 0 30 2 *", "Etc/UTC", HOUR)), "cannot be read|no start to come"),
+        (PlanTerms(1), "needs a window or a schedule"),
+    ],
+)
+def test_terms_that_cannot_be_are_refused_at_the_door(
+    scene: Scene, service: ClusterPlanService, terms: PlanTerms, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        service.make(OWNER, WEB, terms)
+    assert caught.value.fix
+    assert scene.rows() == []
+
+
+def test_a_policy_that_cannot_be_is_refused(service: ClusterPlanService) -> None:
+    with pytest.raises(UsageError, match=r"minimum hit ratio 1\.5 is out of its range"):
+        service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 1.5))
+
+
+def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene: Scene, tmp_path: Path) -> None:
+    scene.plan()
+    document = json.loads((tmp_path / "kubeconfig").read_text())
+    document["users"][0]["user"]["token"] = "nobody-knows-it"
+    other = tmp_path / "other"
+    other.write_text(json.dumps(document))
+    settings = msgspec.structs.replace(scene.settings, kube=KubeSettings(kubeconfig=str(other)))
+    with pytest.raises(ClusterForbidden):
+        plan_service_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES)
+    assert [row.event for row in scene.rows()] == ["plan-refused"]
+    assert "approval" not in scene.spec("web-peak")
+
+
+def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scene, service: ClusterPlanService) -> None:
+    names = [scene.plan(f"plan-{k}") for k in range(4)]
+
+    def approve(name: str) -> str:
+        try:
+            return service.approve(
+                person(Role.APPROVER, name=f"by-{name}"), PlanRef(NAMESPACE, name), DecisionScope.SERIES
+            ).name
+        except CotenantError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(approve, names)) == names
+    assert {row.actor for row in scene.rows()} == {f"by-{name}" for name in names}
+    assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().rows == 8

@@ -1,0 +1,275 @@
+"""The watcher on a real API server: canaries, harm, windows, processes that died."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.admission.webhook_server.service import WebhookService
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.process.clock import ShiftedClock, SystemClock
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.live_context import ClusterUser
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.service import Method
+from cotenant.changes.notifications import payload
+from cotenant.changes.soak.watcher import News, Watcher
+from tests.changes.conftest import Make
+from tests.changes.dying import Where, killed, watching
+from tests.changes.world import Kubelet, cpus, deployed, pods, recommended, template
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.support.extent import full
+
+TERMS = AcceptanceTerms(("cool-down",), canary=0.5)
+HOUR = 3600.0
+
+
+class Watched:
+    """A watcher over one ledger, at any time of ours."""
+
+    def __init__(self, make: Make, **settings: Any) -> None:
+        self.make = make
+        self.settings = {"soak_minutes": 30.0, "resize_seconds": 20.0, **settings}
+        self.news: list[News] = []
+        self.compared: tuple[Compared, ...] = ()
+
+    def actions(self, ahead_seconds: float = 0.0) -> Actions:
+        made = self.make(ShiftedClock(ahead_seconds), **self.settings)
+        made.compare = lambda *_: self.compared
+        return made
+
+    def step(self, ahead_seconds: float) -> list[tuple[str, ChangeState]]:
+        @contextmanager
+        def opened() -> Iterator[Actions]:
+            yield self.actions(ahead_seconds)
+
+        moved = Watcher(opened, self.news.extend).step()
+        return [(s.change.name, s.state) for s in moved]
+
+
+def templates(plane: ControlPlane, *found: WorkloadRef) -> list[str]:
+    return [template(plane, one)["requests"]["cpu"] for one in found]
+
+
+def accepted(actions: Actions, *found: WorkloadRef, **more: Any) -> list[ChangeStatus]:
+    reviews = actions.review([recommended(one) for one in found], **more)
+    return actions.accept(reviews, TERMS)
+
+
+@pytest.fixture
+def three(control_plane: ControlPlane, namespace: str, kubelet: Kubelet) -> list[WorkloadRef]:
+    """Three workloads that run."""
+    return [
+        deployed(control_plane, namespace, name, 1, nodeSelector={"test/own": kubelet.node}) for name in ("a", "b", "c")
+    ]
+
+
+def settled(plane: ControlPlane, *found: WorkloadRef) -> None:
+    """Wait until the rollouts are through."""
+    for one in found:
+        path = f"/apis/apps/v1/namespaces/{one.namespace}/deployments/{one.name}"
+        wait_for(f"{one.name} is rolled out", lambda path=path: _rolled(plane.api().get(path)))  # type: ignore[misc]
+
+
+def _rolled(body: dict[str, Any]) -> bool:
+    status, wanted = body["status"], body["spec"]["replicas"]
+    seen = status.get("observedGeneration") == body["metadata"]["generation"]
+    return seen and status.get("updatedReplicas") == status.get("readyReplicas") == status.get("replicas") == wanted
+
+
+def test_two_of_three_go_first_soak_and_the_rest_follows(
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make
+) -> None:
+    watched = Watched(make)
+    done = accepted(watched.actions(), *three)
+    # Half of three is two.
+    assert [s.state for s in done] == [ChangeState.APPLIED, ChangeState.APPLIED, ChangeState.WAITING]
+    assert templates(control_plane, *three) == ["800m", "800m", "1"]
+    settled(control_plane, *three)
+    assert watched.step(0.4 * HOUR) == [] and templates(control_plane, three[2]) == ["1"]
+    assert sorted(watched.step(0.6 * HOUR)) == [
+        ("a", ChangeState.VERIFIED),
+        ("b", ChangeState.VERIFIED),
+        ("c", ChangeState.APPLIED),
+    ]
+    assert templates(control_plane, *three) == ["800m", "800m", "800m"]
+    settled(control_plane, *three)
+    # c soaks from when it was sent; a day later all are judged once more, and then no more.
+    assert watched.step(1.2 * HOUR) == [("c", ChangeState.VERIFIED)]
+    assert {name for name, state in watched.step(26 * HOUR)} == {"a", "b", "c"} and watched.step(50 * HOUR) == []
+    assert watched.news == []
+
+
+def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make
+) -> None:
+    watched = Watched(make)
+    accepted(watched.actions(), *three)
+    settled(control_plane, *three)
+    watched.compared = (Compared(Measure.THROTTLED, 0.02, 0.4),)
+    found = dict(watched.step(0.6 * HOUR))
+    assert found == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
+    assert templates(control_plane, *three) == ["1", "1", "1"]
+    (words,) = [one.words for one in watched.news if "/c:" in one.title]
+    assert "which went first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, more than 10 % up" in words
+    assert watched.step(50 * HOUR) == []
+
+
+@pytest.mark.parametrize(
+    "dies_after", ["sent", "rollback-sent", *full("resumed", "judged", "cancelled", "rollback-accepted")]
+)
+def test_a_watcher_that_dies_is_gone_on_with(
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make, person: Path, tmp_path: Path, dies_after: str
+) -> None:
+    watched, harm = Watched(make), dies_after not in ("resumed", "sent", "judged")
+    accepted(watched.actions(), *three)
+    settled(control_plane, *three)
+    watched.compared = (Compared(Measure.THROTTLED, 0.0, 0.9),) if harm else ()
+    where = Where(
+        str(person),
+        tmp_path / "ledger.db",
+        dies_after,
+        watched.settings,
+        0.6 * HOUR,
+        watched.compared,
+    )
+    killed(watching, where)
+    for _ in range(3):
+        watched.step(0.7 * HOUR)
+        settled(control_plane, *three)
+    states = {s.change.name: s.state for s in watched.actions().journal.standings().values()}
+    back = {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
+    if harm:
+        assert templates(control_plane, *three) == ["1", "1", "1"]
+        assert states == back
+    else:
+        assert templates(control_plane, *three) == ["800m", "800m", "800m"]
+        assert states == dict.fromkeys(("a", "b"), ChangeState.VERIFIED) | {"c": ChangeState.APPLIED}
+
+
+def test_the_rest_waits_for_a_window_however_well_the_first_did(
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make
+) -> None:
+    watched = Watched(make)
+    accepted(watched.actions(), *three[:2])
+    settled(control_plane, *three[:2])
+    # The one minute of the week that is four days from now.
+    watched.settings["windows"] = [_minute(watched.actions().journal.clock.now_seconds() + 96 * HOUR)]
+    expected = [("a", ChangeState.VERIFIED)]
+    assert watched.step(0.6 * HOUR) == expected and templates(control_plane, three[1]) == ["1"]
+    watched.settings["windows"] = []
+    assert watched.step(0.6 * HOUR) == [("b", ChangeState.APPLIED)]
+
+
+def _minute(seconds: float) -> str:
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%a} {moment:%H:%M}-{moment + timedelta(minutes=1):%H:%M} UTC".lower().replace("utc", "UTC")
+
+
+def test_of_one_workload_a_pod_goes_first_and_is_taken_back_when_it_suffers(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    assert webhook.server.port
+    workload = deployed(control_plane, namespace, "web", 3, nodeSelector={"test/own": kubelet.node})
+    watched = Watched(make)
+    actions = watched.actions()
+    (review,) = actions.review([recommended(workload)], method=Method.IN_PLACE)
+    first, rest = actions.accept([review], replace(TERMS, canary=0.1))
+    assert (first.state, rest.state) == (ChangeState.APPLIED, ChangeState.WAITING)
+    assert cpus(control_plane, workload) == ["1", "1", "800m"]
+    found = watched.step(0.6 * HOUR)
+    assert found == [("web", ChangeState.VERIFIED), ("web", ChangeState.APPLIED)]
+    assert cpus(control_plane, workload) == ["800m", "800m", "800m"] and len(pods(control_plane, workload)) == 3
+
+
+def test_a_regression_is_taken_back_only_where_that_is_wanted(
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make
+) -> None:
+    watched = Watched(make)
+    actions = watched.actions()
+    actions.accept(actions.review([recommended(three[0])]), replace(TERMS, canary=0.0))
+    settled(control_plane, three[0])
+    watched.compared = (Compared(Measure.PRESSURE, None, 0.5),)
+    assert watched.step(0.6 * HOUR) == [("a", ChangeState.REGRESSED)] and templates(control_plane, three[0]) == ["800m"]
+    watched.settings["auto_revert"] = True
+    assert watched.step(0.6 * HOUR) == [("a", ChangeState.ROLLED_BACK)] and templates(control_plane, three[0]) == ["1"]
+    assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was rolled back"]
+
+
+def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, person: Path, tmp_path: Path) -> None:
+    seen = threading.Event()
+
+    @contextmanager
+    def opened() -> Iterator[Actions]:
+        ledger, client = Ledger(tmp_path / "l.db"), control_plane.client(person)
+        yield Actions(client, ChangeJournal(ledger, SystemClock(), "watcher"), ActionSettings(), ClusterUser("watcher"))
+        ledger.close()
+        client.close()
+        seen.set()
+
+    heard: list[News] = []
+    peak = News("shop/web: a peak is ahead", "18:00, 310 cores more")
+    stop = Watcher(opened, heard.extend, lambda _now: [peak]).start(0.01)
+    assert seen.wait(60)
+    seen.clear()
+    assert seen.wait(60)
+    stop()
+    assert heard == [peak]  # once, however often it is ahead
+    slack = payload("prod <1>", heard, NotifySettings())
+    assert "prod &lt;1&gt;" in slack["text"] and "310 cores" in slack["blocks"][1]["text"]["text"]
+    assert payload("prod", heard, NotifySettings(format="json"))["news"][0]["bad"] is False
+
+
+def test_what_the_watcher_may_not_write_is_left_for_somebody_who_may(
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make, tmp_path: Path
+) -> None:
+    watched = Watched(make)
+    accepted(watched.actions(), *three[:2])
+    settled(control_plane, *three[:2])
+    name = f"looker-{three[0].namespace}"
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{three[0].namespace}"
+    control_plane.api().create(f"{rbac}/roles", {"metadata": {"name": name}, "rules": rules})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    subject = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+    control_plane.api().create(f"{rbac}/rolebindings", binding)
+    client = control_plane.client(control_plane.user(name, []))
+    ledger = Ledger(tmp_path / "ledger.db")
+
+    @contextmanager
+    def opened() -> Iterator[Actions]:
+        journal = ChangeJournal(ledger, ShiftedClock(0.6 * HOUR), name)
+        yield Actions(client, journal, ActionSettings(), ClusterUser(name))
+
+    watcher = Watcher(opened, watched.news.extend)
+    path = f"/apis/apps/v1/namespaces/{three[0].namespace}/deployments"
+    wait_for("the right to look", lambda: _may_list(client, path))
+    assert [(s.change.name, s.state) for s in watcher.step()] == [("a", ChangeState.VERIFIED)]
+    assert watcher.step() == [] and templates(control_plane, three[1]) == ["1"]
+    ledger.close()
+    # Somebody who may comes by.
+    assert watched.step(0.6 * HOUR) == [("b", ChangeState.APPLIED)]
+
+
+def _may_list(client: KubeClient, path: str) -> bool:
+    try:
+        client.list(path)
+    except ClusterForbidden:
+        return False
+    return True

@@ -1,0 +1,192 @@
+"""What recommendations free and raise: one definition, one sign, for any mix of values, steps and missing requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.cluster import Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.readiness import readiness
+from cotenant.changes.decide.steps import first_step
+from cotenant.recommender.backtest import Amounts
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.savings import (
+    COLUMNS,
+    PlannedSavings,
+    RequestTotals,
+    Savings,
+    When,
+    joined_plans,
+    joined_savings,
+    money_moved,
+    request_change,
+    request_now,
+    saving_cells,
+    savings_of,
+    summed_savings,
+    total_change,
+)
+from cotenant.recommender.model.savings_text import balanced_text, net_text, saving_text
+from cotenant.recommender.model.steps import Ready
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+WEB = WorkloadRef("pay", "Deployment", "web")
+MAYBE = st.none() | st.integers(0, 10**6)
+
+
+def value(resource: Resource, field: Field, now: int | None, then: int | None, action: Action | None = None) -> Value:
+    inputs = {"days": 14.0, "coverage": 1.0}
+    action = action or (Action.UNSET if then is None else Action.SET)
+    return Value(resource, field, now, then, action, Reason.OK, inputs=inputs)
+
+
+def made(*values: Value, replicas: int = 1, **more: object) -> Recommendation:
+    return Recommendation(ContainerRef(WEB, "app"), "cotenant", replicas, values, 0, "d", 0, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("request_now_", "limit_now", "then", "change"),
+    [
+        # As the API server admits a pod: a limit without a request is the request.
+        (None, 5_000, 261, 261 - 5_000),
+        (None, 5_000, 5_000, 0),
+        # Neither: the scheduler counts 0, so all of the proposal is raised.
+        (None, None, 261, 261),
+        (1_000, 5_000, 261, 261 - 1_000),
+        (0, 5_000, 261, 261),
+    ],
+)
+def test_a_missing_request_is_the_limit_else_nothing(
+    request_now_: int | None, limit_now: int | None, then: int, change: int
+) -> None:
+    request = value(CPU, Field.REQUEST, request_now_, then)
+    of_limit = [] if limit_now is None else [value(CPU, Field.LIMIT, limit_now, limit_now)]
+    told = made(request, *of_limit, replicas=2)
+    assert (request_change(told, CPU), total_change(told, CPU)) == (change, 2 * change)
+    # The same where the strategy says nothing of limits: the template's is kept beside the values.
+    limits = {} if limit_now is None else {CPU: limit_now}
+    silent = made(request, replicas=2, present_limits=limits)
+    assert total_change(silent, CPU) == 2 * change
+
+
+def test_a_request_that_is_removed_falls_back_to_the_limit_and_a_withheld_one_says_nothing() -> None:
+    removed = made(value(CPU, Field.REQUEST, 1_000, None), value(CPU, Field.LIMIT, 400, 400))
+    assert request_change(removed, CPU) == 400 - 1_000
+    withheld = value(CPU, Field.REQUEST, None, None, Action.WITHHELD)
+    assert request_change(made(withheld, value(CPU, Field.LIMIT, 400, 400)), CPU) is None
+    # A limit that moves under a request that is not set moves what the scheduler counts.
+    assert request_change(made(withheld, value(CPU, Field.LIMIT, 400, 300)), CPU) == -100
+    assert request_change(made(), CPU) is None
+
+
+@given(st.lists(st.tuples(MAYBE, MAYBE, MAYBE, st.sampled_from(Action)), min_size=1, max_size=6))
+def test_money_and_amounts_count_a_request_by_the_same_rule(rows: list[tuple[int | None, ...]]) -> None:
+    def column(place: int) -> np.ndarray:
+        return np.array([np.nan if row[place] is None else row[place] for row in rows], dtype=np.float64)
+
+    now = Amounts({CPU: column(0)}, {CPU: column(1)})
+    then = Amounts({CPU: column(0)}, {CPU: column(1)})
+    recommendations = []
+    for index, (request, limit, proposed, action) in enumerate(rows):
+        amount = None if action is not Action.SET else proposed or 0
+        of_request = Value(CPU, Field.REQUEST, request, amount, action, Reason.OK)  # type: ignore[arg-type]
+        recommendations.append(made(of_request, present_limits={} if limit is None else {CPU: limit}))
+        then.apply(index, recommendations[-1])
+    for index, one in enumerate(recommendations):
+        # `enrich` prices the difference of these columns.
+        assert now.effective_request(CPU)[index] == request_now(one, CPU)
+        moved = then.effective_request(CPU)[index] - now.effective_request(CPU)[index]
+        assert (request_change(one, CPU) or 0) == moved
+
+
+@given(st.lists(st.tuples(st.integers(-(10**9), 10**9), st.integers(-(10**12), 10**12)), max_size=20))
+def test_frees_and_raises_are_never_negative_and_their_difference_is_the_net(changes: list[tuple[int, int]]) -> None:
+    cpu, memory = [c for c, _ in changes], [m for _, m in changes]
+    names = COLUMNS[When.ALL_STEPS]
+    summed = summed_savings({names.cpu: cpu, names.memory: memory, names.freed: [], names.raised: []})
+    for side in (summed.frees, summed.raises):
+        assert side.millicores >= 0 and side.bytes >= 0 and side.monthly is None
+    assert (summed.net.millicores, summed.net.bytes) == (-sum(cpu), -sum(memory))
+    assert joined_savings([summed, summed]).net.bytes == 2 * summed.net.bytes
+
+
+def test_money_is_split_as_the_amounts_are_and_its_net_is_the_saving() -> None:
+    told = made(
+        value(CPU, Field.REQUEST, 1_000, 400), value(MEMORY, Field.REQUEST, GIB, 2 * GIB), replicas=3,
+        monthly_saving=7.0, monthly_savings={CPU: 10.0, MEMORY: -3.0},
+    )  # fmt: skip
+    assert money_moved(told) == (10.0, 3.0)
+    summed = savings_of([told])
+    assert summed == Savings(RequestTotals(1_800, 0, 10.0), RequestTotals(0, 3 * GIB, 3.0))
+    assert summed.net == RequestTotals(1_800, -3 * GIB, 7.0)
+    # Of a share of a GPU the money alone is known.
+    assert money_moved(made(monthly_saving=-2.0)) == (0, 2.0)
+    assert savings_of([made()]).frees.monthly is None
+
+
+def test_of_jobs_the_mean_number_of_pods_counts_for_amounts_as_it_does_for_money() -> None:
+    job = made(value(CPU, Field.REQUEST, 1_000, 400), replicas=0, pods=0.25)
+    assert total_change(job, CPU) == -150
+
+
+def test_now_and_all_steps_are_different_columns_of_one_row() -> None:
+    whole = made(value(CPU, Field.REQUEST, 10_000, 4_000), monthly_saving=60.0, monthly_savings={CPU: 60.0})
+    (first,) = first_step([whole], GuardrailSettings())
+    cells = saving_cells(whole, When.ALL_STEPS) | saving_cells(first, When.NOW)
+    rows = {name: [cell] for name, cell in cells.items()}
+    # The first step takes 30 % of 10 cores.
+    assert summed_savings(rows, When.NOW).frees == RequestTotals(3_000, 0, 30.0)
+    assert summed_savings(rows, When.ALL_STEPS).frees == RequestTotals(6_000, 0, 60.0)
+    plan = PlannedSavings(*(summed_savings(rows, when) for when in When))
+    assert joined_plans([plan, plan]).now.frees.millicores == 6_000
+
+
+def test_a_request_that_is_set_first_falls_from_its_limit_by_steps() -> None:
+    told = made(value(CPU, Field.REQUEST, None, 400), present_limits={CPU: 1_000}, monthly_saving=6.0,
+                monthly_savings={CPU: 6.0})  # fmt: skip
+    (first,) = first_step([told], GuardrailSettings())
+    # 1000 x 0.7, and money as for 300 of the 600 m.
+    assert (first.values[0].amount, first.monthly_saving) == (700, pytest.approx(3.0))
+    ready = readiness([told], GuardrailSettings())
+    assert (ready.ready, ready.stopped_by) == (Ready.FIRST_STEP, ())
+
+
+@pytest.mark.parametrize(
+    ("qos", "labels", "ready", "stopped_by"),
+    [
+        (QosClass.LS, {}, Ready.WHOLE, ()),
+        (QosClass.LSR, {}, Ready.SECOND_PERSON, ("second-person",)),
+        (QosClass.LSE, {}, Ready.SECOND_PERSON, ("second-person",)),
+        (QosClass.LS, {"kustomize.toolkit.fluxcd.io/name": "apps"}, Ready.BLOCKED, ("gitops",)),
+    ],
+)
+def test_ready_says_before_the_click_what_the_review_would_leave_out(
+    qos: QosClass, labels: dict[str, str], ready: Ready, stopped_by: tuple[str, ...]
+) -> None:
+    told = made(value(CPU, Field.REQUEST, 1_000, 800))
+    found = readiness([told], GuardrailSettings(), Workload(WEB, 2, (), qos, labels=labels))
+    assert (found.ready, found.stopped_by) == (ready, stopped_by)
+    # Rules that stop it come first: a second person would not help.
+    young = replace(told, values=(replace(told.values[0], inputs={"days": 0.5, "coverage": 1.0}),))
+    assert readiness([young], GuardrailSettings(), Workload(WEB, 2, (), QosClass.LSR)).stopped_by == ("history",)
+
+
+def test_every_number_stands_under_its_word_and_none_is_negative() -> None:
+    both = Savings(RequestTotals(302_000, 421 * GIB, 7_483.0), RequestTotals(255_000, 485 * GIB, 7_283.0))
+    assert saving_text(both, "USD") == (
+        "frees 302 cores, 421 GiB, 7,483 USD a month; "
+        "raises 255 cores, 485 GiB for containers at risk, 7,283 USD a month"
+    )
+    assert net_text(both, "USD") == "net frees 47 cores, 200 USD a month, raises 64 GiB"
+    assert saving_text(Savings(), "USD") == "frees nothing"
+    assert balanced_text(Savings(RequestTotals(500)), "") == "frees 500 m"
+    assert "-" not in net_text(both, "USD") and "−" not in net_text(both, "USD")

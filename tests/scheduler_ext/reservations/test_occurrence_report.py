@@ -1,0 +1,68 @@
+"""What is said of a peak that is over, and of what would have been without its reservation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.scheduler_ext.reservations.model.occurrence_report import lines, reports
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Score, WindowSource
+
+SCORE = Score(
+    0.0, 7200.0, held=4, used=3, missed=1, hit_ratio=0.8, coverage=0.9, idle_core_hours=1.5, cost=0.1,
+    lead_seconds=780, lent_core_hours=0.5, planned=4, needed=4, others_waiting=0,
+)  # fmt: skip
+
+
+def plan(score: Score | None, *history: Score) -> Plan:
+    status = PlanStatus(score=score, history=history)
+    return Plan("shop", "web", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 4, status=status)
+
+
+def told(score: Score) -> dict[str, str]:
+    return dict(lines(reports(plan(score))[0], "USD"))
+
+
+def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
+    # 780 s are 13 min
+    assert told(SCORE) | {"Without it": ""} == {
+        "Expected peak": "4 pods beyond the baseline",
+        "Peak that came": "4 pods beyond the baseline",
+        "Reserved pods": "4, all available 13 min before the start; 3 used",
+        "Covered": "no: 1 pod waited without a reservation, coverage 90 %",
+        "Idle while reserved": "1.5 core-hours, 0.10 USD, batch ran in 0.5 of them",
+        "Without it": "",
+    }
+    assert told(replace(SCORE, missed=0))["Covered"] == "yes: no pod waited without a reservation"
+    assert "5 min after the start" in told(replace(SCORE, lead_seconds=-300))["Reserved pods"]
+    assert "never all available" in told(replace(SCORE, lead_seconds=None))["Reserved pods"]
+
+
+def test_what_an_earlier_version_did_not_record_is_said_to_be_unknown() -> None:
+    old = told(replace(SCORE, planned=None, needed=None, others_waiting=None, lent_core_hours=None))
+    assert old["Expected peak"] == old["Peak that came"] == "not recorded: an earlier version scored it"
+    assert old["Without it"].startswith("Not known, because")
+    assert old["Idle while reserved"] == "1.5 core-hours, 0.10 USD"
+
+
+@given(st.integers(0, 50), st.one_of(st.none(), st.integers(0, 50)))
+def test_without_it_no_more_pods_wait_than_used_it_or_than_others_could_have_displaced(
+    used: int, others: int | None
+) -> None:
+    text = told(replace(SCORE, used=used, others_waiting=others))["Without it"]
+    if not used:
+        assert text.startswith("The same")
+    elif others is None:
+        assert text.startswith("Not known")
+    elif not others:
+        assert text.startswith("Probably the same")
+    else:
+        assert text.startswith(f"Up to {min(used, others)} of the {used} pod")
+
+
+def test_reports_are_the_newest_first_and_none_before_the_first_end() -> None:
+    assert reports(plan(None)) == []
+    older = replace(SCORE, start_seconds=-86_400.0, missed=0)
+    assert [(r.start_seconds, r.covered) for r in reports(plan(SCORE, older))] == [(0.0, False), (-86_400.0, True)]

@@ -1,0 +1,89 @@
+"""The demo's inventory as a running cluster on the embedded server: every object fits its kind, pods are ready."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cotenant.base.cluster import ContainerRole, Inventory
+from cotenant.base.process.clock import FixedClock
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.simulation.api_server import ADMINISTRATOR
+from cotenant.simulation.api_server.kinds import built_in
+from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant.simulation.api_server.schema import unknown_fields
+from cotenant.simulation.api_server.state import ObjectState
+from cotenant.simulation.api_server.validation import violations, wrong_types
+from cotenant.simulation.population import KINDS, stocked, template_hash, template_of
+
+
+@pytest.fixture(scope="module")
+def inventory() -> Inventory:
+    return generate(SyntheticSpec(nodes=6, workloads=120, days=1)).inventory
+
+
+@pytest.fixture(scope="module")
+def objects(inventory: Inventory) -> list[Any]:
+    return list(stocked(inventory, inventory.time_seconds))
+
+
+def test_every_object_is_what_its_kind_declares(objects: list[Any]) -> None:
+    kinds = {kind.collection: kind for kind in built_in()}
+    for collection, item in objects:
+        schema = kinds[collection].schema
+        assert not list(unknown_fields(schema, item)), item["metadata"]
+        assert not [*wrong_types(schema, item), *violations(schema, item)], item["metadata"]
+    assert len({o["metadata"]["uid"] for _, o in objects}) == len(objects)
+
+
+def test_what_runs_in_the_inventory_runs_there(inventory: Inventory, objects: list[Any]) -> None:
+    pods = [item for collection, item in objects if collection == ("", "pods")]
+    assert len(pods) == sum(p.running for p in inventory.pods)
+    assert {p["status"]["phase"] for p in pods} == {"Running"}
+    by_node = Counter(p["spec"]["nodeName"] for p in pods)
+    assert by_node == Counter(p.node for p in inventory.pods if p.running)
+    wanted = [w for w in inventory.workloads if w.ref.kind in KINDS]
+    made = [i for (group, plural), i in objects if group in ("apps", "batch") and plural != "replicasets"]
+    assert len(made) == len(wanted)
+
+
+def test_pods_carry_the_digest_of_the_template_they_were_made_from(inventory: Inventory, objects: list[Any]) -> None:
+    digests = {(w.ref.kind, w.ref.name): template_hash(template_of(w)) for w in inventory.workloads}
+    pods = [item for collection, item in objects if collection == ("", "pods")]
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences", ()):
+            kind, name, digest = owner["kind"], owner["name"], pod["metadata"]["labels"]["pod-template-hash"]
+            if kind == "ReplicaSet":
+                assert name.endswith(digest)
+                kind, name = "Deployment", name.removesuffix(f"-{digest}")
+            assert digest == digests[kind, name]
+    assert any(p["metadata"].get("ownerReferences") for p in pods)
+
+
+def test_containers_stand_where_their_role_puts_them(inventory: Inventory) -> None:
+    for workload in inventory.workloads:
+        spec = template_of(workload)["spec"]
+        main = [c["name"] for c in spec["containers"]]
+        init = {c["name"]: c.get("restartPolicy") for c in spec.get("initContainers", ())}
+        roles = {c.name: c.role for c in workload.containers}
+        assert main == [n for n, role in roles.items() if role is ContainerRole.MAIN]
+        assert {n for n, policy in init.items() if policy} == {
+            n for n, r in roles.items() if r is ContainerRole.SIDECAR
+        }
+
+
+def test_the_server_takes_and_serves_it(objects: list[Any]) -> None:
+    state = ObjectState()
+    for collection, item in objects:
+        state.put(collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]), item)
+    api = Api(state, FixedClock(1_795_089_600.0))
+    listed: Any = api.answer(EmbeddedRequest("GET", "/api/v1/nodes", ADMINISTRATOR)).body
+    assert len(listed["items"]) == 6
+    one = next(i for (_, plural), i in objects if plural == "deployments")
+    path = f"/apis/apps/v1/namespaces/{one['metadata']['namespace']}/deployments/{one['metadata']['name']}"
+    step = [{"op": "replace", "path": "/spec/replicas", "value": 9}]
+    patched = EmbeddedRequest("PATCH", path, ADMINISTRATOR, content_type="application/json-patch+json", body=step)
+    changed: Any = api.answer(patched).body
+    assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (9, 2)
