@@ -19,7 +19,7 @@ from cotenant.base.runtimes.heap import ManagedHeap
 
 
 class ContainerRole(StrEnum):
-    """Where in the pod's life a container runs, and who put it there."""
+    """The phase of the pod's life in which a container runs, or that a webhook added the container."""
 
     MAIN = "main"
     INIT = "init"
@@ -41,7 +41,7 @@ class PodPhase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether the pod will never run again: it occupies its node no more."""
+        """True if the pod will never run again, so that it no longer occupies its node."""
         return self in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
 
@@ -70,10 +70,11 @@ class Container:
 
 
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
-    """What the scheduler counts for a pod of these containers, in the resource's unit (`model.kubernetes.pod_request`).
+    """Return the amount that the scheduler counts for a pod of these containers (`model.kubernetes.pod_request`).
 
-    side: "requests" or "limits"; a request that is not set is the limit. Init containers and sidecars come in the order
-    in which they start. Overhead and the pod's own amounts are not known here.
+    The amount is in the resource's unit. side: "requests" or "limits"; a request that is not set is the limit. Init
+    containers and sidecars are in the order in which they start. Overhead and the pod's own amounts are not known
+    here.
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
@@ -122,7 +123,7 @@ class Workload:
 
     @property
     def one_template(self) -> bool:
-        """Whether all its pods have all its containers."""
+        """True if all its pods have all its containers."""
         return all(c.pods is None for c in self.containers)
 
     def container(self, name: str) -> Container | None:
@@ -130,13 +131,13 @@ class Workload:
         return next((c for c in self.containers if c.name == name), None)
 
     def pods_with(self, container: Container) -> int:
-        """How many of its running pods have the container."""
+        """Return how many of its running pods have the container."""
         return self.replicas if container.pods is None else container.pods
 
     def total(self, resource: Resource, side: str = "requests") -> int:
-        """What all its running pods ask for, in the resource's unit; side: "requests" or "limits".
+        """Return the sum that all its running pods ask for, in the resource's unit; side: "requests" or "limits".
 
-        Where pods differ, each container counts as often as it is there; init containers then count for nothing.
+        Where pods differ, each container counts once per pod that has it; init containers then do not count.
         """
         if self.one_template:
             return self.replicas * pod_amount(self.containers, resource, side)
@@ -186,17 +187,17 @@ class Pod:
 
     @property
     def effective_priority(self) -> PriorityClass:
-        """For calculations: raw, else what its QoS class implies."""
+        """The priority class for calculations: the raw class, or else the class that its QoS class implies."""
         return with_default(self.qos, self.priority, best_effort=self.best_effort)
 
     @property
     def running(self) -> bool:
-        """Whether the pod was there when the snapshot was taken, and had not ended: it may occupy its node."""
+        """True if the pod existed and had not ended when the snapshot was taken: it may occupy its node."""
         return self.end_seconds is None
 
     @property
     def serving(self) -> bool:
-        """Whether it counts as one of its workload's replicas: it runs, and somebody says so."""
+        """True if the pod counts as a replica of its workload: running, in phase Running, and no placeholder."""
         return self.running and self.phase is PodPhase.RUNNING and not self.placeholder
 
 
@@ -217,7 +218,7 @@ class Node:
 
 
 class EventKind(StrEnum):
-    """What happened to a container or workload."""
+    """An event of a container or workload."""
 
     OOM_KILL = "oom-kill"
     RESTART = "restart"
@@ -273,10 +274,10 @@ class UnnamedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """What cAdvisor's row of a whole pod says of the rows of its containers, seen last at `seen_seconds`.
+    """The facts that cAdvisor's row of a pod adds to the rows of its containers; last seen at `seen_seconds`.
 
-    beyond: the pod's mean usage, in the resource's unit, where it is clearly more than its containers show together.
-    idle: containers whose CPU is counted and did not move of late, so that zeros are true; "" = all of them.
+    beyond: the pod's mean usage, in the resource's unit, where it is clearly more than the sum of its containers.
+    idle: containers whose CPU is counted and did not change recently, so that zeros are true; "" = all of them.
     """
 
     namespace: str

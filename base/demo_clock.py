@@ -23,7 +23,7 @@ class Steering(Protocol):
 
     @property
     def halted(self) -> bool:
-        """Whether it stands still."""
+        """True if the clock is halted."""
 
     @property
     def going_to(self) -> float | None:

@@ -176,7 +176,7 @@ class NotDelivered(CotenantError):
 
 
 class NoData(CotenantError):
-    """Nothing to answer with; the message says why."""
+    """No data to answer with; the message has the reason."""
 
 
 class NotEnoughHistory(NoData):

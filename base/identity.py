@@ -13,7 +13,10 @@ FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '
 
 
 def fits_folder(name: str) -> bool:
-    """Whether a name, such as a cluster's, is safe as one part of a path: a store's, a ledger's, an address's."""
+    """Return whether a name, such as a cluster's, is safe as one part of a path.
+
+    The path is a store's, a ledger's or an address's.
+    """
     return bool(_FOLDER.fullmatch(name)) and ".." not in name and ".corrupt-" not in name
 
 
@@ -30,7 +33,7 @@ class WorkloadRef:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Where it stands in the order of results: by name before kind, as its pods stand in the store."""
+        """The key in the order of results: by name before kind, as its pods are ordered in the store."""
         return self.namespace, self.name, self.kind
 
     @classmethod

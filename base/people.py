@@ -19,7 +19,7 @@ class NotAllowed(CotenantError):
 
 
 class Right(StrEnum):
-    """What somebody may ask for."""
+    """An action that a person may ask for."""
 
     READ = "read"
     REVIEW = "review"
@@ -38,7 +38,7 @@ class Right(StrEnum):
 
 
 class Role(StrEnum):
-    """What a person is, each more than the one before."""
+    """The role of a person; each role includes the previous one."""
 
     VIEWER = "viewer"
     OWNER = "owner"
@@ -56,7 +56,7 @@ RIGHTS: Final[Mapping[Role, frozenset[Right]]] = {
 
 
 class IdentitySource(StrEnum):
-    """How we know who it is."""
+    """The source of a person's identity."""
 
     LOOPBACK = "loopback"
     """Nobody asked: whoever sits at this machine, with the rights of the kubeconfig."""
@@ -74,7 +74,7 @@ class Grant:
     namespaces: tuple[str, ...] = ()
 
     def covers(self, namespace: str) -> bool:
-        """Whether it holds there; "" asks whether it holds anywhere."""
+        """Return whether the grant applies in the namespace; "" asks whether it applies anywhere."""
         return not namespace or not self.namespaces or namespace in self.namespaces
 
 
@@ -93,7 +93,7 @@ class Person:
     source: str = ""
 
     def may(self, right: Right, namespace: str = "") -> bool:
-        """Whether a grant gives the right in that namespace, or in any when none is named."""
+        """Return whether a grant gives the right in the namespace, or in any namespace if that is ""."""
         return any(right in RIGHTS[grant.role] and grant.covers(namespace) for grant in self.grants)
 
     def require_everywhere(self, right: Right) -> None:

@@ -28,9 +28,10 @@ BEYOND_CAPACITY: Final = 1.2
 
 
 class DeviceResource(StrEnum):
-    """What is measured of a container's GPUs; the values end the names of Koordinator's resources of the same meaning.
+    """The measured resources of a container's GPUs.
 
-    Amounts are percent of one device, summed over the container's devices: 250 = two and a half of them.
+    The values are the suffixes of Koordinator's resources of the same meaning. Amounts are percent of one device,
+    summed over the container's devices: 250 = two and a half devices.
     """
 
     GPU_CORE = "gpu-core"

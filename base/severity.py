@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """How far the present value is from the proposed one; ordered GOOD < OK < WARNING < CRITICAL."""
+    """The distance of the present value from the proposed one; ordered GOOD < OK < WARNING < CRITICAL."""
 
     UNKNOWN = "unknown"
     GOOD = "good"
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """For people who read the word; the thresholds are `recommender.cotenant.severity`."""
+        """The meaning of the severity as text; the thresholds are `recommender.cotenant.severity`."""
         return _MEANINGS[self]
 
 
@@ -37,7 +37,10 @@ _MEANINGS: Final[Mapping[Severity, str]] = {
 
 
 class Waste(StrEnum):
-    """How much of what is requested is not needed; another scale than `Severity`, which is about danger and size."""
+    """The share of what is requested that is not needed; a different scale than `Severity`.
+
+    `Severity` is about danger and size.
+    """
 
     NONE = "none"
     SMALL = "small"

@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
 
 
 class Kind(StrEnum):
-    """How a column is typed, aligned and formatted."""
+    """The type, alignment and format of a column."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -36,14 +36,15 @@ class Kind(StrEnum):
 
     @property
     def numeric(self) -> bool:
-        """Whether cells are numbers (missing = NaN)."""
+        """True if cells are numbers (missing = NaN)."""
         return self not in (Kind.TEXT, Kind.LIST)
 
 
 def kind_of(resource: str) -> Kind:
-    """How an amount of a resource is written: cpu in millicores, memory, storage and huge pages in bytes, else a count.
+    """Return the format for an amount of a resource.
 
-    Batch and mid CPU are extended resources that count millicores.
+    CPU is in millicores; memory, storage and huge pages are in bytes; all else is a count. Batch and mid CPU are
+    extended resources that count millicores.
     """
     if resource == "cpu" or resource.endswith(("/batch-cpu", "/mid-cpu")):
         return Kind.MILLICORES
@@ -63,9 +64,9 @@ _INPUT_ENDINGS: Final = (
 
 
 def kind_of_input(name: str, resource: str) -> Kind:
-    """How a figure behind a value is written: by the end of its name, else as an amount of the resource.
+    """Return the format of a figure behind a value: by the end of its name, else as an amount of the resource.
 
-    That of a node group is an amount, whatever its name, which people chose, ends with.
+    The figure of a node group is an amount, whatever its name ends with, because users choose that name.
     """
     endings = () if name.startswith(NODE_GROUP_INPUT) else _INPUT_ENDINGS
     return next((kind for some, kind in endings if name.endswith(some)), kind_of(resource))

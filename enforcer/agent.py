@@ -65,7 +65,7 @@ class NodeReader(Protocol):
 
 
 class KnobWriter(Protocol):
-    """Who writes: `apply.Applier`."""
+    """The writer of the knobs: `apply.Applier`."""
 
     denied: str
     unexplained: tuple[str, ...]
@@ -89,7 +89,7 @@ class SurfaceController(Protocol):
 
     @property
     def surface(self) -> Surface:
-        """Which."""
+        """The surface that this controller keeps."""
         ...
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
@@ -122,7 +122,7 @@ class AgentComponents:
 
 @dataclass(slots=True)
 class _Last:
-    """What the last good tick saw and decided."""
+    """The observation and the decision of the last good tick."""
 
     at_seconds: float
     observation: Observation
@@ -165,7 +165,10 @@ class Agent:
             self.end(hands_over(), to_stranger())
 
     def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
-        """Whether the end was asked for meanwhile. What an agent before had set stays as it is until then."""
+        """Wait for the sources; return whether the end was requested meanwhile.
+
+        Values that the previous agent had set remain unchanged until then.
+        """
         until = self.parts.monotonic() + self.parts.settings.startup_seconds
         while not self.parts.sources.wait(0.0) and self.parts.monotonic() < until:
             if wait(0.1):
@@ -307,7 +310,7 @@ class Agent:
 
     # --- for others --------------------------------------------------------------------------------------------------
     def status(self) -> NodeStatus | None:
-        """What /status answers; None before the first tick. From any thread."""
+        """Return the answer of /status; None before the first tick; thread-safe."""
         with self._lock:
             last = self._last
         if last is None:
@@ -329,9 +332,10 @@ class Agent:
         return unsupported(policy, last.observation, self.parts.settings.kernel_reserves) if policy else ()
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
-        """By what a container that is being made is decided on: policy and the node's CPU ratio. From any thread.
+        """Return the policy and the node's CPU ratio that apply to a container being created; thread-safe.
 
-        None while the loop would set nothing on it either: no policy, or one that was given up, or the strategy is off.
+        None while the loop would set nothing on it either: no policy, or a policy that was given up, or the strategy
+        is off.
         """
         with self._lock:
             last = self._last
@@ -380,7 +384,7 @@ class Agent:
         return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
 
     def cpus(self, machine: MachineCpus) -> NodeCpus | None:
-        """Whose the machine's CPUs are; None before there is something to tell. From any thread."""
+        """Return the ownership of the machine's CPUs; None before the first good tick; thread-safe."""
         last = self._last
         return node_cpus(last.observation, machine) if last else None
 
@@ -402,7 +406,7 @@ class Agent:
         return "; ".join(reason for reason in reasons if reason)
 
     def dead(self) -> str:
-        """What only a restart would mend, or empty."""
+        """Return the problem that only a restart would fix; "" if there is none."""
         since = self.parts.monotonic() - (self._last.at_seconds if self._last else self._began_at)
         limit = max(DEAD_SECONDS, 10 * self.parts.settings.tick_seconds)
         return f"no good tick for {since:.0f} s: {self.wrong}" if since > limit else ""

@@ -114,7 +114,7 @@ class KubeletTreeReader:
         self._hierarchy.close()
 
     def _look_around(self, now_seconds: float) -> _Around:
-        """What hardly ever changes, read now and then."""
+        """Return the readings that rarely change; they are read again every AROUND_SECONDS."""
         if now_seconds - self._looked_seconds >= AROUND_SECONDS:
             self._looked_seconds = now_seconds
             proc = Path(self._settings.proc_root)
@@ -131,7 +131,10 @@ class KubeletTreeReader:
 
 
 def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
-    """By the settings, the kubelet's configuration, or what the tree shows; NodeUnreadable when it shows none."""
+    """Return the layout by the settings, the kubelet's configuration, or the detected tree.
+
+    Raises NodeUnreadable if the tree shows no layout.
+    """
     base = tuple(checked_path(settings.cgroup_base).split("/")) if settings.cgroup_base else kubelet.base
     driver = settings.cgroup_driver if settings.cgroup_driver != "auto" else kubelet.cgroup_driver
     detection = hierarchy.detect(base)
@@ -243,7 +246,10 @@ def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletCo
 
 
 def _stopper(settings: Settings) -> EvictionQueue[str] | None:
-    """Who ends containers, where the settings want it; a dry run ends none. UsageError without gRPC."""
+    """Create the queue that ends containers, if the settings want it; None in a dry run.
+
+    Raises UsageError without gRPC.
+    """
     if not settings.enforcer.stop_containers or settings.enforcer.dry_run:
         return None
     try:

@@ -32,7 +32,7 @@ CgroupPath = str
 
 
 class Level(StrEnum):
-    """Where in the tree a cgroup stands; parents come first when amounts grow, children first when they shrink."""
+    """The level of a cgroup in the tree; parents precede when amounts grow, children precede when they shrink."""
 
     KUBEPODS = "kubepods"
     QOS = "qos"
@@ -136,17 +136,17 @@ class PodSpec:
 
     @property
     def key(self) -> str:
-        """As people name it."""
+        """The readable key of the pod: namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def every_container(self) -> tuple[ContainerSpec, ...]:
-        """Of every kind, as `PodReading.containers` has them."""
+        """The containers of every kind, as `PodReading.containers` has them."""
         return (*self.containers, *self.init_containers, *self.ephemeral_containers)
 
     @property
     def resources(self) -> PodResources:
-        """What the pod holds."""
+        """The resources of the pod."""
         return PodResources(
             tuple(container.amounts for container in self.every_container),
             self.own_requests,
@@ -166,7 +166,7 @@ class PodSpec:
 
     @property
     def effective_priority(self) -> PriorityClass:
-        """For calculations: raw, else what its QoS class implies."""
+        """The priority class for calculations: the raw class, or else the class that its QoS class implies."""
         return with_default(self.qos_class, self.priority_class, best_effort=self.kube_qos is KubeQos.BEST_EFFORT)
 
 
@@ -260,7 +260,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class ResctrlReading:
-    """What the processor's resource control offers: cache domains, their full mask, memory-bandwidth domains."""
+    """The processor's resource control: cache domains, their full mask, memory-bandwidth domains."""
 
     cache_mask: int = 0
     """Of the last-level cache, ones from bit 0; 0 = no cache allocation."""
@@ -360,7 +360,7 @@ class Observation:
 
     @property
     def best_effort_root(self) -> GroupReading | None:
-        """Where Kubernetes' best-effort pods are, Koordinator's BE pods among them."""
+        """The cgroup of Kubernetes' best-effort pods, including Koordinator's BE pods."""
         return self.tiers.get(KubeQos.BEST_EFFORT)
 
     def groups(self) -> dict[CgroupPath, GroupReading]:
@@ -395,7 +395,10 @@ class Want:
 
 
 class Surface(StrEnum):
-    """What pods share outside their cgroups. Each is kept by one EDGE, which also gives it back."""
+    """A resource that pods share outside their cgroups.
+
+    Each is kept by exactly one EDGE module (a module that does I/O), which also restores it.
+    """
 
     RESCTRL = "resctrl"
     """key: name of the group; value: see `cotenant.enforcer.apply.resctrlfs`."""
@@ -445,7 +448,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StrategyPlan:
-    """What one strategy wants now; of two wants on one knob of one cgroup the later strategy's is refused."""
+    """The wants of a strategy; of two wants on a knob of a cgroup the later strategy's is refused."""
 
     wants: tuple[Want, ...] = ()
     evictions: tuple[Evict, ...] = ()
@@ -472,11 +475,11 @@ class Strategy(Protocol[StateT]):
 
     @property
     def name(self) -> str:
-        """As people and `strategies_off` name it."""
+        """The name of the strategy for users and in `strategies_off`."""
         ...
 
     def initial(self) -> StateT:
-        """What it remembers at the start."""
+        """Return the strategy's state at the start."""
         ...
 
     def step(self, observation: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
@@ -490,4 +493,4 @@ class Stateless:
     __slots__ = ()
 
     def initial(self) -> None:
-        """Nothing."""
+        """Return None: the strategy has no state."""

@@ -33,7 +33,7 @@ ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
 
 
 def no_cpus(_: str, __: Iterable[str]) -> Cpus:
-    """As where nothing is claimed."""
+    """Return no CPUs, as on a node where nothing is claimed."""
     return frozenset()
 
 
@@ -95,7 +95,7 @@ class DraMetrics(Collector):
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client wants it."""
+        """Yield the metrics for prometheus_client."""
         registered, published, count = self._read()
         meaning = "1 while the kubelet knows the driver."
         yield GaugeMetricFamily("cotenant_enforcer_dra_registered", meaning, float(registered))

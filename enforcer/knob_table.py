@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Knob(StrEnum):
-    """What can be set on a cgroup. Values are int, or text where the note says so; NO_LIMIT where "none" exists."""
+    """A setting of a cgroup; values are int, or text where noted; NO_LIMIT where "none" exists."""
 
     CPU_SHARES = "cpu.shares"
     """2..262144 in cgroup v1's unit; written as weight on v2."""
@@ -61,14 +61,14 @@ Value = int | str
 
 
 class Version(Enum):
-    """Of the hierarchy that holds a controller."""
+    """The version of the hierarchy that has a controller."""
 
     V1 = 1
     V2 = 2
 
 
 class Ordering(Enum):
-    """What a write must wait for; `cotenant.enforcer.decide.write_order` knows how."""
+    """The order that a write must follow; `cotenant.enforcer.decide.write_order` implements it."""
 
     FREE = "free"
     NESTED_QUOTA = "nested-quota"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Waker(Protocol):
-    """Who waits between ticks: `__main__.Ending`."""
+    """The object that waits between ticks: `__main__.Ending`."""
 
     asked: bool
     """Whether the end was asked for."""
@@ -70,14 +70,14 @@ def hooked(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: Claimed
 
 
 class NriMetrics(Collector):
-    """What the plugin counts, read when Prometheus asks."""
+    """The counters of the plugin, read when Prometheus scrapes."""
 
     def __init__(self, read: Callable[[], tuple[bool, Counters]]) -> None:
         """read: whether it is registered, and its counters."""
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client wants it."""
+        """Yield the metrics for prometheus_client."""
         registered, counters = self._read()
         yield GaugeMetricFamily("cotenant_enforcer_nri_registered", "1 while the runtime asks us.", float(registered))
         meaning = "Answers to the runtime: in all, with a change, too late, failed (the last two change nothing)."
@@ -102,7 +102,7 @@ class HookDecision:
     claimed_cpus: ClaimedCpus = no_cpus
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
-        """As `facts.Decide`."""
+        """Return the settings for a container being created, as `facts.Decide`."""
         admitted = self.agent.admitted(pod)
         resources = self._by_policy(admitted, container)
         # a pod that is known to name no claim has written the variable itself

@@ -60,7 +60,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What a pod gets, as annotations to write on it; refusal: why it gets nothing on this node, or ""."""
+    """The annotations that a pod gets on a node, or `refusal`: why it gets nothing there, "" if it gets some."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
@@ -88,11 +88,14 @@ class Allocator(Protocol):
         ...
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Whether the pod asks for hardware of this kind."""
+        """Return whether the pod asks for hardware of this kind."""
         ...
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """What the pod gets on the node beside the holdings. UsageError for what no node could give."""
+        """Return the pod's allotment on the node beside the holdings.
+
+        Raises UsageError for a request that no node could serve.
+        """
         ...
 
 

@@ -28,14 +28,14 @@ MOST_COMBINATIONS: Final = 256
 
 
 class CpuBindPolicy(StrEnum):
-    """How a pod's CPUs lie on cores; values as in Koordinator's annotations."""
+    """The distribution of a pod's CPUs over cores; values as in Koordinator's annotations."""
 
     FULL_PCPUS = "FullPCPUs"
     SPREAD_BY_PCPUS = "SpreadByPCPUs"
 
 
 class CpuExclusivePolicy(StrEnum):
-    """What a pod does not share with others of the same policy."""
+    """The level at which a pod shares no CPUs with other pods of the same policy."""
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"
@@ -43,14 +43,14 @@ class CpuExclusivePolicy(StrEnum):
 
 
 class NumaStrategy(StrEnum):
-    """Which NUMA node is filled first."""
+    """The order in which NUMA nodes are filled."""
 
     MOST_ALLOCATED = "MostAllocated"
     LEAST_ALLOCATED = "LeastAllocated"
 
 
 class NumaPolicy(StrEnum):
-    """How strictly a pod's CPUs come from few NUMA nodes; values as the kubelet's topology manager has them."""
+    """The strictness of taking a pod's CPUs from few NUMA nodes; values as in the kubelet's topology manager."""
 
     NONE = "None"
     BEST_EFFORT = "BestEffort"
@@ -60,7 +60,7 @@ class NumaPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CpuRequest:
-    """What a pod asks for. required: the bind policy is a condition, not a wish."""
+    """A pod's request for CPUs; `required`: the bind policy is mandatory, not a preference."""
 
     count: int
     bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
@@ -72,7 +72,10 @@ class CpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class CpuOccupation:
-    """What is not free. cores_alone, numa_nodes_alone: with CPUs of pods that are exclusive at that level."""
+    """The CPUs of a node that are not free.
+
+    cores_alone, numa_nodes_alone: cores and NUMA nodes with CPUs of pods that are exclusive at that level.
+    """
 
     taken: Cpus = frozenset()
     cores_alone: frozenset[int] = frozenset()
@@ -130,7 +133,10 @@ def numa_sizes(topology: CpuTopology) -> dict[int, int]:
 
 
 def fewest_numa_nodes(sizes: Iterable[int], count: int) -> int:
-    """How many NUMA nodes of these sizes so many CPUs need; all of them where even these do not suffice."""
+    """Return how many NUMA nodes of these sizes `count` CPUs need.
+
+    The number of all nodes is returned if even these do not suffice.
+    """
     largest_first = sorted(sizes, reverse=True)
     sums = enumerate(accumulate(largest_first), start=1)
     return next((number for number, cpus in sums if cpus >= count), len(largest_first))
@@ -235,9 +241,10 @@ class _Accumulator:
         return None
 
     def _completed(self, chosen: Cpus) -> Cpus:
-        """What is chosen, and single threads from anywhere: first of sockets that gave most, one of each core in turn.
+        """Return the chosen CPUs and single threads from any NUMA node, up to the number requested.
 
-        The cores of a NUMA node with the fewest free threads come first: whole ones stay whole.
+        Sockets that gave most go first, and one thread of each core is taken in turn. The cores of a NUMA node with
+        the fewest free threads go first, so that fully free cores stay free.
         """
         cpus = chosen
         for honour in self._honours:

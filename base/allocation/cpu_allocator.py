@@ -54,7 +54,7 @@ PolicyT = TypeVar("PolicyT", CpuBindPolicy, CpuExclusivePolicy, NumaPolicy, Numa
 
 @dataclass(frozen=True, slots=True)
 class NodeCpuPolicies:
-    """What a node's labels demand; None = nothing."""
+    """The CPU policies that a node's labels demand; None = not set."""
 
     bind: CpuBindPolicy | None = None
     numa: NumaPolicy | None = None
@@ -72,7 +72,7 @@ class CpuAllocator:
     result: str = RESOURCE_STATUS_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Whether the pod is LSE or LSR, asks for CPU and does not want to share."""
+        """Return whether the pod is LSE or LSR, asks for CPU and does not want to share."""
         if qos_of(claim.pod.labels) not in EXCLUSIVE or not claim.requests.get("cpu"):
             return False
         try:
@@ -81,7 +81,10 @@ class CpuAllocator:
             return True  # `request` says why
 
     def request(self, claim: HardwareClaim) -> CpuRequest:
-        """What the pod asks for, whatever the node; UsageError names the pod and what cannot be followed."""
+        """Return the pod's CPU request, independent of the node.
+
+        Raises UsageError that names the pod and what cannot be followed.
+        """
         pod = f"{claim.pod.namespace}/{claim.pod.name}"
         millicores = claim.requests.get("cpu", 0)
         if millicores % MILLICORES_PER_CORE:
@@ -146,7 +149,7 @@ def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | N
 
 
 def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) -> CpuOccupation:
-    """What is taken on the node: by holdings, by the kubelet's pods, and what the node withholds."""
+    """Return the CPUs taken on the node: by holdings, by the kubelet's pods, and those the node withholds."""
     taken = frozenset[int]().union(*withheld_cpus(cpus, node.annotations, node.name).values())
     taken |= frozenset[int]().union(*(pod.cpus for pod in cpus.pods if pod.by_kubelet))
     cores: set[int] = set()

@@ -39,7 +39,7 @@ WireT = TypeVar("WireT")
 
 @dataclass(frozen=True, slots=True)
 class CpuAssignment:
-    """What a pod got: CPUs of its own, and NUMA nodes that hold CPU of it."""
+    """The CPUs that a pod owns exclusively, and the NUMA nodes from which it has CPU."""
 
     cpus: Cpus = frozenset()
     numa_nodes: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class CpuAssignment:
 
 @dataclass(frozen=True, slots=True)
 class CpuWish:
-    """What a pod wants of its CPUs; texts as in the annotation, "" = it does not say."""
+    """The CPU policies that a pod's annotations ask for, as text; "" = not set."""
 
     required_bind: str = ""
     preferred_bind: str = ""
@@ -108,7 +108,10 @@ def assignment_text(topology: CpuTopology, cpus: Cpus) -> str:
 
 
 def wish_of(annotations: Mapping[str, str], pod: str) -> CpuWish:
-    """What a pod wants; UsageError names the pod and the annotation that cannot be read or is too long."""
+    """Return the CPU policies that a pod's annotations ask for.
+
+    Raises UsageError that names the pod and the annotation that cannot be read or is too long.
+    """
     for key in (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION):
         check_length(annotations, key, pod)
     spec = _decoded(annotations, RESOURCE_SPEC_ANNOTATION, _ResourceSpec, pod) or _ResourceSpec()

@@ -15,7 +15,7 @@ from cotenant.base.allocation.topology_document import NodeCpus
 
 
 class CpuState(StrEnum):
-    """What a CPU is used for."""
+    """The use of a CPU."""
 
     SHARED = "shared"
     POD = "pod"
@@ -83,7 +83,7 @@ class CoreGroup:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The socket, the NUMA node and the numbers of cores and CPUs as text."""
         cpus, cores = sum(map(len, self.cores)), len(self.cores)
         counts = f"{cores} core{'s' * (cores > 1)}, {cpus} CPU{'s' * (cpus > 1)}"
         return f"socket {self.socket}, NUMA node {self.numa_node}: {counts}"
@@ -91,7 +91,7 @@ class CoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class CpuLegendEntry:
-    """What a sign of the drawing stands for, and its CPUs as a list of ranges; pod "" where no pod has them alone."""
+    """A sign of the drawing, its meaning and its CPUs as a list of ranges; `pod` is "" unless one pod owns them."""
 
     sign: str
     state: CpuState

@@ -83,7 +83,10 @@ class CpuTopology:
 
     @cached_property
     def caches_of_cpu(self) -> Mapping[int, Mapping[int, int]]:
-        """Of each CPU that has any: level -> number of its cache, counted on the machine from 0 in each level."""
+        """The cache numbers of each CPU that has a cache, by CPU and cache level.
+
+        Caches are numbered per level over the machine, from 0.
+        """
         numbers: dict[int, int] = {}
         caches: dict[int, dict[int, int]] = {}
         for cache in self.caches:

@@ -46,11 +46,14 @@ class DeviceAllocator:
     result: str = DEVICE_ALLOCATED_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Whether the pod asks for a device."""
+        """Return whether the pod asks for a device."""
         return asks_for_devices(claim.requests)
 
     def request(self, claim: HardwareClaim) -> DeviceDemand:
-        """What the pod asks for, whatever the node; UsageError names the pod and what cannot be served."""
+        """Return the pod's device demand, independent of the node.
+
+        Raises UsageError that names the pod and what cannot be served.
+        """
         return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
@@ -84,12 +87,16 @@ def inventory_on(node: NodeHardware) -> DeviceInventory | None:
 
 
 def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
-    """What these pods have."""
+    """Return the devices that these pods have."""
     return TakenDevices.of(_allocations(holdings))
 
 
 def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
-    """Of an annotation that claims kinds or numbers of devices that its pod does not ask for: nothing."""
+    """Yield the device allocations of the holdings.
+
+    An annotation that cannot be read, or that claims kinds or numbers of devices its pod does not ask for, is
+    skipped.
+    """
     for holding in holdings:
         try:
             allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
@@ -101,9 +108,9 @@ def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
 
 
 def _largest_demand(holding: Holding) -> DeviceDemand:
-    """What a pod may have by its requests and by what its hint and its joint allocation add to them.
+    """Return the most that a pod may have by its requests, its hint and its joint allocation.
 
-    An annotation that only another scheduler reads adds nothing. Its other annotations do not change how much it gets.
+    An annotation that only another scheduler reads adds nothing. Its other annotations do not change the amount.
     """
     known: dict[str, str] = {}
     demand = demand_of(holding.requests, known, holding.pod)

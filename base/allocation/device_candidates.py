@@ -70,7 +70,7 @@ def amounts_on(share: Room, memory_bytes: int) -> dict[str, int]:
 
 
 def place_of(device: NodeDevice, scope: DeviceScope) -> object:
-    """Where a device is at a scope; None when that is not known."""
+    """Return the location of a device at a scope; None if it is not known."""
     if scope is DeviceScope.DEVICE:
         return device.key
     if scope is DeviceScope.PCIE:
@@ -103,6 +103,6 @@ def apart(in_order: Iterable[Candidate]) -> list[Candidate]:
 
 
 def best_fit(offered: Iterable[Candidate], count: int, request: KindRequest) -> tuple[Candidate, ...]:
-    """Those that are left with the least, at most `count`."""
+    """Return at most `count` candidates, those with the least left over first."""
     in_order = sorted(offered, key=lambda one: one.rank)
     return tuple((apart(in_order) if request.apart else in_order)[:count])

@@ -51,11 +51,11 @@ class _Leads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointPlacement:
-    """What a node can offer to kinds that are placed together.
+    """The devices that a node can offer to kinds that are placed together.
 
-    kinds: at least two, the leading one first. candidates: of each kind those with enough free; counts: how many the
-    pod asks for. required: all kinds on the same PCIe switches. partitions: free ones of the GPUs that are asked for,
-    where GPUs are given as partitions alone.
+    kinds: at least two, the leading kind first. candidates: for each kind the devices with enough free; counts: how
+    many devices of each kind the pod asks for. required: all kinds must be on the same PCIe switches. partitions: the
+    free partitions of the requested GPUs, where GPUs are given as partitions only.
     """
 
     kinds: tuple[DeviceKind, ...]
@@ -104,7 +104,10 @@ class JointPlacement:
 
     # --- the leading kind ---------------------------------------------------------------------------------------------
     def _leads_nearby(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
-        """As near each other as the place allows; among equal ones those whose switch has the other kinds too."""
+        """Yield choices of leading devices, as near each other as the candidates allow.
+
+        Among equally near devices, those whose switch also has the other kinds go first.
+        """
         lead = self.kinds[0]
         request, count, offered = self.requests[lead], self.counts[lead], place[lead]
         if self._partitioned(lead):
@@ -155,7 +158,7 @@ class JointPlacement:
         return kind is DeviceKind.GPU and self.partitions is not None
 
     def _missing(self, lead: Candidate) -> int:
-        """How many of the other kinds have no device on this one's switch."""
+        """Return how many of the other kinds have no device on the PCIe switch of `lead`."""
         return sum(lead.device.pcie not in self._switches[kind] for kind in self.kinds[1:])
 
     # --- those that follow --------------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def _switches_of(devices: Iterable[Candidate]) -> set[str]:
 
 
 def _among(picked: Iterable[Candidate], offered: Iterable[Candidate]) -> int:
-    """How many of these devices are among those that are offered."""
+    """Return how many of the picked devices are among the offered devices."""
     minors = {one.device.minor for one in offered}
     return sum(one.device.minor in minors for one in picked)
 

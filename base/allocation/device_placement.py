@@ -48,7 +48,7 @@ def _groups(demand: DeviceDemand) -> list[tuple[DeviceKind, ...]]:
 
 
 class _Options:
-    """What a node can offer to one group of kinds."""
+    """The devices that a node can offer to one group of kinds."""
 
     def __init__(
         self, inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand, group: tuple[DeviceKind, ...]
@@ -85,7 +85,7 @@ class _Options:
         return ((kind, self._demand.requests[kind]) for kind in self._group)
 
     def _count(self, kind: DeviceKind) -> int:
-        """How many devices of a kind are needed; all that it has when the request says so."""
+        """Return how many devices of a kind are needed; all that match its selector if the request asks for all."""
         request = self._demand.requests[kind]
         if request.count is not None:
             return request.count
@@ -143,7 +143,7 @@ class _Options:
 
     # --- partitions ---------------------------------------------------------------------------------------------------
     def _partitioned(self) -> bool:
-        """Whether the node's partitions bear on this group: it asks for whole GPUs."""
+        """Return whether the node's partitions apply to this group: it asks for GPUs that are not shared."""
         request = self._demand.requests.get(DeviceKind.GPU)
         return bool(
             DeviceKind.GPU in self._group and request is not None and request.whole and self._inventory.partitions
@@ -171,7 +171,7 @@ class _Options:
         return [one for one in allowed if minors is None or one.minors == minors]
 
     def _broken(self, partition: GpuPartition, whole: frozenset[int]) -> int:
-        """How many partitions that are free now would not be free afterwards."""
+        """Return how many partitions that are free now would no longer be free afterwards."""
         return sum(
             bool(other.minors & partition.minors) and other.minors <= whole
             for partitions in self._inventory.partitions.values()

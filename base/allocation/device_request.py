@@ -52,7 +52,7 @@ _UNIT_FIX: Final = "Ask for at most 100 percent of one device, or for whole devi
 
 
 class DeviceScope(IntEnum):
-    """How near devices must be to each other; wider ones are greater."""
+    """The required proximity of devices to each other; wider scopes are greater."""
 
     DEVICE = 0
     PCIE = 1
@@ -86,7 +86,7 @@ class KindRequest:
 
     @property
     def whole(self) -> bool:
-        """Whether nobody else can have anything of its devices."""
+        """True if no other pod can have a share of its devices."""
         return any(amount == WHOLE for name, amount in self.share.items() if name not in (GPU_CORE, GPU_MEMORY))
 
 
@@ -106,9 +106,10 @@ class DeviceDemand:
     ring_bandwidth: int = 0
 
     def most(self, kind: DeviceKind, leading: int) -> int | None:
-        """How many devices of a kind the pod may get at most, 0 = it asks for none, None = all that there are.
+        """Return the most devices of a kind that the pod may get; 0 = it asks for none, None = all that exist.
 
-        leading: how many it has of the kind that leads. One that follows is given once for each of their switches.
+        leading: how many devices of the leading kind it has. A kind that follows is given once for each of their
+        switches.
         """
         request = self.requests.get(kind)
         if request is None or request.count is None:
@@ -136,19 +137,19 @@ class _Partitioning(msgspec.Struct, rename="camel"):
 
 
 def shared_resources_of(requests: Room) -> tuple[str, ...]:
-    """Those of SHARED_RESOURCES that a pod asks for."""
+    """Return the names in SHARED_RESOURCES that a pod asks for."""
     return tuple(name for name in SHARED_RESOURCES if requests.get(name))
 
 
 def asks_for_devices(requests: Room) -> bool:
-    """Whether a pod asks for any device."""
+    """Return whether a pod asks for any device."""
     return any(requests.get(name) for name in DEVICE_RESOURCES)
 
 
 def demand_of(requests: Room, annotations: Mapping[str, str], what: str = "pod") -> DeviceDemand:
-    """What a pod asks of devices; requests: its amounts by resource name (`pod_request.requests_of`).
+    """Return a pod's device demand; requests: its amounts by resource name (`pod_request.requests_of`).
 
-    UsageError names the resource or annotation that cannot be served, and what to write instead.
+    Raises UsageError that names the resource or annotation that cannot be served, and what to write instead.
     """
     hints: dict[DeviceKind, _Hint] = _annotation(annotations, HINT_ANNOTATION, dict[DeviceKind, _Hint], what) or {}
     joint = _annotation(annotations, JOINT_ANNOTATION, _Joint, what) or _Joint()
@@ -214,7 +215,10 @@ def _percent_request(name: str, amount: int, what: str) -> KindRequest:
 
 
 def _count(name: str, percent: int, what: str) -> int:
-    """How many devices so many percent are."""
+    """Return the number of devices for a percentage.
+
+    Up to 100 % is one device; raises UsageError above that if it is not a multiple of 100.
+    """
     if percent <= WHOLE:
         return 1
     if percent % WHOLE:

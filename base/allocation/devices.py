@@ -35,7 +35,7 @@ WHOLE: Final = 100
 
 
 class DeviceKind(StrEnum):
-    """What can be shared."""
+    """The kinds of devices that can be shared."""
 
     GPU = "gpu"
     RDMA = "rdma"
@@ -117,7 +117,7 @@ class DeviceInventory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """What a pod has of one device; `id` is the device's own name, `functions` its virtual functions."""
+    """A pod's share of one device; `id` is the device's own name, `functions` its virtual functions."""
 
     minor: int
     amounts: Room = field(default_factory=dict)
@@ -131,7 +131,7 @@ Allocations: TypeAlias = Mapping[DeviceKind, tuple[DeviceShare, ...]]
 
 @dataclass(frozen=True, slots=True)
 class TakenDevices:
-    """What pods have of a node's devices: amounts by device, and virtual functions as (device, bus)."""
+    """The devices of a node that pods have: amounts by device, and virtual functions as (device, bus)."""
 
     amounts: Mapping[DeviceKey, Room] = field(default_factory=dict)
     functions: frozenset[tuple[DeviceKey, str]] = frozenset()
@@ -150,7 +150,7 @@ class TakenDevices:
         return cls(amounts, frozenset(functions))
 
     def left(self, device: NodeDevice) -> dict[str, int]:
-        """What is free of a device."""
+        """Return the free amounts of a device, by resource name."""
         return rest(device.amounts, self.amounts.get(device.key, {}))
 
 

@@ -30,17 +30,17 @@ class GpuShare:
 
     @property
     def devices(self) -> float:
-        """What it takes of devices: of its two amounts the larger one keeps others out."""
+        """The number of devices that the share blocks for others: the larger of its two amounts counts."""
         return max(self.core_percent, self.memory_percent) / WHOLE
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is nothing but whole devices."""
+        """True if the share consists of full devices only."""
         return self.core_percent == self.memory_percent and self.core_percent % WHOLE == 0
 
     @property
     def resources(self) -> dict[str, str]:
-        """As requests and limits have it, by resource name."""
+        """The share as amounts by resource name, as requests and limits have them."""
         if self.is_whole:
             return {NVIDIA_GPU: str(self.core_percent // WHOLE)}
         return {GPU_CORE: str(self.core_percent), GPU_MEMORY_RATIO: str(self.memory_percent)}
@@ -50,7 +50,7 @@ class GpuShare:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of its text; UsageError for another one."""
+        """Parse a share from its text; raise UsageError for text that is not a share."""
         if devices := _DEVICES.fullmatch(text):
             percent = int(devices[1]) * WHOLE
             return cls(percent, percent)
@@ -68,7 +68,7 @@ class GpuShareProposal:
 
     @property
     def moves(self) -> dict[str, str | None]:
-        """What each GPU resource becomes in requests and in limits; None takes it away."""
+        """The new value of each GPU resource in requests and limits; None removes the resource."""
         return {**dict.fromkeys(GPU_RESOURCES), **self.share.resources}
 
     def __str__(self) -> str:
@@ -76,6 +76,6 @@ class GpuShareProposal:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of its text; UsageError for another one."""
+        """Parse a proposal from its text; raise UsageError for text that is not a proposal."""
         share, _, now = text.partition(_INSTEAD)
         return cls(GpuShare.parse(share), GpuShare.parse(now))

@@ -24,7 +24,7 @@ PLURAL: Final = "nodeallocations"
 
 
 class PodFate(Enum):
-    """What is known of a pod that has an entry."""
+    """The state of a pod that has an entry in the ledger."""
 
     HERE = "bound to this node"
     WAITING = "not bound yet"
@@ -61,12 +61,15 @@ class NodeLedger:
 
 
 def ledger_address(node: str) -> Address:
-    """Where a node's ledger is."""
+    """Return the address of a node's ledger."""
     return Address(OWN_GROUP, PLURAL, node)
 
 
 def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
-    """From the API's JSON, None = there is none. UsageError for one that cannot be read: nobody may allocate then."""
+    """Parse a node's ledger from the API's JSON; None = there is no ledger, which reads as an empty ledger.
+
+    Raises UsageError if it cannot be read: no allocation is allowed then.
+    """
     if body is None:
         return NodeLedger(node)
     try:

@@ -43,7 +43,7 @@ class TopologyService(Protocol):
 
 
 def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -> Iterator[DeviceOwnership]:
-    """By kind and minor; pods: what each ("namespace/name") has."""
+    """Yield the owners of each device, by kind and minor; pods: the allocations by "namespace/name"."""
     taken = TakenDevices.of(pods.values())
     for device in sorted(inventory.devices, key=lambda one: one.key):
         free = min((taken.left(device).get(name, 0) for name in PERCENTS[device.kind]), default=0)
@@ -84,7 +84,7 @@ def _of_others_together(pods: tuple[tuple[str, int], ...]) -> tuple[tuple[str, i
 
 
 def _owners(device: NodeDevice, pods: Mapping[str, Allocations]) -> Iterator[tuple[str, int]]:
-    """Who has it, and the largest percentage that each has of one of its resources."""
+    """Yield the pods that have the device, each with the largest percentage that it has of one of its resources."""
     for pod, allocations in sorted(pods.items()):
         for share in allocations.get(device.kind, ()):
             if share.minor == device.minor:

@@ -104,7 +104,7 @@ class _WireWithheld(msgspec.Struct, omit_defaults=True):
 
 
 def topology_address(node: str) -> Address:
-    """Where a node's NodeResourceTopology is."""
+    """Return the address of a node's NodeResourceTopology."""
     return Address(TOPOLOGY_GROUP, TOPOLOGIES, node)
 
 
@@ -144,7 +144,10 @@ def zones_of(topology: CpuTopology, memory_bytes: Mapping[int, int]) -> list[dic
 
 
 def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
-    """Of a NodeResourceTopology as JSON; UsageError names the object and the annotation that cannot be read."""
+    """Parse a node's CPUs from a NodeResourceTopology as JSON.
+
+    Raises UsageError that names the object and the annotation that cannot be read.
+    """
     metadata = body.get("metadata") or {}
     name, annotations = str(metadata.get("name", "")), metadata.get("annotations") or {}
 

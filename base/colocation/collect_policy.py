@@ -20,7 +20,7 @@ LONGEST_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class CollectPolicy:
-    """How usage is collected: the spec of a NodeMetric. Defaults are Koordinator's."""
+    """The policy of usage collection, which is the spec of a NodeMetric; defaults are Koordinator's."""
 
     aggregate_seconds: int = 300
     report_seconds: int = 60
@@ -30,12 +30,15 @@ class CollectPolicy:
 
     @property
     def longest_seconds(self) -> int:
-        """How far back samples are needed."""
+        """The age up to which samples are needed, in seconds."""
         return max(self.aggregate_seconds, *self.durations_seconds, 0)
 
 
 def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
-    """Of spec.metricCollectPolicy; what is missing or absurd is as usual, floors of Koordinator's agent hold."""
+    """Parse spec.metricCollectPolicy of a NodeMetric.
+
+    Missing and invalid fields get the default; the minimums of Koordinator's agent apply.
+    """
     usual = CollectPolicy()
     aggregate = collect.get("nodeAggregatePolicy")
     raw_durations = aggregate.get("durations") if isinstance(aggregate, Mapping) else None

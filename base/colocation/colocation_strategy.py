@@ -39,7 +39,7 @@ def percent(key: str, doc: str, most: int = 100) -> Meta:
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """What is reclaimed: the fields that settings have too, for scans without a ConfigMap."""
+    """The reclaim fields that settings have too, for scans without a ConfigMap."""
 
     cpu_policy: Annotated[
         CpuPolicy, declared("cpuCalculatePolicy", f"How batch CPU is computed; {policy_words(CPU_POLICIES)}.")
@@ -101,7 +101,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
 
 
 class ColocationStrategy(ReclaimFields, frozen=True):
-    """What holds on a node, and how amounts are published."""
+    """The colocation strategy of a node, and the rules for publishing its amounts."""
 
     enable: Annotated[bool, declared("enable", "Whether the node lends at all.")] = False
     update_threshold_seconds: Annotated[
@@ -125,7 +125,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         return cls(enable=True, **structs.asdict(settings))
 
     def policy(self, resource: Resource) -> str:
-        """How batch is computed."""
+        """Return the name of the policy that computes the batch amount of a resource."""
         return self.cpu_policy if resource is Resource.CPU else self.memory_policy
 
     def reclaim_percent(self, resource: Resource) -> int:
@@ -152,7 +152,7 @@ class AggregatePolicy(msgspec.Struct, frozen=True):
 
 
 class CollectFields(msgspec.Struct, frozen=True, rename="camel"):
-    """How usage is collected, for the whole cluster; `CollectPolicy` holds the defaults."""
+    """The fields of usage collection for all nodes of the cluster; `CollectPolicy` has the defaults."""
 
     metric_aggregate_duration_seconds: WithinADay | None = None
     metric_report_interval_seconds: WithinADay | None = None

@@ -62,14 +62,14 @@ class NodeMetric:
     collect: Mapping[str, Any] = field(default_factory=dict)
 
     def node_used(self, resource: Resource) -> int | None:
-        """What the whole node uses; None where the report does not say so, which 0 bytes of memory do not either."""
+        """Return the usage of the node; None if the report lacks it, or if it reports 0 bytes of memory."""
         return _measured(resource, self.node_usage)
 
     def system_used(self, resource: Resource) -> int | None:
-        """What runs outside of pods and host applications; None where neither this nor the whole node is reported.
+        """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
 
-        Where the report has the whole alone, it is what the whole goes beyond its parts. No memory at all is believed
-        beside a whole that says so.
+        If the report has the node's usage only, it is that usage minus the sum of its parts. A usage of zero memory
+        is accepted if the node's usage is reported.
         """
         used, whole = self.system_usage.get(resource), self.node_used(resource)
         if whole is None:
@@ -80,9 +80,9 @@ class NodeMetric:
         return max(whole - sum(usage.get(resource, 0) for usage in parts), 0)
 
     def beyond(self, resource: Resource, capacity: int) -> str:
-        """What of the report says that more is used than the node has, as words; empty when all can be believed.
+        """Return the field of the report that exceeds what the node has, as text; "" if all values are plausible.
 
-        capacity: the node's, in the resource's unit; 0: not known, so nothing is compared.
+        capacity: the node's, in the resource's unit; 0 = not known, so nothing is compared.
         """
         said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
         said |= {f"pod {one.namespace}/{one.name}": one.usage for one in self.pods}
@@ -92,7 +92,7 @@ class NodeMetric:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> NodeMetric:
-        """From the API's JSON; ClusterInvalid when it has no name."""
+        """Parse a NodeMetric from the API's JSON; raise ClusterInvalid if it has no name."""
         metadata = _object(body, "metadata")
         name = metadata.get("name")
         if not isinstance(name, str) or not name:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class PodDemand(Protocol):
-    """What high-priority pods (prod, mid, no class) use and request, in the resource's unit.
+    """The use and requests of high-priority pods (prod, mid, no class), in the resource's unit.
 
-    Summed by node, (nodes,) integers, or of each pod, (pods,) floats: a term must hold for both, because NUMA zones sum
-    it over the pods that they have. hp_max: the larger of use and request, pod by pod.
+    Either summed by node, shape (nodes,), integers, or per pod, shape (pods,), floats: a term must be valid for both,
+    because NUMA zones sum it over the pods that they have. hp_max: the larger of use and request, per pod.
     """
 
     @property
@@ -149,5 +149,5 @@ TERMS: Final[Mapping[str, FormulaTerm]] = {term.name: term for term in (
 
 
 def policy_words(policies: tuple[ReclaimPolicy, ...]) -> str:
-    """What each policy means, as the end of a sentence: "usage: less ...; request: less ..."."""
+    """Return the meaning of each policy as the end of a sentence: "usage: less ...; request: less ..."."""
     return "; ".join(f"{policy.name}: {policy.meaning}" for policy in policies)

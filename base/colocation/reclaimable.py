@@ -16,7 +16,7 @@ Terms: TypeAlias = Mapping[str, int]
 
 
 class Band(StrEnum):
-    """Who may use it: batch (what prod does not use now) or mid (what prod will not use for long)."""
+    """The class of reclaimed capacity: batch (unused by prod now) or mid (unused by prod for a long time)."""
 
     MID = "mid"
     BATCH = "batch"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a table is written."""
+    """The output format of a table."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 
 class DocumentFormat(StrEnum):
-    """How a single object is written."""
+    """The output format of a single object."""
 
     TABLE = "table"
     JSON = "json"

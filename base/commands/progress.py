@@ -47,7 +47,7 @@ class LineProgress:
             message(f"{name} ({total})" if total else name)
 
     def advance(self, steps: int = 1) -> None:
-        """Nothing: a log needs no steps."""
+        """Do nothing: a log needs no steps."""
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +55,7 @@ class LineProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class TerminalBars:

@@ -133,7 +133,10 @@ def computed_for_each(
     *,
     all_clusters: bool,
 ) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
-    """What is computed of each cluster by name, and the errors of the others, which stderr has; of one it is raised."""
+    """Compute an answer per cluster; return the answers and the errors, both by cluster name.
+
+    Errors are reported on stderr. Unless `all_clusters`, the error of a cluster is raised.
+    """
     answers: dict[str, AnswerT] = {}
     failures: dict[str, CotenantError] = {}
     for one in clusters:

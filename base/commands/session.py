@@ -110,7 +110,7 @@ class _PresentStderr(io.TextIOBase):
         sys.stderr.flush()
 
     def isatty(self) -> bool:
-        """Whether colour is welcome."""
+        """Return whether color is allowed: stderr is a terminal and NO_COLOR is not set."""
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 

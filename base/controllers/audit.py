@@ -77,7 +77,7 @@ class Audit:
 
 
 def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[str, str]:
-    """Who, what, why, the old and the new value of an intent, as fields of a log line."""
+    """Return the author, object, reason, old value and new value of an intent as fields of a log line."""
     return {
         "who": f"{FIELD_MANAGER}/{feature}",
         "object": str(intent.address),
@@ -90,7 +90,7 @@ def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[
 
 
 def new_value(intent: Intent) -> str:
-    """What an intent would make of its object, as JSON; a console shows only what changed."""
+    """Return the value that an intent would give its object, as JSON; a console shows only what changed."""
     if isinstance(intent, Delete):
         return ""
     value: Any = list(intent.operations) if isinstance(intent, Patch) else _without_names(intent.body)

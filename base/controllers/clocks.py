@@ -21,9 +21,10 @@ FEWEST: Final = 2
 
 
 def server_disagrees(now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]) -> str:
-    """How our clock and the API server's differ and which of them is off, as a sentence; empty when they agree.
+    """Return a sentence on how our clock and the API server's differ and which of them is wrong; "" if they agree.
 
-    server_seconds: None = not known. reported_seconds: Unix times of nodes' reports, which side with one of the clocks.
+    server_seconds: None = not known. reported_seconds: Unix times of nodes' reports, by which the wrong clock is
+    found.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""
@@ -44,10 +45,10 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
 
 
 def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
-    """How most nodes' clocks differ from ours, as a sentence; empty unless most of them agree against us.
+    """Return a sentence on how most nodes' clocks differ from ours; "" unless most of them disagree with ours.
 
-    ahead_by_node: how far, in seconds, the time in a report lay before ours when that report came; only of reports that
-    came while we watched, from clocks of their own.
+    ahead_by_node: how far, in seconds, the time in a report was before ours when that report arrived; only for
+    reports that arrived while we watched, from independent clocks.
     """
     most = len(ahead_by_node) / 2
     before = [ahead for ahead in ahead_by_node.values() if ahead > APART_SECONDS]

@@ -37,13 +37,13 @@ class ObjectNote:
 
     @property
     def degrades(self) -> bool:
-        """Whether the feature itself works less well, not just one object that somebody else wrote."""
+        """True if the feature itself works less well, not just an object that another party wrote."""
         return self.warning and not self.subject.startswith(PEOPLES)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerDecision:
-    """What to write, and what to tell."""
+    """The intents to write and the notes to report."""
 
     intents: tuple[Intent, ...] = ()
     notes: tuple[ObjectNote, ...] = ()

@@ -57,12 +57,12 @@ class ControllerCondition(StrEnum):
 
     @property
     def works(self) -> bool:
-        """Whether it decides and, where it may, writes."""
+        """True if the feature decides and, where it is allowed, writes."""
         return self in {ControllerCondition.UP, ControllerCondition.DRY_RUN, ControllerCondition.DEGRADED}
 
     @property
     def broken(self) -> bool:
-        """Whether somebody has to do something before it works."""
+        """True if an operator has to act before the feature works."""
         return not self.works and self not in {
             ControllerCondition.STANDBY,
             ControllerCondition.WAITING,
@@ -72,7 +72,7 @@ class ControllerCondition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureState:
-    """How a feature stands, why, and since when."""
+    """The condition of a feature, its reason, and the time since when it applies."""
 
     feature: str
     standing: ControllerCondition
@@ -80,12 +80,12 @@ class FeatureState:
     since_seconds: float = 0.0
 
     def same(self, other: FeatureState | None) -> bool:
-        """Whether it says the same, whenever it began."""
+        """Return whether condition and message are the same, regardless of when they began."""
         return other is not None and (self.standing, self.message) == (other.standing, other.message)
 
 
 def standing_of(error: Exception) -> ControllerCondition:
-    """What an error means for the feature that met it."""
+    """Return the condition that an error means for the feature that met it."""
     kinds: dict[type[Exception], ControllerCondition] = {
         ClusterNamespaceGone: ControllerCondition.DEGRADED,
         ClusterObjectGone: ControllerCondition.DEGRADED,
@@ -102,7 +102,7 @@ def standing_of(error: Exception) -> ControllerCondition:
 
 
 def message_of(error: Exception) -> str:
-    """What happened and what helps, in one line."""
+    """Return an error's message and its fix in one line."""
     fix = error.fix if isinstance(error, CotenantError) else ""
     what = str(error) or type(error).__name__
     return f"{what.rstrip('.')}. {fix}" if fix else what

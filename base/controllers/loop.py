@@ -64,19 +64,19 @@ class Feature(Protocol):
     """Whether what it does rests on the age of reports, so that a doubtful clock freezes it."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
-        """What to write. `changes`: what became different in each mirror since the last call that returned."""
+        """Return what to write; changes: the differences in each mirror since the last call that returned."""
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """What became of the last decision's intents."""
+        """Receive the outcomes of the last decision's intents."""
 
     def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
-        """What to write at an ordinary end; asked again until nothing is left. By default nothing."""
+        """Return what to write at an orderly shutdown, by default nothing; called until nothing is left."""
         return ControllerDecision()
 
 
 @dataclass(slots=True)
 class ControllerRound:
-    """What one round did."""
+    """The decision and the outcomes of one round."""
 
     decision: ControllerDecision = field(default_factory=ControllerDecision)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -127,15 +127,15 @@ class RoundReporter(Protocol):
     """Hears of every round; from any thread."""
 
     def report(self, state: FeatureState) -> None:
-        """How a feature stands after a round."""
+        """Record the condition of a feature after a round."""
 
     def tell(self, notes: Sequence[ObjectNote]) -> None:
-        """What it has to say about objects."""
+        """Record the feature's notes on objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """What all features share."""
+    """The objects that all features share."""
 
     hub: Hub
     leadership: Leadership
@@ -151,7 +151,7 @@ class FeatureRunner:
     """Runs one feature; with `manager.write` off it decides and sends nothing."""
 
     def __init__(self, feature: Feature, sender: Sender, around: LoopContext) -> None:
-        """Nothing runs yet."""
+        """Create the runner of a feature; nothing runs yet."""
         self.feature = feature
         self.last = ControllerRound()
         self.rounds = 0

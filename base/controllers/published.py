@@ -15,7 +15,7 @@ the API server notes of an object whose writers it had not recorded yet."""
 
 
 class OwnerReference(msgspec.Struct, rename="camel"):
-    """Whose object it is: when the owner goes, Kubernetes deletes the object."""
+    """The owner of an object: when the owner is deleted, Kubernetes deletes the object."""
 
     kind: str
     name: str
@@ -33,12 +33,12 @@ class PublishedMeta(msgspec.Struct, rename="camel"):
 
     @property
     def ours(self) -> bool:
-        """Whether the label says that cotenant made it."""
+        """True if the label shows that cotenant made the object."""
         return (self.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
 
 
 def is_other_program(field_manager: str) -> bool:
-    """Whether it is a program of others, which writes again what is changed under it."""
+    """Return whether a field manager is another program, which would write again what is changed in its fields."""
     return not field_manager.startswith(NO_PUBLISHERS)
 
 
@@ -61,7 +61,7 @@ class ExistingObject(msgspec.Struct, frozen=True):
     uid: str
 
     def reference(self) -> dict[str, str]:
-        """As it stands in metadata.ownerReferences."""
+        """Return the reference as in metadata.ownerReferences."""
         return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
 
 

@@ -38,15 +38,15 @@ ENDING: Final = (NotLeader, ClusterUnreachable)
 
 
 class Leadership(Protocol):
-    """Whether we may write."""
+    """The right to write."""
 
     @property
     def held(self) -> bool:
-        """Whether we lead, as far as we know."""
+        """True if we lead, as far as is known."""
 
     @property
     def standing(self) -> str:
-        """Who leads, or why nobody knows, in words."""
+        """The current leader, or the reason why it is not known, as text."""
 
     def require(self) -> None:
         """Raise NotLeader unless we lead right now."""
@@ -62,7 +62,7 @@ class _Refusal:
 
 
 def place_of(intent: Intent) -> Place:
-    """Where an intent writes."""
+    """Return the address and subresource that an intent writes to."""
     return intent.address, "" if isinstance(intent, Delete) else intent.subresource
 
 
@@ -77,9 +77,10 @@ class Sender:
         mirrored: bool = True,
         listed: frozenset[str] = frozenset(),
     ) -> None:
-        """Nothing is sent yet. mirrored: what is written is read back by a mirror; else the feature remembers it.
+        """Create a sender; nothing is sent yet.
 
-        listed: resources that the feature reads anew for each decision, whatever it mirrors.
+        mirrored: a mirror reads back what is written; otherwise the feature remembers it. listed: resources that the
+        feature reads anew for each decision, regardless of what it mirrors.
         """
         self._mirrored, self._listed = mirrored, listed
         self._connections = WriteConnections(client, FIELD_MANAGER, leadership.require)
@@ -98,7 +99,7 @@ class Sender:
             }
 
     def due(self, intents: Sequence[Intent]) -> list[Intent]:
-        """Those that are neither under way nor refused a short time ago; what was refused long ago is forgotten."""
+        """Return the intents that are neither under way nor refused recently; old refusals are forgotten."""
         now = self._now()
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
         self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
@@ -154,7 +155,7 @@ class Sender:
 
 
 def _by_right(intents: Sequence[Intent]) -> Mapping[tuple[str, str, str], list[Intent]]:
-    """In order of appearance, by what a right is granted for."""
+    """Group intents by the target of a right: API version, resource and subresource, in order of appearance."""
     groups: dict[tuple[str, str, str], list[Intent]] = {}
     for intent in intents:
         address, subresource = place_of(intent)
@@ -163,6 +164,6 @@ def _by_right(intents: Sequence[Intent]) -> Mapping[tuple[str, str, str], list[I
 
 
 def _within(address: Address, collection: str) -> bool:
-    """Whether a mirror of `collection` shows the object; a namespaced kind is mirrored over all namespaces."""
+    """Return whether a mirror of `collection` shows the object; a namespaced kind is mirrored over all namespaces."""
     everywhere = Address(address.api_version, address.resource, address.name)
     return collection in (address.collection, everywhere.collection)

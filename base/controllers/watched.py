@@ -98,12 +98,15 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
 
 
 def is_placeholder(pod: ObservedPod) -> bool:
-    """Whether it only holds reserved capacity: it uses nothing, and only the policy `forecast` keeps it for owners."""
+    """Return whether the pod only reserves capacity.
+
+    It uses nothing; only the policy `forecast` reserves its capacity for the owners.
+    """
     return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
 
 
 def _workload(pod: ObservedPod) -> WorkloadRef:
-    """What the pod belongs to, as the analysis names it; of a placeholder the workload that its plan names."""
+    """Return the workload of the pod as the analysis names it; for a placeholder, the workload that its plan names."""
     if is_placeholder(pod) and (planned := WorkloadRef.parse(pod.annotations.get(OWNER_WORKLOAD_ANNOTATION, ""))):
         return planned
     kind, name = pod.owner

@@ -28,7 +28,7 @@ Check = Callable[[], str]
 
 @dataclass(slots=True)
 class Checks:
-    """What makes a process ready, and what makes it alive; the latter only what a restart would mend."""
+    """The checks for readiness and liveness of a process; liveness has only what a restart would fix."""
 
     ready: dict[str, Check] = field(default_factory=dict)
     alive: dict[str, Check] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Checks:
     """Set before shutting down, so that traffic leaves before the listener closes."""
 
     def report(self, endpoint: str) -> tuple[bool, str]:
-        """Whether all checks of "livez" or "readyz" pass, and a line for each."""
+        """Return whether all checks of "livez" or "readyz" pass, and a line for each."""
         checks = self.alive if endpoint == "livez" else self.ready
         outcomes = {name: _outcome(check) for name, check in checks.items()}
         if endpoint == "readyz" and self.draining:

@@ -38,12 +38,12 @@ class Request(NamedTuple):
     query: str = ""
 
     def __repr__(self) -> str:
-        """Without headers, query and body, which may hold secrets."""
+        """Return a text without headers, query and body, which may contain secrets."""
         return f"Request({self.method} {self.path}, {len(self.body)} bytes)"
 
 
 class Response(NamedTuple):
-    """What is answered; kind: its media type."""
+    """An HTTP response; kind: its media type."""
 
     status: int
     body: bytes
@@ -51,13 +51,13 @@ class Response(NamedTuple):
 
 
 class Application(Protocol):
-    """Who answers. Nothing here may raise."""
+    """The handler of requests; none of its methods may raise."""
 
     def answer(self, request: Request) -> Response:
         """The answer to a request."""
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Whether the answer waits for another server: then it gets a thread, so that others do not wait."""
+        """Return whether the answer waits for another server: it then gets a thread, so that others do not wait."""
 
     def refused(self, path: str) -> None:
         """A request was turned away before its body was read."""
@@ -65,7 +65,7 @@ class Application(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one caller may cost."""
+    """The limits on what a single caller may use."""
 
     read_seconds: float
     body_bytes: int
@@ -98,7 +98,7 @@ class _Incoming:
 
 
 class Connection(asyncio.Protocol):
-    """For one event loop; adds itself to `others` while it is open."""
+    """A client's connection, for one event loop; it adds itself to `others` while it is open."""
 
     def __init__(self, app: Application, limits: Limits, others: set[Connection]) -> None:
         """The transport comes with `connection_made`."""
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
                 self._write(request, self._app.answer(request))
 
     def _answer_elsewhere(self, request: Request) -> None:
-        """In a thread of its own, which nobody waits for when the process ends."""
+        """Answer a request in a separate thread, which the end of the process does not wait for."""
         response = self._app.answer(request)
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._answered, request, response)

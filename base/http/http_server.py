@@ -56,7 +56,7 @@ class Listener:
     """Serves an application on a bound socket from `start` to `stop`."""
 
     def __init__(self, name: str, app: Application, limits: Limits, opened: socket.socket) -> None:
-        """Nobody is served yet; name: of the thread."""
+        """Create the listener; nothing is served yet; `name` is that of the thread."""
         self._app, self._limits, self._socket = app, limits, opened
         self._tls: ServerTls | None = None
         self._beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
@@ -74,7 +74,7 @@ class Listener:
 
     @property
     def running(self) -> bool:
-        """Whether callers are served."""
+        """True if the listener serves callers."""
         return self._loop is not None and not self._ended.is_set()
 
     def start(self, tls: ServerTls | None, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -113,7 +113,7 @@ def _send(url: str, body: bytes, settings: NotifySettings) -> None:
 
 
 def _next(answer: Response, url: str, start: SplitResult) -> str:
-    """Where the receiver moved to, if that is the same origin and the request stays the same."""
+    """Return the redirect target if it has the same origin and the request stays the same; else raise NotDelivered."""
     target = urljoin(url, answer.headers.get("Location", ""))
     parts = urlsplit(target)
     if answer.status_code not in _SAME_METHOD or not answer.headers.get("Location"):
@@ -127,9 +127,9 @@ def _next(answer: Response, url: str, start: SplitResult) -> str:
 
 
 def _taken(answer: Response, start: SplitResult) -> None:
-    """Nothing when the receiver took it, else NotDelivered with the beginning of what it said.
+    """Return if the receiver accepted the message; else raise NotDelivered with the start of its response.
 
-    Many servers repeat the path that they do not know, which is the secret: then nothing of it is shown.
+    Many servers repeat the path that they do not know, which is the secret: the response is then not shown.
     """
     if 200 <= answer.status_code < 300:
         return
@@ -141,7 +141,7 @@ def _taken(answer: Response, start: SplitResult) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong in words that do not hold the address."""
+    """Return the cause of an error as text that does not contain the address."""
     import requests
 
     causes = {

@@ -42,7 +42,7 @@ def without_over(inventory: Inventory) -> Inventory:
 
 
 def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
-    """How many are left out, and which; nothing where none is."""
+    """Return a note on how many workloads are left out, and which; empty if none is."""
     left_out = sorted(over(inventory))
     if not left_out:
         return ()

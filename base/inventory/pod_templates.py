@@ -36,9 +36,9 @@ _MADE: Final = re.compile(r"(-(\d+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmn
 
 
 def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: WorkloadRef | None) -> str:
-    """What the pod is for among those of its workload; "" where all of them are alike.
+    """Return the role of the pod among those of its workload; "" if all of them are alike.
 
-    labels: of the pod, by their own names; direct: its direct owner, where that is known.
+    labels: the pod's, by their original names; direct: its direct owner, if that is known.
     """
     if workload.kind in ONE_TEMPLATE:
         # Flink's task managers belong to the Deployment of their job manager, with no ReplicaSet between.
@@ -67,7 +67,7 @@ def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]])
 
 
 def _alike(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> bool:
-    """Whether one template makes these pods, the youngest first: then the first shows it."""
+    """Return whether one template makes these pods, sorted youngest first; the first pod then shows it."""
     if len({pod.role for pod in pods}) > 1:
         return False
     if pods[0].workload.kind in ONE_TEMPLATE and all(pod.start_seconds for pod in pods):

@@ -40,7 +40,7 @@ def cut(text: str, longest: int) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """As many as fit, and how many more there are."""
+    """Join as many parts as fit, and add how many more there are."""
     text = ""
     for number, part in enumerate(parts):
         longer = f"{text}, {part}" if text else part

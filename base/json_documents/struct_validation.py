@@ -39,7 +39,10 @@ class Deviation:
 
 
 def deviations(value: Any, kind: Any, path: str = "$") -> Iterator[Deviation]:
-    """What in `value` (of JSON, nulls in objects already left out) does not fit the type; fields may be missing."""
+    """Yield where `value` does not fit the type; fields may be missing.
+
+    value: JSON whose nulls in objects are already removed.
+    """
     yield from _deviations(value, type_of(kind), path)
 
 

@@ -35,7 +35,10 @@ def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> Ki
 def access_review(
     client: KubeClient, verb: str, resource: str, group: str = "", namespace: str = "", subresource: str = ""
 ) -> bool:
-    """Whether we may `verb` the resource (plural; its group's name without version) there, or in all namespaces."""
+    """Return whether we may `verb` the resource in `namespace`, or in all namespaces if that is "".
+
+    resource: its plural; group: its API group without version.
+    """
     fields = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
     attributes = {name: value for name, value in fields.items() if value}
     body = {

@@ -138,7 +138,7 @@ class KubeClient:
         pause: Pause | None = None,
         server_clock: ServerClock | None = None,
     ) -> None:
-        """Nothing is asked yet."""
+        """Create the client; nothing is requested yet."""
         make_ready()
         self.server_clock = server_clock or ServerClock()
         self.access = access
@@ -258,10 +258,10 @@ class KubeClient:
         )
 
     def _starting(self) -> bool:
-        """Whether the server says that it is not ready.
+        """Return whether the server reports that it is not ready.
 
-        While it loads roles it may refuse /readyz too, as it may for ever where nobody is granted that path: then a
-        server that answered before counts as starting for a time.
+        While it loads roles it may refuse /readyz too, as it may permanently if no identity is granted that path: a
+        server that answered before then counts as starting for a limited time.
         """
         try:
             status = self._connection.exchange(ApiRequest("/readyz")).status
@@ -337,7 +337,7 @@ def _decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
 
 
 def decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
-    """What a successful answer says; ClusterError when that is something else than the API's JSON."""
+    """Return the decoded body of a successful answer; raise ClusterError if it is not the API's JSON."""
     try:
         return decoder_of(kind).decode(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -370,24 +370,27 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
 
 
 def _fix(answer: ApiResponse) -> str:
-    """What helps against a refusal; empty where the server's words say it."""
+    """Return the fix for a refusal; "" if the server's message contains it."""
     return OLD_DEFINITION if _typed(answer) and b"not declared in schema" in answer.body else ""
 
 
 def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
-    """What of an address is not there: its namespace, its object (the server names it), or its kind."""
+    """Return the error class for the missing part of an address.
+
+    It is the namespace, the object (the server names it), or the kind.
+    """
     if status.message.startswith("namespaces "):
         return ClusterNamespaceGone
     return ClusterObjectGone if status.details and status.details.name else ClusterAbsent
 
 
 def _typed(answer: ApiResponse) -> bool:
-    """Whether an apply did not fit its schema: the server answers 500 where it means 422."""
+    """Return whether an apply did not fit its schema: the server answers 500 where it means 422."""
     return answer.status == 500 and b"failed to create typed patch object" in answer.body
 
 
 def _is_budget(answer: ApiResponse) -> bool:
-    """Whether a disruption budget refused an eviction: a 429 of a server that is not busy at all.
+    """Return whether a disruption budget refused an eviction: a 429 of a server that is not busy.
 
     The server marks it by a cause of its Status, in every version (`kubernetes/pkg/registry/core/pod/storage`).
     """

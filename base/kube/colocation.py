@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
 
 @dataclass(frozen=True, slots=True)
 class NodeInputs:
-    """What one node's reclaimable capacity is computed from.
+    """The inputs from which a node's reclaimable capacity is computed.
 
     metric: the node's report, None = none was made; pods: those that have not ended; config_map: data of
     slo-controller-config, None = there is no such ConfigMap; notes: sentences about what could not be read.
@@ -39,7 +39,10 @@ class _ConfigMapData(msgspec.Struct):
 
 
 def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
-    """Of the node of that name; `namespace` holds slo-controller-config. NoData when there is no such node."""
+    """Read the inputs of the node of that name; raise NoData if there is no such node.
+
+    namespace: the namespace of slo-controller-config.
+    """
     node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
     if node is None:
         raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")

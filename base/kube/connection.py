@@ -33,7 +33,7 @@ FRAME_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What is asked; `body` is JSON in the sense of `content_type`."""
+    """A request to the API; `body` is JSON in the format of `content_type`."""
 
     path: str
     method: str = "GET"
@@ -55,7 +55,7 @@ class ApiConnection:
     """A kept-alive connection to one API server; for one thread."""
 
     def __init__(self, access: Access, settings: KubeSettings) -> None:
-        """Nothing is opened yet; ClusterError when the address or the certificate files cannot be used."""
+        """Create a connection that opens later; raise ClusterError if the address or certificate files are unusable."""
         self._access = access
         self._settings = settings
         self._base = urlsplit(access.server)
@@ -198,7 +198,7 @@ class Stream:
             yield chunks.payload(data)
 
     def _more(self) -> bool:
-        """Whether more has come than was read."""
+        """Return whether more data has arrived than was read."""
         connected = self._socket
         if connected is None:
             return False
@@ -224,7 +224,7 @@ class Chunks:
         """Bytes of the chunk that are due, with the two behind it; 0: the next one's size is."""
 
     def payload(self, data: bytes) -> bytes:
-        """What these bytes hold of the body; HTTPException when they are not in this coding."""
+        """Return the part of the body in these bytes; raise HTTPException if they are not in chunked coding."""
         rest, parts = self._rest, bytearray()
         rest += data
         while not self.ended:
@@ -298,7 +298,7 @@ class _NamedHTTPSConnection(_Whole, http.client.HTTPSConnection):
 
 
 def _readable(connected: socket.socket) -> bool:
-    """Whether something came that nobody asked for: on an idle connection that is its end."""
+    """Return whether unrequested data has arrived: on an idle connection that is its end."""
     poll = select.poll()
     poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))

@@ -17,7 +17,7 @@ from cotenant.base.kube.client import KubeClient
 
 
 class Flavour(StrEnum):
-    """Which server answers; the order is the order of preference."""
+    """The kind of metrics server; the order is the order of preference."""
 
     VICTORIA_METRICS = "VictoriaMetrics"
     THANOS = "Thanos"

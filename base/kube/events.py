@@ -39,7 +39,7 @@ class EventRecorder:
     """Events of one component, such as "cotenant-manager"."""
 
     def __init__(self, client: KubeClient, component: str, clock: Clock, guard: Callable[[], None] = anybody) -> None:
-        """Nothing is written before `flush`; `guard` as of a Writer."""
+        """Create a recorder; nothing is written before `flush`; `guard` is as for a Writer."""
         self.error: CotenantError | None = None
         """Why the last Event could not be written, or None."""
         self._component = component

@@ -58,10 +58,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """What runs now; None = could not be listed.
+    """The current state of the cluster; None = could not be listed.
 
-    `containers` holds each pod's containers by (namespace, pod), `marks` what is written on each workload that was
-    seen, `notes` what could not be read; `unread`: pods that are there and of which an amount could not be read.
+    `containers` has each pod's containers by (namespace, pod), `marks` the marks written on each workload that was
+    seen, `notes` what could not be read; `unread`: pods that exist and of which an amount could not be read.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -126,7 +126,7 @@ def _marks(
     owners: projection.Owners,
     controllers: Mapping[WorkloadRef, ControllerObject],
 ) -> dict[WorkloadRef, Marks]:
-    """What is written on each workload: its own object's words, before those that its pods carry from the template."""
+    """Return the marks of each workload; those of its own object override those from the template on its pods."""
     marks: dict[WorkloadRef, Marks] = {}
     for pod in sorted(pods, key=lambda p: (p.status.start_time is not None, p.status.start_time, p.metadata.name)):
         meta = pod.metadata

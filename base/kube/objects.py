@@ -32,7 +32,7 @@ class Meta(msgspec.Struct, rename="camel"):
 
 
 class ResizePolicy(msgspec.Struct, rename="camel"):
-    """What an in-place resize of one resource does to the container."""
+    """The effect on the container of resizing a single resource in place."""
 
     resource_name: str
     restart_policy: str
@@ -201,7 +201,7 @@ class QuotaObject(msgspec.Struct):
 
     @property
     def scoped(self) -> bool:
-        """Whether it counts only some of the namespace's pods."""
+        """True if the quota counts only some of the namespace's pods."""
         selector = self.spec.scope_selector
         return bool(self.spec.scopes) or (selector is not None and bytes(selector) not in (b"", b"null", b"{}"))
 

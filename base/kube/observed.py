@@ -117,7 +117,7 @@ class KilledPodWire(ObservedPodWire):
     status: _RunningStatus = msgspec.field(default_factory=_RunningStatus)
 
     def oom_kills(self) -> dict[str, float]:
-        """When (Unix time) each container was killed for lack of memory, by its last end."""
+        """Return the Unix time at which each container was last killed for lack of memory, by container name."""
         kills = {}
         for status in self.status.container_statuses or ():
             for state in (status.last_state, status.state):
@@ -140,7 +140,10 @@ class EndedPodWire(msgspec.Struct):
     status: _EndedStatus = msgspec.field(default_factory=_EndedStatus)
 
     def run_seconds(self) -> float | None:
-        """From its start to the end of its last container; None where the status does not say so."""
+        """Return the time from the pod's start to the end of its last container, seconds.
+
+        None if the status lacks either.
+        """
         ends = [c.state.terminated.finished_at for c in self.status.container_statuses or () if c.state.terminated]
         known_ends = [end for end in ends if end is not None]
         start = self.status.start_time
@@ -191,7 +194,7 @@ class QueueNodeWire(NodeWire):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its kubelet says so; not where nobody has heard of it, as kube-scheduler and Koordinator have it."""
+        """True if the node's condition Ready is True; False if it has none, as in kube-scheduler and Koordinator."""
         return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
 
 
@@ -217,7 +220,7 @@ class ManagedNodeWire(NodeWire):
 
 
 def node_of(node: NodeWire) -> ObservedNode:
-    """What is kept of a Node."""
+    """Convert a Node to the observed form."""
     meta, what = node.metadata, f"node {node.metadata.name}"
     return ObservedNode(
         name=meta.name,
@@ -231,7 +234,7 @@ def node_of(node: NodeWire) -> ObservedNode:
 
 
 def pod_of(pod: ObservedPodWire) -> ObservedPod:
-    """What is kept of a Pod."""
+    """Convert a Pod to the observed form."""
     meta, spec = pod.metadata, pod.spec
     owner = next((o for o in meta.owner_references or () if o.controller), None)
     return ObservedPod(

@@ -150,7 +150,7 @@ def controller_of(meta: Meta) -> WorkloadRef | None:
 
 
 def effective_request(pod: PodObject) -> Amounts:
-    """What the scheduler counts for the pod, millicores and bytes (`cotenant.base.kubernetes.pod_resources`)."""
+    """Return what the scheduler counts for the pod, millicores and bytes (`cotenant.base.kubernetes.pod_resources`)."""
     counted = _counted(pod)
     return {r: counted[r.value] for r in Resource if r.value in counted}
 

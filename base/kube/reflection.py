@@ -85,7 +85,7 @@ class Reflection(Generic[ValueT]):
         self._report(key, stored.value, None)
 
     def take_changes(self) -> set[Key]:
-        """What changed since the last call."""
+        """Return the keys that changed since the last call, and clear them."""
         taken, self.changed = self.changed, set()
         return taken
 

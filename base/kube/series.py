@@ -33,7 +33,7 @@ class Regarding:
 
 @dataclass(frozen=True, slots=True)
 class EventSubject:
-    """What makes two occurrences the same: object, reason and the note without its numbers."""
+    """The identity of an Event: two occurrences are the same if object, reason and note without numbers are equal."""
 
     regarding: Regarding
     reason: str
@@ -85,7 +85,7 @@ class Backlog:
             self.dropped += self.series.popitem(last=False)[1].pending
 
     def due(self, now_seconds: float) -> list[tuple[EventSubject, EventOccurrences]]:
-        """What may be sent now as it stands now, oldest first; each takes a token."""
+        """Return the Events that may be sent now, in their current state, oldest first; each takes a token."""
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
         self._filled_seconds = now_seconds

@@ -84,7 +84,7 @@ class Mirror(Generic[ValueT]):
         gather_seconds: float = 0.0,
         **query: str,
     ) -> None:
-        """Nothing is asked before `start`; `client` itself stays the caller's."""
+        """Create a mirror; nothing is requested before `start`; `client` itself remains the caller's."""
         self.path = path
         self.lists = 0
         """Complete lists so far."""
@@ -136,7 +136,7 @@ class Mirror(Generic[ValueT]):
             self._thread.join(2 * self._settings.timeout_seconds)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
-        """Whether the first list is complete, waiting for it."""
+        """Wait for the first list; return whether it is complete."""
         return self._synced.wait(timeout_seconds)
 
     def snapshot(self) -> Mapping[Key, ValueT]:
@@ -153,7 +153,7 @@ class Mirror(Generic[ValueT]):
             return self._state.take_changes()
 
     def changed(self) -> dict[Key, ValueT | None]:
-        """As `changes`, with what each is now; None: it vanished. Takes no copy of the rest."""
+        """Return the current value of each key in `changes`, None if it vanished; the other items are not copied."""
         with self._lock:
             items = self._state.items
             return {key: items[key].value if key in items else None for key in self._state.take_changes()}
@@ -291,7 +291,7 @@ class Mirror(Generic[ValueT]):
         self._version = meta.resource_version or self._version
 
     def _value(self, key: Key, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
-        """What is kept of an object; None, and a word in `refused`, when it cannot be read."""
+        """Return the kept value of an object; None, and the reason in `refused`, if it cannot be read."""
         try:
             thing = self._decoder.decode(raw)
             value: ValueT = self._project(thing) if self._project else thing

@@ -74,7 +74,7 @@ class Writer:
         guard: Callable[[], None] = anybody,
         cap_bytes: int | None = None,
     ) -> None:
-        """Nothing is sent yet."""
+        """Create a writer; nothing is sent yet."""
         self.client = client
         self.field_manager = field_manager
         self._guard = guard
@@ -162,7 +162,7 @@ class WriteConnections:
         guard: Callable[[], None] = anybody,
         workers: int | None = None,
     ) -> None:
-        """Nothing is connected yet."""
+        """Create the pool; nothing is connected yet."""
         self._client, self._field_manager, self._guard = client, field_manager, guard
         self._most = client.settings.write_connections if workers is None else workers
         self._siblings: list[KubeClient] = []
@@ -233,7 +233,10 @@ class _Batch:
 
 
 def _is_custom(intent: Intent) -> bool:
-    """Whether its kind comes from a CRD: "apps", "" and every "....k8s.io" but sigs' own are Kubernetes itself."""
+    """Return whether the intent's kind is defined by a CRD.
+
+    The groups "apps", "" and every "....k8s.io" except "sigs.k8s.io" ones are Kubernetes itself.
+    """
     group = intent.address.api_version.rpartition("/")[0]
     return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
 

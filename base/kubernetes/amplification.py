@@ -27,12 +27,15 @@ def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
 
 
 def unamplified(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
-    """What the machine itself has for pods: as `raw_allocatable`, and allocatable of what that leaves out."""
+    """Return the machine's own amounts for pods: `raw_allocatable`, and allocatable for resources that it lacks."""
     return dict(allocatable) | raw_allocatable(annotations)
 
 
 def amplification_of(annotations: Mapping[str, str], resource: str) -> Fraction:
-    """How much larger the node looks than it is, exactly as written; 1 where nobody says, or nothing from 1 to 100."""
+    """Return the ratio by which the node's amount of a resource is amplified, exactly as written.
+
+    The ratio is 1 if the annotation lacks it or has no number from 1 to 100.
+    """
     ratio = _object(annotations.get(AMPLIFICATION_RATIO_ANNOTATION, "")).get(resource)
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not math.isfinite(ratio):
         return Fraction(1)

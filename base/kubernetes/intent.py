@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """Where an object lives: `resource` is the plural, `namespace` is empty for cluster-scoped kinds.
+    """The address of an object: `resource` is the plural, `namespace` is empty for cluster-scoped kinds.
 
     api_version: "v1" or "group/version".
     """
@@ -45,7 +45,7 @@ class Address:
         return {"apiVersion": self.api_version, "kind": kind, "metadata": where | dict(metadata or {}), **parts}
 
     def __str__(self) -> str:
-        """As people write it: nodes/n1, recommendations/shop/web."""
+        """Return the address in short notation: nodes/n1, recommendations/shop/web."""
         return "/".join(part for part in (self.resource, self.namespace, self.name) if part)
 
 
@@ -117,7 +117,7 @@ Intent: TypeAlias = Apply | Patch | Delete | Create
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an intent: the object afterwards, or the error that the server gave."""
+    """The outcome of an intent: the object afterwards, or the error that the server returned."""
 
     intent: Intent
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -125,5 +125,5 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the server took it."""
+        """True if the server accepted the intent."""
         return self.error is None

@@ -23,7 +23,7 @@ OUR_TAINTS: Final = (EMPTYING_TAINT, LOAD_TAINT)
 
 
 class TaintedMeta(msgspec.Struct, rename="camel"):
-    """Which node it is, and its version."""
+    """The name, UID and resource version of a node."""
 
     name: str = ""
     uid: str = ""
@@ -46,12 +46,12 @@ class TaintedNode(msgspec.Struct):
         return (self.spec.taints if self.spec else None) or []
 
     def bears(self, *keys: str) -> bool:
-        """Whether it has a taint of one of these keys."""
+        """Return whether the node has a taint with any of these keys."""
         return any(taint.get("key") in keys for taint in self.taints)
 
 
 def node_address(name: str) -> Address:
-    """Where a node lives."""
+    """Return the address of a node."""
     return Address("v1", "nodes", name)
 
 

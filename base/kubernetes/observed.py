@@ -56,12 +56,12 @@ class ObservedPod:
 
     @property
     def active(self) -> bool:
-        """Whether it uses or will use its node: Running or Pending."""
+        """True if the pod uses or will use its node: Running or Pending."""
         return self.phase in ("Running", "Pending")
 
     @property
     def qos_class(self) -> QosClass:
-        """By label."""
+        """The QoS class by the pod's label."""
         return qos_of(self.labels)
 
     @property

@@ -38,7 +38,10 @@ def effective_requests(requests: Mapping[Name, int], limits: Mapping[Name, int])
 
 
 def effective_request(request: float | None, limit: float | None) -> float:
-    """The same of one resource, 0 without either."""
+    """Return the amount that the scheduler counts for a container.
+
+    It is the request, else the limit (the API server then sets the request to it), else 0.
+    """
     amounts = (request, limit)
     return next((amount for amount in amounts if amount is not None), 0)
 
@@ -46,7 +49,7 @@ def effective_request(request: float | None, limit: float | None) -> float:
 def container_total(
     containers: Iterable[Mapping[Name, int]], inits: Iterable[tuple[Mapping[Name, int], bool]]
 ) -> dict[Name, int]:
-    """What a pod's containers need at once, by resource.
+    """Return the amounts that a pod's containers need at the same time, by resource.
 
     max(containers + sidecars, the largest init container + sidecars started before it). inits: amounts of each init
     container, in their order, and whether it stays (restartPolicy Always: a sidecar).
@@ -65,9 +68,9 @@ def container_total(
 def pod_total(
     containers: Mapping[Name, int], own: Mapping[Name, int], overhead: Mapping[Name, int] | None = None
 ) -> dict[Name, int]:
-    """What the pod counts with: the containers' total and the overhead of its RuntimeClass.
+    """Return the total amounts of a pod: the containers' total and the overhead of its RuntimeClass.
 
-    own: the pod's own amounts (spec.resources), which stand in for the containers' total of the resources they name.
+    own: the pod's own amounts (spec.resources), which replace the containers' total for the resources they name.
     """
     total = {**containers, **own}
     return added((total, overhead)) if overhead else total
@@ -84,7 +87,10 @@ def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
 
 
 def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
-    """As `parse_room`; what cannot be read is left out, but cpu and memory, for which QuantityError names `what`."""
+    """Parse amounts as `parse_room` does, but leave out unreadable ones.
+
+    Raises QuantityError that names `what` if cpu or memory cannot be read.
+    """
     amounts: dict[str, int] = {}
     for name, text in (quantities or {}).items():
         try:
@@ -106,7 +112,7 @@ def readable_amounts(quantities: Mapping[str, Any]) -> dict[Resource, int]:
 
 
 def readable_room(quantities: Mapping[str, Any]) -> dict[str, int]:
-    """As `parse_room`; what cannot be read is left out."""
+    """Parse amounts as `parse_room` does, but leave out unreadable ones."""
     amounts: dict[str, int] = {}
     for name, text in quantities.items():
         with suppress(CotenantError):
@@ -129,12 +135,12 @@ def added(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
 
 
 def rest(room: Room, taken: Room) -> dict[str, int]:
-    """What is left of the named resources, never below zero."""
+    """Return what is left of the named resources, never below zero."""
     return {name: max(0, amount - taken.get(name, 0)) for name, amount in room.items()}
 
 
 def fits(request: Room, room: Room, only: Iterable[str] | None = None) -> bool:
-    """Whether a request is covered; `only`: the resources that are looked at."""
+    """Return whether the capacity covers a request; `only`: the resources that are checked, None = all."""
     names = request.keys() if only is None else request.keys() & set(only)
     return all(request[name] <= room.get(name, 0) for name in names)
 

@@ -26,7 +26,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 class ContainerKind(StrEnum):
-    """What part of the pod's life a container has."""
+    """The role of a container in the pod's life."""
 
     MAIN = "main"
     SIDECAR = "sidecar"
@@ -36,7 +36,7 @@ class ContainerKind(StrEnum):
 
 
 class ResizeState(StrEnum):
-    """How far a resize in place is, by the pod's conditions."""
+    """The progress of an in-place resize, by the pod's conditions."""
 
     NONE = "none"
     DEFERRED = "deferred"
@@ -106,10 +106,11 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
 
 
 def is_resizing(pod: PodResources, name: str) -> bool:
-    """Whether the kubelet is about to give the pod other amounts of a resource than those in force.
+    """Return whether the kubelet is about to give the pod other amounts of a resource than those in force.
 
-    It is while it carries a resize out, while what it has admitted is not in force, and from the moment at which the
-    spec asks for something else until the kubelet has answered. A resize that it has put off or refused is none.
+    True while the kubelet carries a resize out, while what it has admitted is not in force, and from the time at
+    which the spec asks for something else until the kubelet has answered. A resize that it has deferred or refused
+    does not count.
     """
     if pod.in_progress or pod.resize is ResizeState.IN_PROGRESS:
         return True
@@ -123,7 +124,7 @@ def is_resizing(pod: PodResources, name: str) -> bool:
 
 
 def _differ(name: str, *amounts: NamedAmounts | None) -> bool:
-    """Whether amounts are known, and not the same."""
+    """Return whether known amounts of a resource differ; unknown ones are ignored."""
     return len({one[name] for one in amounts if one is not None and name in one}) > 1
 
 
@@ -148,7 +149,7 @@ def counted_limits(pod: PodResources) -> dict[str, int]:
 
 
 def _effective_requests(container: ContainerResources, infeasible: bool) -> NamedAmounts:
-    """What the node owes the container; its spec's while the kubelet has reported no actual amounts."""
+    """Return what the node owes the container; the spec's requests until the kubelet has reported actual amounts."""
     if container.actual_requests is None:
         return container.requests
     return _largest(infeasible, container.requests, container.actual_requests, container.allocated or _NONE)

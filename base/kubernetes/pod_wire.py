@@ -49,7 +49,7 @@ class ContainerWire(msgspec.Struct, rename="camel"):
 
 
 class PodSpecWire(msgspec.Struct, rename="camel"):
-    """What a Pod's spec asks for."""
+    """The containers, overhead and resources in a Pod's spec."""
 
     containers: Sequence[ContainerWire] | None = None
     init_containers: Sequence[ContainerWire] | None = None
@@ -59,7 +59,7 @@ class PodSpecWire(msgspec.Struct, rename="camel"):
 
 
 class ContainerStatusWire(msgspec.Struct, rename="camel"):
-    """What a kubelet reports of a container's amounts."""
+    """The amounts of a container that a kubelet reports."""
 
     name: str = ""
     resources: ResourcesWire | None = None
@@ -75,7 +75,7 @@ class ResizeConditionWire(msgspec.Struct, rename="camel"):
 
 
 class PodStatusWire(msgspec.Struct, rename="camel"):
-    """What a kubelet reports of a Pod's amounts."""
+    """The amounts of a Pod that a kubelet reports."""
 
     conditions: Sequence[ResizeConditionWire] | None = None
     container_statuses: Sequence[ContainerStatusWire] | None = None
@@ -109,7 +109,10 @@ def pod_resources(
 
 
 def resize_state(conditions: Iterable[ResizeConditionWire]) -> ResizeState:
-    """How far a resize in place is; a pending one comes first, because an earlier one may still be in progress."""
+    """Return the progress of an in-place resize.
+
+    A pending resize takes precedence, because an earlier resize may still be in progress.
+    """
     by_type = {condition.type: condition for condition in conditions}
     pending = by_type.get(RESIZE_PENDING)
     if pending is not None:

@@ -187,7 +187,7 @@ _OWN_SUBDOMAINS: Final = tuple(f".{domain}" for domain in OWN_DOMAINS)
 
 
 def own_texts(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Those labels or annotations whose key's domain is cotenant's or Koordinator's."""
+    """Return the labels or annotations whose key has cotenant's or Koordinator's domain."""
     return {sys.intern(key): value for key, value in (texts or {}).items() if _is_own(key)}
 
 

@@ -13,7 +13,7 @@ PRIORITY_CLASS_LABEL = "koordinator.sh/priority-class"
 
 
 class QosClass(StrEnum):
-    """How a pod shares a node; NONE means the pod carries no (known) label."""
+    """The QoS class of a pod, by which it shares a node; NONE means the pod has no (known) label."""
 
     LSE = "LSE"
     LSR = "LSR"
@@ -24,7 +24,7 @@ class QosClass(StrEnum):
 
 
 class PriorityClass(StrEnum):
-    """Who may displace whom; NONE means outside every band."""
+    """The priority class of a pod, by which it may displace others; NONE means outside every band."""
 
     PROD = "koord-prod"
     MID = "koord-mid"
@@ -34,7 +34,7 @@ class PriorityClass(StrEnum):
 
     @property
     def is_reclaimer(self) -> bool:
-        """Whether pods of this class live on reclaimed capacity and do not count as its owners."""
+        """True if pods of this class run on reclaimed capacity and do not count as its owners."""
         return self in (PriorityClass.BATCH, PriorityClass.FREE)
 
 

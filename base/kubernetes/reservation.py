@@ -33,7 +33,7 @@ DEFAULT_TTL_SECONDS: Final = 86_400.0
 
 
 class Phase(StrEnum):
-    """Where a Reservation stands."""
+    """The phase of a Reservation."""
 
     PENDING = "Pending"
     WAITING = "Waiting"
@@ -43,12 +43,12 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether it holds nothing any more."""
+        """True if the Reservation no longer reserves anything."""
         return self in (Phase.SUCCEEDED, Phase.FAILED)
 
 
 class AllocatePolicy(StrEnum):
-    """Whether an owner may use free capacity of the node besides; "" is the old name of Aligned."""
+    """The permission of an owner to also use free capacity of the node; "" is the old name of Aligned."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -56,7 +56,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """How capacity is handed over: to gated owners on its node, or by preemption when nothing else is free."""
+    """The way capacity is handed over: to gated owners on its node, or by preemption if nothing else is free."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"
@@ -76,7 +76,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """What decides whether a pod may use a Reservation. controllers: its ownerReferences."""
+    """The properties that decide whether a pod may use a Reservation; controllers: its ownerReferences."""
 
     namespace: str
     name: str
@@ -87,7 +87,7 @@ class PodIdentity:
 
     @classmethod
     def parse(cls, pod: Json, namespace: str = "") -> PodIdentity:
-        """Of a pod as JSON; `namespace` where the object itself does not say it."""
+        """Parse a pod from JSON; `namespace` applies if the object itself lacks it."""
         meta = pod.get("metadata") or {}
         inside = str(meta.get("namespace") or namespace)
         return cls(
@@ -109,7 +109,7 @@ class Owner:
     selector: LabelSelector | None = None
 
     def matches(self, pod: PodIdentity) -> bool:
-        """Whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
+        """Return whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
         return (
             (self.object is None or _isobject_of(self.object, pod))
             and (self.controller is None or any(_is_controller(self.controller, c, pod) for c in pod.controllers))
@@ -119,7 +119,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What a pod puts up with; an empty key with `Exists` tolerates everything."""
+    """A pod's toleration of taints; an empty key with `Exists` tolerates everything."""
 
     key: str = ""
     operator: str = "Equal"
@@ -129,14 +129,14 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What owners must tolerate."""
+    """A taint that owners must tolerate."""
 
     key: str
     value: str = ""
     effect: str = ""
 
     def tolerated(self, tolerations: Sequence[Toleration]) -> bool:
-        """Whether one of the tolerations covers it; PreferNoSchedule needs none."""
+        """Return whether one of the tolerations covers the taint; PreferNoSchedule needs none."""
         return self.effect == "PreferNoSchedule" or any(_tolerates(one, self) for one in tolerations)
 
 
@@ -154,11 +154,11 @@ class Affinity:
 
     @property
     def required(self) -> bool:
-        """Whether it binds the pod to Reservations at all; tolerations alone do not."""
+        """True if the affinity requires Reservations; tolerations by themselves do not."""
         return bool(self.name or self.selector or self.terms)
 
     def matches(self, reservation: Reservation) -> bool:
-        """Whether the pod may use it, as far as the pod is concerned."""
+        """Return whether the pod's affinity lets it use the Reservation, whose own rules are not checked."""
         if self.name and self.name != reservation.name:
             return False
         if any(reservation.labels.get(key) != value for key, value in self.selector.items()):
@@ -178,14 +178,14 @@ class Condition:
 
     @classmethod
     def parse(cls, body: Json) -> Condition:
-        """Of one entry of a status' conditions."""
+        """Parse one entry of a status's conditions."""
         names = ("type", "status", "reason", "message", "lastTransitionTime")
         return cls(*(str(body.get(name) or "") for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationStatus:
-    """What the controller said last."""
+    """The status that the controller last wrote."""
 
     phase: Phase = Phase.PENDING
     node: str = ""
@@ -229,7 +229,7 @@ class Reservation:
 
     @classmethod
     def parse(cls, body: Json) -> Reservation:
-        """Of the object as JSON; UsageError or QuantityError names the Reservation and the field."""
+        """Parse a Reservation from JSON; raise UsageError or QuantityError that names the Reservation and the field."""
         meta, spec = body.get("metadata") or {}, body.get("spec") or {}
         name = str(meta.get("name") or "")
         what = f"reservation {name}"
@@ -302,22 +302,23 @@ class Reservation:
         return int(text) if text.isdigit() else 0
 
     def mode(self, default: Mode) -> Mode:
-        """How it is handed over: its annotation's word, else the setting's."""
+        """Return the hand-over mode: the annotation's, else the setting's."""
         word = self.annotations.get(MODE_ANNOTATION, "")
         return Mode(word) if word in list(Mode) else default
 
     def expired(self, now_seconds: float) -> bool:
-        """Whether its time is over."""
+        """Return whether the Reservation's deadline has passed."""
         return self.deadline_seconds is not None and now_seconds >= self.deadline_seconds
 
     def owned_by(self, pod: PodIdentity) -> bool:
-        """Whether one of its owners' entries names the pod; no entries name nobody."""
+        """Return whether one of the owner entries names the pod; no entries match no pod."""
         return any(owner.matches(pod) for owner in self.owners)
 
     def usable_by(self, pod: PodIdentity, tolerations: Sequence[Toleration] = ()) -> bool:
-        """Whether a pod may use it: named by an owner entry, not ignoring it, with its affinity, tolerating its taints.
+        """Return whether a pod may use the Reservation; its phase and what is left of it are not checked.
 
-        Says nothing about its phase or what is left of it.
+        An owner entry must name the pod, which must not ignore Reservations; its affinity must match, and all taints
+        must be tolerated.
         """
         if pod.labels.get(RESERVATION_IGNORED_LABEL) == "true" or not self.owned_by(pod):
             return False
@@ -344,7 +345,10 @@ class Reservation:
 
     @property
     def open_to_owners(self) -> bool:
-        """Whether a further pod could get capacity: Available, not stopped, not used up if it serves once only."""
+        """True if a further pod could get capacity.
+
+        The Reservation is Available, not unschedulable, not being deleted, and not used up if it serves once only.
+        """
         if self.status.phase is not Phase.AVAILABLE or self.unschedulable or self.deleting:
             return False
         return not (self.allocate_once and self.status.owners)
@@ -371,7 +375,7 @@ def affinity_of(pod: PodIdentity) -> Affinity:
 
 
 def toleration(body: Json) -> Toleration:
-    """Of a pod's `tolerations`."""
+    """Parse an entry of a pod's `tolerations`."""
     return Toleration(
         str(body.get("key") or ""),
         str(body.get("operator") or "Equal"),

@@ -24,7 +24,7 @@ _FIX: Final = 'Write {"matchLabels": {"key": "value"}} or {"matchExpressions": [
 
 
 class Operator(StrEnum):
-    """How an expression judges a label; NOT_IN also holds for an object without the key."""
+    """The operator of a label expression; NOT_IN also matches an object without the key."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -41,7 +41,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object's labels satisfy it."""
+        """Return whether an object's labels satisfy the requirement."""
         if self.operator is Operator.IN:
             return self.key in labels and labels[self.key] in self.values
         if self.operator is Operator.NOT_IN:
@@ -76,7 +76,7 @@ class LabelSelector:
         )
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """Return whether an object with these labels is selected."""
         return self.requirements is not None and all(r.matches(labels) for r in self.requirements)
 
 

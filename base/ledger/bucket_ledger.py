@@ -95,7 +95,7 @@ class BucketLedger(Ledger):
         return [row for name in sorted(self._segments) for row in self._segments[name].rows]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         """Write (event, subject, body) rows, all or none; stored when it returns.
@@ -149,7 +149,7 @@ class BucketLedger(Ledger):
         return Anchor(seq, digest, self._signed(seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """As of a file; every object is read anew."""
+        """Verify the chain as for a file; every object is read anew."""
         self._segments = _read(self._folder, fresh=True)
         self._rows = self._all_rows()
         return super().verify(anchor)

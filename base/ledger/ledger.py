@@ -55,7 +55,7 @@ class LedgerRow:
 
     @property
     def right(self) -> bool:
-        """Whether its hash is that of what it says."""
+        """True if the hash matches the row's content."""
         return self.hash == _digest(
             self.seq, self.seconds, self.actor, self.event, self.subject, self.body, self.previous
         )
@@ -72,7 +72,10 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class ChainVerification:
-    """What `verify` found: rows looked at, and the first that is wrong with the reason; None when all is right."""
+    """The result of `verify`: the number of rows checked, and the first wrong row with the reason.
+
+    wrong_seq is None if all rows are right.
+    """
 
     rows: int
     wrong_seq: int | None = None
@@ -154,11 +157,14 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """Which ledger it is: a digest of its key, so that a file made anew beside the same key is the same one."""
+        """The identifier of the ledger: a digest of its key.
+
+        A file that is created anew beside the same key thus has the same identifier.
+        """
         return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
 
     def holds(self, head: Anchor) -> bool:
-        """Whether the row of a head that was kept elsewhere is here, as it was then."""
+        """Return whether the row of an anchor that was kept elsewhere is here unchanged."""
         row = self.row(head.seq)
         return row.hash == head.hash if row else head.seq == 0
 

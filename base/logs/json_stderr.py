@@ -21,7 +21,7 @@ class JsonLines(io.TextIOBase):
     """A text stream in the place of stderr; `inner` is what it writes to. A line is written when it is whole."""
 
     def __init__(self, inner: TextIO) -> None:
-        """Nothing was written yet."""
+        """Wrap a text stream; nothing is written yet."""
         self.inner = inner
         self._begun = ""
         self._lock = threading.RLock()
@@ -36,7 +36,7 @@ class JsonLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """What is whole is written on; a line that has only begun waits for its end."""
+        """Flush `inner`, which has all complete lines; a line that has only begun waits for its end."""
         self.inner.flush()
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class JsonLines(io.TextIOBase):
         self.flush()
 
     def fileno(self) -> int:
-        """Of `inner`: children and faulthandler write to it directly."""
+        """Return the descriptor of `inner`: child processes and faulthandler write to it directly."""
         return self.inner.fileno()
 
     def isatty(self) -> bool:
@@ -55,7 +55,7 @@ class JsonLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Of `inner`."""
+        """The encoding of `inner`."""
         return self.inner.encoding or "utf-8"
 
 
@@ -85,7 +85,7 @@ def begin(stream: TextIO) -> JsonLines:
 
 
 def end() -> None:
-    """As before `begin`."""
+    """Restore the state before `begin`."""
     if isinstance(sys.stderr, JsonLines):
         sys.stderr.close()
         sys.stderr = sys.stderr.inner

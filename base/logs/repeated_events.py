@@ -91,12 +91,12 @@ class RepeatedEvents:
 
     @property
     def is_counting(self) -> bool:
-        """Whether any end has yet to be written."""
+        """True if any end has yet to be written."""
         return any(one.total > 1 for one in self._seen.values())
 
 
 def key_of(record: logging.LogRecord) -> Key:
-    """What makes two records equal."""
+    """Return the key by which two records are equal."""
     event = record.msg if isinstance(record.msg, dict) else None
     message = str(event.get("event", "")) if event is not None else record.getMessage()
     words = {k: v for k, v in (event or {}).items() if isinstance(v, str) and k not in _OWN_FIELDS}
@@ -155,7 +155,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
     """A stream handler that writes what repeats once. A thread of its own writes ends, while there are any to write."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
-        """Nothing was seen yet."""
+        """Create a handler for a stream; no record was seen yet."""
         super().__init__(stream)
         self._repeated, self._now = RepeatedEvents(), now
         self._watching = False
@@ -180,7 +180,10 @@ class CountingHandler(logging.StreamHandler[TextIO]):
             self.release()
 
     def close(self) -> None:
-        """At the end of the process, or when another handler takes this one's place."""
+        """Write all pending ends and close.
+
+        Called at the end of the process, or when another handler replaces it.
+        """
         self._closing.set()
         self.write_ends(all_of_them=True)
         super().close()

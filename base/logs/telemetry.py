@@ -84,7 +84,7 @@ def configure_logging(
 
 
 def settings_in_force() -> TelemetrySettings | None:
-    """What `configure_logging` was given last; None in a process that was given nothing."""
+    """Return the settings last given to `configure_logging`; None if the process was given none."""
     return _in_force[0] if _in_force else None
 
 
@@ -139,7 +139,7 @@ def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> Eve
 
 
 def _frames(error: BaseException) -> str:
-    """Where an error came from, the last frames first: `store.py:120 read < pages/nodes.py:31 draw < ...`."""
+    """Return the origin of an error, last frames first: `store.py:120 read < pages/nodes.py:31 draw < ...`."""
     frames = traceback.extract_tb(error.__traceback__)[-TRACE_FRAMES:]
     return " < ".join(f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno} {f.name}" for f in reversed(frames))
 

@@ -46,9 +46,9 @@ class ShiftedClock:
 
 
 class ServerClock:
-    """What time it is by the newest answer of a server, whatever the machine's clock does meanwhile; for any thread.
+    """The time by the newest answer of a server, independent of changes to the machine's clock; thread-safe.
 
-    An answer carries its time in whole seconds; what passed since is measured by a clock that nobody sets.
+    An answer carries its time in seconds without fraction; the time since then is measured by a monotonic clock.
     """
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ PAUSE_SECONDS: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has the lock: the machine or pod, its process, what for, and since when (Unix time)."""
+    """The holder of the lock: its machine or pod, process, purpose, and start (Unix time)."""
 
     host: str
     pid: int
@@ -51,7 +51,7 @@ def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
 
 
 def holder(path: Path) -> Holder | None:
-    """Who says that they have it; None when nobody does."""
+    """Return the holder that the lock file names; None if there is none or it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

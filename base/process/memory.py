@@ -80,7 +80,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 class _Pause:
-    """How many threads keep the collector off, and whether they found it on."""
+    """The number of threads that keep the garbage collector off, and whether it was on before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -67,7 +67,7 @@ class HeapProposal:
 
     @property
     def fall_bytes(self) -> int:
-        """By how much it falls; 0 where it rises."""
+        """The amount by which the heap falls, bytes; 0 if it rises."""
         return max(0, -self.change)
 
     @property

@@ -25,7 +25,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every section's settings: frozen, unknown keys refused, and no secret in what is printed of them."""
 
     def __repr__(self) -> str:
-        """As msgspec writes it, with header values and passwords inside URLs hidden."""
+        """Return the text that msgspec writes, with header values and passwords inside URLs hidden."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:

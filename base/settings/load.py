@@ -34,7 +34,7 @@ MANY_CLUSTERS: Final = 2
 
 
 class SettingSource(StrEnum):
-    """Who set a value; later members win."""
+    """The source of a setting's value; later members take precedence."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -45,7 +45,10 @@ class SettingSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """Who set a value, and the place in words: "settings.yaml line 3", a variable's name; empty for a default."""
+    """The source of a value and its position as text: "settings.yaml line 3", a variable's name.
+
+    The position is empty for a default.
+    """
 
     source: SettingSource
     where: str = ""
@@ -69,12 +72,12 @@ class Loaded(Generic[RootT]):
 
     @property
     def context_by_flag(self) -> bool:
-        """Whether a flag names the kubeconfig or its context."""
+        """True if a flag names the kubeconfig or its context."""
         return any(self.origins[path].source is SettingSource.FLAG for path in _API)
 
     @property
     def reaches_cluster(self) -> bool:
-        """Whether the kubeconfig's context is this cluster's: of several, each has to name its own."""
+        """True if the kubeconfig's context is this cluster's: of several clusters, each has to name its own."""
         own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)
         return len(self.clusters) < MANY_CLUSTERS or (self.cluster is not None and own)
 
@@ -244,7 +247,7 @@ def _convert(setting: Setting, override: _Override) -> Any:
 
 
 def _finite(value: Any) -> bool:
-    """Whether no number in it is NaN or infinite."""
+    """Return whether no number in the value is NaN or infinite."""
     if isinstance(value, Mapping):
         return all(map(_finite, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)):

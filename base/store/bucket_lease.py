@@ -141,7 +141,10 @@ class _Lease:
 
 
 def _decoded(content: bytes) -> LeaseHolder:
-    """Who holds it; somebody unknown when it cannot be read, which ends like the lease of somebody who died."""
+    """Decode the holder of a lease.
+
+    Content that cannot be read yields an unknown holder, whose lease ends like that of a holder that died.
+    """
     try:
         return msgspec.json.decode(content, type=LeaseHolder)
     except msgspec.MsgspecError:

@@ -70,7 +70,7 @@ _log = structlog.get_logger(__name__)
 
 
 def is_bucket(url: str) -> bool:
-    """Whether a URL names a bucket."""
+    """Return whether a URL names a bucket."""
     return url.startswith("s3://")
 
 
@@ -169,7 +169,7 @@ class BucketFiles:
     """The objects of a bucket under the method names of fsspec, as `Folder` uses them. Paths begin with the bucket."""
 
     def __init__(self, bucket: str, endpoint: str, patience: BucketPatience) -> None:
-        """Nothing is asked yet. endpoint: "" for AWS itself."""
+        """Create the file system of a bucket; nothing is requested yet; `endpoint` is "" for AWS itself."""
         self.bucket = bucket
         self.endpoint = endpoint
         self.patience = patience
@@ -229,7 +229,7 @@ class BucketFiles:
             return str(obstore.head(self._store(), self._key(path))["e_tag"])
 
     def open(self, path: str, _mode: str = "rb") -> RangeReader:
-        """For who reads parts; FileNotFoundError when there is none."""
+        """Open a file for reading ranges; raise FileNotFoundError if there is none."""
         import obstore
 
         key = self._key(path)
@@ -308,7 +308,7 @@ class BucketFiles:
         obstore.rename(self._store(), self._key(path), self._key(target))
 
     def invalidate_cache(self) -> None:
-        """Nothing is cached."""
+        """Do nothing: there is no cache."""
 
     @contextlib.contextmanager
     def _existing(self, path: str) -> Iterator[None]:
@@ -333,7 +333,7 @@ class BucketFiles:
         return path.removeprefix(self.bucket).strip("/")
 
     def failed(self, verb: str, path: str, error: BaseException) -> StoreError | None:
-        """What an error of the client means, with the address and what helps; None for an error of another kind."""
+        """Return the StoreError for an error of the client, with the address and the fix; None for other errors."""
         from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 
         if not isinstance(error, BaseError):
@@ -398,7 +398,7 @@ class RangeReader(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where reading goes on."""
+        """Return the position at which reading continues."""
         return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

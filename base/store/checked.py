@@ -29,9 +29,11 @@ class CheckedFolder:
     def judged(
         self, name: str, decode: Callable[[], ValueT], failure: Callable[[], BaseException | None] = lambda: None
     ) -> ValueT:
-        """What `decode` makes of a file; `failure` tells whether the place, not the content, was at fault.
+        """Return what `decode` makes of a file.
 
-        StoreError for a file of a newer version; StoreCorrupt for one that cannot be read, which is set aside.
+        `failure` returns an error if the storage, not the content, was at fault; it is raised as the folder's error
+        for an unreadable file. Raises StoreError for a file of a newer version, and StoreCorrupt for a file that
+        cannot be read, which is set aside.
         """
         path = self.folder.path(name)
         try:

@@ -116,7 +116,7 @@ class DayFiles:
         return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
 
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
-        """As `read`, for a range of keys: little more than that is read of each file."""
+        """Read a day as `read` does, for a range of keys: little more than that is read of each file."""
         day_parts = [
             day
             for name in _newest_first(start_seconds, parts)
@@ -127,7 +127,7 @@ class DayFiles:
     def _each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
     ) -> list[ValueT]:
-        """What the day's files hold, oldest first."""
+        """Return the decoded content of the day's files, oldest first."""
         values: list[ValueT] = []
         for name in _newest_first(start_seconds, parts):
             read = partial(self._files.read, f"{self.folder(signal)}/{name}", decode)
@@ -178,7 +178,7 @@ def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _unless_corrupt(signal: Signal, name: str, read: Callable[[], ValueT | None]) -> ValueT | None:
-    """What is read; None, and a line in the log, when the file had to be set aside."""
+    """Return what is read; log a warning and return None if the file had to be set aside."""
     try:
         return read()
     except StoreCorrupt as error:

@@ -124,7 +124,7 @@ class SharedKeys:
     """
 
     def __init__(self) -> None:
-        """Nothing was read yet."""
+        """Create an empty cache; nothing was read yet."""
         self._of_groups: dict[GroupMark, tuple[Key, ...]] = {}
         self._joined: dict[tuple[KeyStretch, ...], tuple[Key, ...]] = {}
 
@@ -270,6 +270,6 @@ def rows(index: dict[Key, int], keys: Sequence[Key]) -> np.ndarray[tuple[int], n
 
 
 def _stamp(signal: Signal, start_seconds: int) -> dict[str, str]:
-    """What the file says about itself."""
+    """Return the metadata that the file has about itself."""
     spec = signal.spec
     return {"signal": signal.value, "start": str(start_seconds), "step": str(spec.step_seconds), "unit": spec.unit}

@@ -181,7 +181,7 @@ class Folder:
         return _mark(content)
 
     def guard(self, name: str) -> str | None:
-        """What `replace` takes to see whether somebody else wrote meanwhile: ask before the content is read.
+        """Return the mark by which `replace` detects a concurrent write; call it before reading the content.
 
         None outside a bucket, where the lock is enough.
         """
@@ -321,7 +321,7 @@ class Opened(io.RawIOBase):
         return self.tell() if place is None else place
 
     def tell(self) -> int:
-        """Where reading goes on."""
+        """Return the position at which reading continues."""
         return int(self._noting(self._inner.tell))
 
     def read(self, size: int = -1) -> bytes:

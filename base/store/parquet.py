@@ -95,7 +95,7 @@ def opened(handle: Any) -> File:
 
 
 def stamp_of(file: File) -> dict[str, str]:
-    """What `encode` was given as the file's stamp, with its version; NewerVersionError for a later version."""
+    """Return the stamp that `encode` was given, with the version; raise NewerVersionError for a later version."""
     metadata = file.schema_arrow.metadata or {}
     check(int(metadata[_VERSION_KEY]))
     return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
@@ -128,7 +128,10 @@ def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[st
 
 
 def _holding(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
-    """Which rows of a group hold all these texts; None for none, found out with as few columns as that takes."""
+    """Return a mask of the group's rows that match all texts; None if none does.
+
+    Reads as few columns as that takes.
+    """
     mask: pa.Array | None = None
     for name, text in where.items():
         cells = file.read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()

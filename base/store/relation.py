@@ -118,7 +118,7 @@ class Relation:
     # ---- questions
 
     def count(self, where: RowCondition = EVERY_ROW) -> int:
-        """How many rows."""
+        """Return how many rows match `where`."""
         if where is EVERY_ROW:
             return self._size
         return int(self.sums(["count(*)"], where)[0])

@@ -25,13 +25,13 @@ class SeriesIndex:
 
 
 class SeriesIndices:
-    """Those that were asked for last: equal references are the same objects, which compare and take room as one.
+    """The series indices requested last, shared between threads.
 
-    Threads may share it.
+    Equal references are the same object, which is compared and stored once.
     """
 
     def __init__(self) -> None:
-        """Nothing was asked for yet."""
+        """Create an empty cache; nothing was requested yet."""
         self._latest: tuple[SeriesIndex, ...] = ()
 
     def of(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:

@@ -78,9 +78,10 @@ class Store:
     """History and results of one cluster behind an fsspec URL."""
 
     def __init__(self, url: str, cluster: str, patience: BucketPatience | None = None) -> None:
-        """Nothing is read or made yet; UsageError for a cluster name that is not a plain file name.
+        """Create a store; nothing is read or created yet.
 
-        patience: with a bucket's server; None is that of scans and managers.
+        Raises UsageError for a cluster name that is not a plain file name. patience: with a bucket's server; None is
+        that of scans and managers.
         """
         self._folder = Folder(url, patience)
         self._patience = patience
@@ -96,7 +97,7 @@ class Store:
 
     @property
     def shared(self) -> bool:
-        """Whether it lies in a bucket, which may be away for a while."""
+        """True if the store is in a bucket, which may be unavailable for a while."""
         return self._folder.shared
 
     @contextmanager
@@ -180,9 +181,10 @@ class Store:
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
 
     def read_sparse(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> SparseUsage[Any]:
-        """As `read`, without the gaps before and after each series' samples: for a history of pods that come and go.
+        """Read usage as `read` does, without the gaps before and after each series' samples.
 
-        `between` keeps a range of keys and reads little more than that from each file.
+        It is meant for a history of short-lived pods. `between` keeps a range of keys and reads little more than that
+        from each file.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)

@@ -42,7 +42,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """What a trace holds: names of its series in order, the grid of all of them, and its columns of numbers."""
+    """A trace: names of its series in order, their common grid, and its columns of numbers."""
 
     url: str
     names: tuple[str, ...]

@@ -110,7 +110,7 @@ class FilterCondition:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to show: conditions that must all hold, a search text, and columns to sort by."""
+    """A query on a table: conditions that must all match, a search text, and columns to sort by."""
 
     conditions: tuple[FilterCondition, ...] = ()
     text: str = ""
@@ -123,7 +123,7 @@ class Query:
 
     @property
     def filtered(self) -> bool:
-        """Whether anything is left out."""
+        """True if any row is left out."""
         return bool(self.conditions or self.text or self.span != ALWAYS or np.isfinite(self.back_seconds))
 
     def values(self, key: str, *, negated: bool = False) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def keys_of(schema: Schema) -> tuple[str, ...]:
 
 
 def names(search: str, key: str) -> bool:
-    """Whether a query string says anything about a key."""
+    """Return whether a query string has a key."""
     return any(name == key for name, _, _ in _parts(search))
 
 
@@ -191,14 +191,17 @@ def plain_parts(pattern: str) -> list[str]:
 
 
 def word_test(values: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a word is one of these patterns."""
+    """Return a function that returns whether a word matches any of these patterns."""
     parts = [plain_parts(pattern) for pattern in values]
     exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
     return lambda word: word in exact or any(_fits(word, p) for p in globs)
 
 
 def _fits(word: str, parts: Sequence[str]) -> bool:
-    """Whether a word is these texts in order with anything between them; linear in the word, whatever the pattern."""
+    """Return whether a word is these texts in order with anything between them.
+
+    The time is linear in the word, whatever the pattern.
+    """
     first, *middle, last = parts
     end = len(word) - len(last)
     if not (word.startswith(first) and word.endswith(last) and len(first) <= end):

@@ -82,7 +82,7 @@ def columns_of(relation: Relation, query: Query, *columns: str) -> Mapping[str, 
 
 
 def count(relation: Relation, query: Query) -> int:
-    """How many rows the query shows."""
+    """Return how many rows the query shows."""
     return relation.count(condition(relation, query)) if query.filtered else len(relation)
 
 
@@ -249,7 +249,10 @@ def _named(schema: Schema, word: str) -> RowCondition:
 
 
 def _sort_keys(schema: Schema, column: str) -> list[str]:
-    """What a column is ordered by: a number by itself, a text by its rank, the word and the cell."""
+    """Return the SQL expressions that order a column.
+
+    A number is ordered by itself, a text by its rank, the word and the cell.
+    """
     cell = quoted(column)
     if schema.column(column).kind.numeric:
         return [cell]

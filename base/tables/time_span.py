@@ -23,7 +23,10 @@ DURATION: Final = re.compile(r"(?P<count>[1-9]\d{0,4})(?P<unit>[mhd])")
 
 
 def range_seconds(text: str) -> float:
-    """How far back a range reaches, in seconds; inf for all, 0 for what is ahead; UsageError for what is no range."""
+    """Return how far back a range reaches, in seconds; inf for all, 0 for what is ahead.
+
+    Raises UsageError for text that is not a range.
+    """
     if text in (WHOLE, AHEAD):
         return math.inf if text == WHOLE else 0.0
     duration = DURATION.fullmatch(text)

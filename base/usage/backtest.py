@@ -13,7 +13,7 @@ ORIGINS: Final = 24
 
 
 class Horizon(StrEnum):
-    """How far ahead a back-test forecasts, and on which slots."""
+    """The horizon of a back-test's forecasts, and the slots that it uses."""
 
     DAY = "24h"
     WEEK = "7d"

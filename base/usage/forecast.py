@@ -28,7 +28,7 @@ RefT = TypeVar("RefT", bound=SeriesRef)
 
 
 class WindowKind(StrEnum):
-    """What a window of the day is."""
+    """The kind of a window of the day."""
 
     PEAK = "peak"
     VALLEY = "valley"
@@ -46,12 +46,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredError:
-    """How forecasts of this kind did on this series' own past; NaN where it could not be measured.
+    """The errors of forecasts of this kind on this series' own past; NaN if they could not be measured.
 
-    relative_wql: weighted quantile loss relative to the seasonal naive of the day with empirical residual quantiles
-    (< 1 is
-    better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of back-tests behind
-    it.
+    relative_wql: weighted quantile loss relative to the seasonal naive forecast of the day with empirical residual
+    quantiles (< 1 is better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of
+    back-tests behind it.
     """
 
     relative_wql: float
@@ -61,11 +60,11 @@ class MeasuredError:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a trained model is and how it did: one for each shard of series that trained one.
+    """A trained model and its performance; one card per shard of series that trained a model.
 
     trained_seconds: the origin it was trained for (Unix time); rows, series: what it learned from, all inside
-    [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to the
-    mixture of the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
+    [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to
+    the mixture of the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
     """
 
     name: str

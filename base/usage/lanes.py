@@ -20,10 +20,10 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """Where m series over T slots lie in L lanes.
+    """The assignment of m series over T slots to L lanes.
 
-    lane, first, end: (m,), a series has the slots [first, end) of its lane to itself, none where it has no sample;
-    groups: (L,) of each lane, ascending unless every series has a lane of its own. size: T.
+    lane, first, end: (m,), a series has the slots [first, end) of its lane to itself, none if it has no sample;
+    groups: (L,), the group of each lane, ascending unless every series has its own lane. size: T.
     """
 
     lane: Integers

@@ -57,11 +57,11 @@ after the last."""
 
 @dataclass(frozen=True, eq=False)
 class SourceSilence:
-    """When the sources told nothing, in the whole cluster.
+    """The times at which the sources reported nothing, over all of the cluster.
 
-    grid: slots of usage; usage: (slots,), no node reported; partly: (slots,), some node did not that did before and
-    after. hours: slots of the listing; listing: (hours,), nothing was listed. listed_by: the signals that list
-    containers, none where no source does.
+    grid: slots of usage; usage: (slots,), no node reported; partly: (slots,), some node did not report that did so
+    before and after. hours: slots of the listing; listing: (hours,), nothing was listed. listed_by: the signals that
+    list containers, empty if no source does.
     """
 
     grid: TimeGrid
@@ -137,9 +137,9 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class PodRule:
-    """What is known of the pods of one name. named_anew, lasting: as the kinds; ended: it will never run again.
+    """The known properties of the pods of a name.
 
-    waiting: it did not run yet. start_seconds, end_seconds: Unix seconds of the newest; 0 and None = not known.
+    named_anew, lasting: as the kinds; ended: it will never run again.
     """
 
     named_anew: bool
@@ -185,7 +185,7 @@ _STRANGER: Final = PodRule(named_anew=False, lasting=False, ended=False)
 
 @dataclass(frozen=True, eq=False)
 class Lives:
-    """How to tell the lives of some pods' containers: the source's silence, the listing, and what the pods are.
+    """The inputs for estimating the lifetimes of some pods' containers: source silence, listing and pod rules.
 
     listed: (m, hours) by `row_of`, the containers of these pods in the listing.
     """
@@ -200,7 +200,7 @@ class Lives:
     def of(
         cls, silence: SourceSilence, inventory: Inventory, usage: Mapping[Signal, AnyUsage[PodContainerRef]]
     ) -> Lives:
-        """Of the pods of an inventory; usage: their series, the listing's signals among them."""
+        """Create the lifetimes of an inventory's pods; usage: their series, including the listing's signals."""
         listings = [usage[s] for s in silence.listed_by if s in usage]
         row_of = {ref: row for row, ref in enumerate(dict.fromkeys(ref for of in listings for ref in of.refs))}
         listed = np.zeros((len(row_of), silence.hours.size), dtype=bool)
@@ -276,7 +276,7 @@ class Lives:
         return np.asarray(self.silence.usage | self.silence.partly)
 
     def _is_told(self, listed: Flags, some: Integers) -> bool:
-        """Whether the listing has the container in most hours in which it has samples and anything was listed."""
+        """Return whether the listing has the container in most hours with samples and a listing."""
         hours = np.unique(self.silence.hour_of_slot[some])
         hours = hours[~self.silence.listing[hours]]
         return bool(len(hours)) and float(listed[hours].mean()) > 0.5

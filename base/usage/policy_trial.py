@@ -54,7 +54,7 @@ class PolicyTrial:
     scores: tuple[PolicyScore, ...]
 
     def score(self, resource: Resource, policy: str, risk_percent: float | None = None) -> PolicyScore | None:
-        """Of one policy; None when it was not tried."""
+        """Return the score of a policy; None if it was not tried."""
         scores = (s for s in self.scores if (s.resource, s.policy) == (resource, policy))
         return next((s for s in scores if s.risk_percent == risk_percent), None)
 
@@ -70,7 +70,10 @@ class PolicySwitch:
 
 
 def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
-    """Whether it was violated no more often than the policy in force, or than TOLERATED_VIOLATION if that is more."""
+    """Return whether the policy was violated no more often than the policy in force.
+
+    TOLERATED_VIOLATION replaces the rate of the policy in force if it is higher.
+    """
     return score.violation <= max(now.violation, TOLERATED_VIOLATION)
 
 

@@ -29,7 +29,7 @@ SLOTS_PER_DAY: Final = 48
 
 
 class Pattern(StrEnum):
-    """How usage moves, by the portrait alone."""
+    """The pattern of usage over time, by the portrait only."""
 
     IDLE = "idle"
     FLAT = "flat"

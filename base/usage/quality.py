@@ -41,10 +41,10 @@ DEFECT_SENTENCES: dict[Defect, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSpan:
-    """How often some series were scraped from one moment to another, and how their CPU was read there.
+    """The scrape interval of some series over a time span, and the way their CPU was read there.
 
-    start_seconds, end_seconds: Unix seconds. window_seconds: the longest stretch that one rate reaches over. series: the
-    most of them in any hour; each lived through that hour.
+    start_seconds, end_seconds: Unix seconds. window_seconds: the longest time that a single rate spans. series: their
+    largest number in any hour; each lived through that hour.
     """
 
     start_seconds: int
@@ -74,7 +74,7 @@ class QualityRecord:
 
     @property
     def mixed(self) -> bool:
-        """Whether series were scraped at several intervals, at once or one after another."""
+        """True if series were scraped at several intervals, at the same time or successively."""
         return len({span.interval_seconds for span in self.scrapes}) > 1
 
     @property

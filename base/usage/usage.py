@@ -26,7 +26,7 @@ DAY_SECONDS = 86_400
 
 
 class Statistic(StrEnum):
-    """How one value stands for its slot."""
+    """The statistic by which a value represents its slot."""
 
     MEAN = "mean"
     MAX = "max"
@@ -69,7 +69,7 @@ class Signal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SignalSpec:
-    """What one value of a signal means."""
+    """The meaning of a value of a signal."""
 
     resource: MeasuredResource | None
     statistic: Statistic

@@ -87,7 +87,10 @@ class Applier:
         dry_run: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is written yet. dry_run: answer what would be written, restore nothing."""
+        """Create an applier that has written nothing yet.
+
+        dry_run: return what would be written, restore nothing.
+        """
         self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, journal, dry_run, monotonic
         self._lost = journal.lost
         self._held: frozenset[Place] = frozenset()
@@ -190,7 +193,7 @@ class Applier:
         return present
 
     def _memory(self, path: CgroupPath, knobs: Iterable[Knob]) -> MemoryUse | None:
-        """What is used now, where a knob depends on it; None = not known."""
+        """Return the memory used now, if a knob depends on it; None if it is not known or not needed."""
         return self._hierarchy.memory_use(path) if Knob.MEMORY_LIMIT in knobs else None
 
     def _newer(self, settled: Settled, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
@@ -270,7 +273,7 @@ class Applier:
         return failure is not None and failure.value == write.value and self._monotonic() < failure.not_before
 
     def _noted(self, write: KnobWrite) -> bool:
-        """Whether the journal on disk already knows that this value may stand there."""
+        """Return whether the journal on disk covers this write: it restores a value, or the note lists its value."""
         note = self._journal.notes.get(write.place)
         return note is not None and (write.restores or write.value in note.written)
 
@@ -335,7 +338,7 @@ class Applier:
         return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
 
     def _drift(self, write: KnobWrite) -> int:
-        """How often somebody else changed this lately; a value that we never got written is no drift."""
+        """Return how often another party changed this recently; a value that we never wrote does not count as drift."""
         now = self._monotonic()
         times = self._drifts.setdefault(write.place, deque(maxlen=100))
         if write.drifted and write.place in self._written:
@@ -392,7 +395,7 @@ def _final(writes: Iterable[KnobWrite]) -> list[KnobWrite]:
 
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:
-    """What became of one write; refused: errno, 0 = none."""
+    """Return the result of a write; refused: errno, 0 = none."""
     return Done(
         path=write.path,
         knob=write.knob,

@@ -23,10 +23,10 @@ WAITING: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswer:
-    """What became of one: the outcome in one word, and why.
+    """The answer to an eviction: the outcome as a single word, and the reason.
 
-    answered: whether somebody decided it; False: no answer came, or too many waited. retry_after_seconds: how long who
-    refused it wants to be left alone, 0 where nobody says.
+    answered: whether the eviction was decided; False: no answer arrived, or too many waited. retry_after_seconds: how
+    long the refusing server wants to be left alone, 0 if not given.
     """
 
     eviction: Evict
@@ -62,7 +62,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
             self._refuse(eviction, f"{WAITING} pods wait already", answered=False)
 
     def answers(self) -> list[EvictionAnswer]:
-        """What came back since the last call."""
+        """Return the answers since the last call."""
         answers = []
         while not self._answers.empty():
             answers.append(self._answers.get())
@@ -80,7 +80,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
             self._thread.join(timeout_seconds)
 
     def _requests(self) -> Iterator[tuple[Evict, RequestT]]:
-        """What was put, one by one, until `stop`."""
+        """Yield the queued requests in order, until `stop`."""
         while (item := self._queue.get()) is not None:
             yield item
 

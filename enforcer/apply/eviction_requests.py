@@ -57,5 +57,5 @@ class Evictor(EvictionQueue[Create]):
 
 
 def _is_gone(eviction: Evict, error: ClusterError) -> bool:
-    """Whether the pod had left, or is another one of that name: only then a conflict names the demanded uid."""
+    """Return whether the pod had left, or is a new pod of that name: only then a conflict names the demanded uid."""
     return isinstance(error, ClusterAbsent) or (isinstance(error, ClusterConflict) and eviction.uid in error.answer)

@@ -61,7 +61,7 @@ class Signals(Protocol):
 
 
 class NodeTurn:
-    """Who may write on this node, by locks. One thread."""
+    """The right to write on this node, by file locks; for use by a single thread."""
 
     def __init__(self, settings: EnforcerSettings) -> None:
         root = Path(settings.cgroup_root)
@@ -72,7 +72,10 @@ class NodeTurn:
         self._turn = self._waiting = self._heir = _NONE
 
     def take(self) -> bool:
-        """Whether the node is free, and now ours: no other agent writes here, or uses our state folder."""
+        """Try to take the node; return whether it is free and now ours.
+
+        It is free if no other agent writes here or uses our state folder.
+        """
         if self._writes and self._turn == _NONE:
             free, self._turn = _locked(self._tree)
             if not free:
@@ -95,13 +98,13 @@ class NodeTurn:
             _, self._heir = _locked(self._state)
 
     def inherited(self) -> bool:
-        """Whether the agent that waits uses our state folder, and so will have the journal."""
+        """Return whether the waiting agent uses our state folder, so that it will have the journal."""
         free, lock = _locked(self._state)
         _unlock(lock)
         return not free
 
     def awaited(self) -> bool:
-        """Whether another agent waits to take over."""
+        """Return whether another agent waits to take over."""
         free, lock = _locked(self._tree / "cgroup.procs")
         _unlock(lock)
         return not free
@@ -114,7 +117,10 @@ class NodeTurn:
 
 
 def _locked(path: Path) -> tuple[bool, int]:
-    """Whether nobody else holds it, and our lock; a path that is not there (yet), or not ours to open, is free."""
+    """Try to lock a path; return whether it is free, and our lock.
+
+    A path that does not exist (yet), or that we may not open, counts as free.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -159,9 +165,10 @@ def _stood_by(settings: Settings, turn: NodeTurn, wait: Callable[[float], bool])
 
 
 class AgentStop:
-    """What a signal means for an agent that runs. `asked`: it ends now; `hands_over`: and leaves its values.
+    """The effect of a signal on a running agent.
 
-    `to_stranger`: to an agent that will not have the journal.
+    `asked`: it ends now; `hands_over`: it leaves its values in force. `to_stranger`: it hands over to an agent that
+    will not have the journal.
     """
 
     def __init__(self, signals: Signals, turn: NodeTurn, settings: EnforcerSettings) -> None:

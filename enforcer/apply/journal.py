@@ -50,7 +50,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """As much of an entry as a complaint names."""
+    """The fields of an entry that a complaint names."""
 
     path: str = "?"
     knob: str = "?"

@@ -76,12 +76,12 @@ class SwitchFiles:
 
 
 def is_setting(key: str) -> bool:
-    """Whether this agent may write it."""
+    """Return whether this agent may write the setting."""
     return key in SETTINGS or bool(key.startswith(FEATURES) and FEATURE_NAME.fullmatch(key.removeprefix(FEATURES)))
 
 
 def is_value(key: str, value: str) -> bool:
-    """Whether that is a value of it: a whole number, or a feature's name with or without NO_."""
+    """Return whether a value is valid for the setting: an integer, or a feature's name with or without NO_."""
     if key.startswith(FEATURES):
         return value.removeprefix("NO_") == key.removeprefix(FEATURES)
     return value.isascii() and value.isdigit()

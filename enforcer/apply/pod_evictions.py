@@ -38,7 +38,10 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """For the agent's thread. evictor: None without an API server; stopper: None while the settings do not want it."""
+    """The evictions of pods; for the agent's thread.
+
+    evictor: None without an API server; stopper: None unless the settings want it.
+    """
 
     settings: EnforcerSettings
     report: ReportEviction
@@ -141,7 +144,7 @@ class PodEvictions:
         )
 
     def _end_refused(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
-        """What the API server refused and memory cannot wait for: to the runtime; what can wait counts as refused."""
+        """End urgent pods whose eviction the API server refused through the runtime; the others count as refused."""
         answers, self._to_end = self._to_end, []
         for answer in answers:
             if answer.eviction.uid in urgent:
@@ -170,7 +173,7 @@ class PodEvictions:
             self.evictor.put(eviction, request_of(eviction, self.settings.eviction_grace_seconds))
 
     def _end(self, eviction: Evict, pod: PodSpec | None, because: str, now_seconds: float) -> None:
-        """By the runtime, where the settings want it; a pod that leaves already needs none."""
+        """End a pod through the runtime, if the settings allow it; a pod that is already leaving needs no action."""
         if pod is None or pod.deleting or not self._may_stop:
             return
         if self.stopper is None:

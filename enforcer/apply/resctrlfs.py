@@ -33,7 +33,7 @@ _LINE: Final = re.compile(r"(L3|MB):([0-9]+=[0-9a-f]+)(;[0-9]+=[0-9a-f]+)*")
 
 
 class Files(Protocol):
-    """What is done to the file system; every method raises OSError with the kernel's errno."""
+    """The operations on the file system; every method raises OSError with the kernel's errno."""
 
     def names(self, path: Path) -> list[str]:
         """Folders and files of a folder."""
@@ -44,7 +44,7 @@ class Files(Protocol):
         ...
 
     def write(self, path: Path, text: str) -> None:
-        """In one write; the file must be there."""
+        """Write a text in a single call; the file must exist."""
         ...
 
     def make(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class KernelFiles:
         return path.read_text()
 
     def write(self, path: Path, text: str) -> None:
-        """Without O_CREAT, which would hide that a file is not there."""
+        """Write a text without O_CREAT, which would hide that the file does not exist."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w") as file:
             file.write(text)
 
@@ -215,7 +215,7 @@ def _settings(text: str) -> dict[tuple[str, int], int]:
 
 
 def read_resctrl(root: Path = Path("/sys/fs/resctrl"), cpuinfo: Path = Path("/proc/cpuinfo")) -> ResctrlReading | None:
-    """What the processor offers; None where the file system is not mounted or offers neither."""
+    """Read the processor's resource control; None if its file system is not mounted or offers no control."""
     try:
         domains = _settings((root / "schemata").read_text())
     except OSError:

@@ -23,7 +23,10 @@ NoteT = TypeVar("NoteT")
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """What a note says. damaged: where a damaged one was set aside; newer: why nothing may be changed; else ""."""
+    """The content of a note.
+
+    damaged: the path to which a damaged note was moved; newer: the reason why nothing may be changed; else "".
+    """
 
     records: NoteT
     damaged: str = ""

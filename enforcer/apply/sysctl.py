@@ -29,7 +29,7 @@ class OriginalSetting(msgspec.Struct, frozen=True):
     before: str = ""
 
     def may_read(self, present: str) -> bool:
-        """Whether the agent may have set this value."""
+        """Return whether the agent may have set this value."""
         return present in (self.ours, self.before)
 
 

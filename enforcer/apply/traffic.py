@@ -154,7 +154,7 @@ class TrafficKeeper:
             yield f"{' '.join(command[:6])}: {_error_text(bad)}"
 
     def _no_programs(self, wrong: list[str]) -> bool:
-        """Whether the only thing wrong is that there are no programs: then nothing of ours can stand."""
+        """Return whether missing programs are the only fault, so that none of our settings can be in force."""
         return bool(wrong) and all("No such file" in line for line in wrong)
 
 

@@ -32,7 +32,7 @@ LOG_FORMAT: Final = "COTENANT_TELEMETRY__LOG_FORMAT"
 
 @dataclass(frozen=True, slots=True)
 class WatchedAgent:
-    """Whom to watch: its state folder and boot, and for how long it may be silent."""
+    """The agent to watch: its state folder and boot, and how long it may be silent."""
 
     folder: Path
     boot_id: str

@@ -63,14 +63,17 @@ class KnobWrite:
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
-    """What an agent before held: each knob's newest value; no shares, of which a note also has the kernel's own."""
+    """Return the wants of the previous agent: each knob's newest value.
+
+    CPU shares are left out, because such a note also has the kernel's own value.
+    """
     why = "held before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 
 
 class WriteOutcome(StrEnum):
-    """What became of a write or a want."""
+    """The outcome of a write or a want."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would-write"
@@ -114,7 +117,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one tick comes to. notes: the whole journal as it must be saved before the first write."""
+    """The result of a tick; notes: the complete journal as it must be saved before the first write."""
 
     writes: tuple[KnobWrite, ...]
     notes: Notes

@@ -61,10 +61,10 @@ BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
-    """What shall be set on a container or a pod; None = leave as it is, NO_LIMIT = take the limit away.
+    """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
-    cpu_quota: microseconds per 100 ms; memory_limit: bytes; cpuset_cpus: list such as "0-2,5".
-    broken: why the annotation cannot be read, or ""; only where nothing else is known the pod is left alone then.
+    cpu_quota: microseconds per 100 ms; memory_limit: bytes; cpuset_cpus: list such as "0-2,5". broken: the reason why
+    the annotation cannot be read, or ""; the pod is then left alone only if nothing else is known.
     """
 
     cpu_shares: int | None = None
@@ -75,7 +75,7 @@ class ContainerResources:
 
     @property
     def empty(self) -> bool:
-        """Whether everything is left as it is."""
+        """True if everything is left unchanged."""
         return (self.cpu_shares, self.cpu_quota, self.memory_limit, self.cpuset_cpus) == (None, None, None, None)
 
 
@@ -102,7 +102,7 @@ class _Extended(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PodDecision:
-    """What a pod's own cgroup and those of its containers (by name, of every kind) shall have."""
+    """The settings for a pod's own cgroup and those of its containers (by name, of every kind)."""
 
     pod: ContainerResources = LEAVE
     containers: Mapping[str, ContainerResources] = field(default_factory=dict)
@@ -132,25 +132,34 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
 def container_resources(
     pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
 ) -> ContainerResources:
-    """What this container shall have; one that the pod does not name is not counted with it, as ephemeral ones."""
+    """Return the settings for a container.
+
+    A container that the pod does not name is not counted in the pod, as ephemeral containers.
+    """
     listed = any(c.name == container.name for c in pod.every_container)
     complete_pod = pod if listed else replace(pod, ephemeral_containers=(*pod.ephemeral_containers, container))
     return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
 
 
 def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerResources:
-    """What the pod's own cgroup shall have: what its containers need at once. Its cpuset is never set."""
+    """Return the settings for the pod's own cgroup: what its containers need at the same time.
+
+    Its cpuset is never set.
+    """
     return decision(pod, policy, cpu_ratio).pod
 
 
 def _knowingly_overclaims(pod: PodSpec) -> bool:
-    """Whether a pod with known requests claims more CPUs than it requests; a runtime's message has no requests."""
+    """Return whether a pod with known requests claims more CPUs than it requests.
+
+    A runtime's message has no requests.
+    """
     has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted(pod))
     return has_requests and overclaims(pod)
 
 
 def skipped(pod: PodSpec) -> bool:
-    """Whether the pod asks that hooks leave it alone."""
+    """Return whether the pod asks hooks to leave it alone."""
     return pod.labels.get(SKIP_HOOKS_LABEL) == "true"
 
 
@@ -169,7 +178,7 @@ def quota_of(millicores: int, cpu_ratio: float = 1.0) -> int:
 
 
 def quota_suspended(policy: NodePolicy) -> bool:
-    """Whether best effort is held as a whole by a quota, so that no pod below may have its own."""
+    """Return whether a quota limits best effort in total, so that no pod below may have its own."""
     return policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cfsQuota"
 
 
@@ -272,7 +281,7 @@ def _whole(
 
 
 def _left(own: ContainerResources, pod: PodSpec) -> ContainerResources:
-    """Without what would take a value of the kubelet's own away, where it may have set any."""
+    """Return the settings without those that would remove a value of the kubelet's own, if it may have set any."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return own
     return replace(
@@ -296,7 +305,7 @@ def _at_most(mine: int | None, bound: int | None) -> int | None:
 
 
 def _with_cpus(own: ContainerResources, cpus: str, of_pod: bool = False) -> ContainerResources:
-    """With the pod's own CPUs, "" = none."""
+    """Return the settings with the pod's own CPUs, "" = none."""
     if not cpus:
         return own
     return ContainerResources(own.cpu_shares, NO_LIMIT, own.memory_limit, None if of_pod else cpus, own.broken)

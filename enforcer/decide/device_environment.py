@@ -16,9 +16,9 @@ VISIBLE_GPUS: Final = "NVIDIA_VISIBLE_DEVICES"
 
 
 def device_environment(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
-    """Of a pod with GPUs by annotation: their ids, or minors where it names none; {} of every other pod.
+    """Return the variable with a pod's GPUs by annotation: their ids, or minors where it names none.
 
-    Also of a pod that hooks shall leave alone, and of one whose annotation cannot be read.
+    {} for a pod without such GPUs, for a pod that hooks must leave alone, and for an annotation that cannot be read.
     """
     if DEVICE_ALLOCATED_ANNOTATION not in annotations or labels.get(SKIP_HOOKS_LABEL) == "true":
         return {}

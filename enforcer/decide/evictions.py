@@ -29,7 +29,7 @@ OWN_NAMESPACE: Final = "cotenant"
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast pods may be asked to leave."""
+    """The rate at which pods may be asked to leave."""
 
     per_minute: int = 6
     burst: int = 3
@@ -44,13 +44,13 @@ class EvictionBudget:
     by_uid: Mapping[str, float] = field(default_factory=dict)
 
     def returned(self, rate: Rate) -> EvictionBudget:
-        """With the token of an eviction that evicted nobody."""
+        """Return the budget with the token of an eviction that evicted no pod."""
         return replace(self, tokens=min(float(rate.burst), self.tokens + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedPod:
-    """How often in a row a pod's eviction was refused, in whose words the last time, and until when it rests."""
+    """The number of consecutive refusals of a pod's eviction, the last reason, and the time until which it rests."""
 
     times: int
     until_seconds: float
@@ -59,7 +59,7 @@ class RefusedPod:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What may be asked now; of the others why not, by uid; what to remember."""
+    """The evictions that may be requested now, the reasons against the others by uid, and what to remember."""
 
     now: tuple[Evict, ...]
     refused: Mapping[str, str]

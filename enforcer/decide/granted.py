@@ -54,7 +54,10 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
 
 
 def _all_limited(pod: PodSpec, limits: Mapping[str, int]) -> bool:
-    """Whether the kubelet limits the whole; of an init container it asks the sum with the sidecars before it."""
+    """Return whether the kubelet limits the pod's total.
+
+    An init container needs a positive limit together with the sidecars before it; a main container needs its own.
+    """
     sidecars = 0
     for container in pod.init_containers:
         beside = sidecars + limits[container.name]
@@ -88,7 +91,10 @@ def counted(pod: PodSpec) -> Iterable[ContainerSpec]:
 
 
 def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
-    """What the pod's containers need at once: native sidecars beside the others, init containers before them."""
+    """Return what the pod's containers need at the same time.
+
+    Native sidecars run beside the others, init containers before them.
+    """
     if not pod.init_containers:
         return sum(map(amount, pod.containers))
     inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)

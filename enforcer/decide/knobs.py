@@ -34,7 +34,10 @@ _DEVICE: Final = re.compile(r"([0-9]{1,4}:[0-9]{1,8}) ([0-9]{1,19})")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Which controller speaks v1 or v2 on this node; what is not named is not there. io is called blkio on v1."""
+    """The cgroup version (v1 or v2) of each controller on this node; a controller that is not named is absent.
+
+    The controller io is called blkio on v1.
+    """
 
     versions: Mapping[str, Version] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES
@@ -47,7 +50,7 @@ class Dialect:
                     self._present[knob] = version, file
 
     def version(self, knob: Knob) -> Version | None:
-        """Of the hierarchy that has this knob's controller."""
+        """Return the version of the hierarchy that has this knob's controller; None if there is none."""
         entry = self._present.get(knob)
         return entry[0] if entry else None
 
@@ -99,7 +102,7 @@ def _none(text: str) -> object:
 
 # --- values as the kernel keeps them --------------------------------------------------------------------------------
 def kept(knob: Knob, value: Value, dialect: Dialect) -> Value:
-    """What reads back after this value was written: clamped, paged, rewritten."""
+    """Return the value that is read back after a write: clamped, rounded to pages, rewritten."""
     if isinstance(value, str):
         return _kept_text(knob, value)
     if knob is Knob.CPU_SHARES:
@@ -124,12 +127,15 @@ def _kept_text(knob: Knob, value: str) -> str:
 
 
 def same(knob: Knob, one: Value, other: Value, dialect: Dialect) -> bool:
-    """Whether the kernel makes no difference between them."""
+    """Return whether two values are the same for the kernel."""
     return one == other or kept(knob, one, dialect) == kept(knob, other, dialect)
 
 
 def rounded(knob: Knob, value: Value) -> Value:
-    """What is really asked for: a quota in whole thousandths of a core, which every period of whole ms can express."""
+    """Return the value that is requested in practice.
+
+    A quota is rounded down to thousandths of a core, which every period of full milliseconds can express.
+    """
     if knob is Knob.CPU_QUOTA and isinstance(value, int) and value >= 0:
         return max(value // 100 * 100, LEAST_QUOTA)
     return value
@@ -150,9 +156,9 @@ def shares_of(weight: int) -> int:
 def as_text(
     knob: Knob, value: Value, dialect: Dialect, period: int = PERIOD_MICROSECONDS, present: Value | None = None
 ) -> tuple[str, ...]:
-    """What is written, one text a write(2). period: the cgroup's own, microseconds.
+    """Return the texts to write, one text per write(2); period: the cgroup's own, microseconds.
 
-    present: of device knobs, whose lines that the new value does not name are reset.
+    present: the value of device knobs, whose lines that the new value does not name are reset.
     """
     v2 = dialect.version(knob) is Version.V2
     if knob in _V2_IO_KEY:

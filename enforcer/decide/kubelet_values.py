@@ -116,7 +116,10 @@ def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator
 
 
 def _of_others(pod: PodReading) -> Iterator[tuple[GroupReading, Values]]:
-    """Of a pod that has amounts: of its weight only that which cpu.idle hides, and which would come back as another."""
+    """Yield the groups of a pod that has amounts, with the kubelet's values.
+
+    Its weight is included only where cpu.idle hides it, because it would be restored as another weight.
+    """
     request = pod_request(pod.spec, CPU)
     requests = [(c.group, _weight(pod.spec, c.spec)) for c in pod.containers]
     requests.append((pod.group, None if request is None else request + pod.spec.overhead.get(CPU, 0)))

@@ -35,7 +35,7 @@ NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH,
 
 
 class AgentMode(StrEnum):
-    """How far a round may go."""
+    """The extent to which a round may act."""
 
     ACT = "act"
     HOLD = "hold"
@@ -44,7 +44,7 @@ class AgentMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """From when on what is known counts as stale, and a stale policy as none."""
+    """The ages from which data is stale, and from which a stale policy counts as none."""
 
     policy_ttl_seconds: float = 300.0
     release_seconds: float = 3600.0
@@ -53,7 +53,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the loop remembers: each strategy's state and last wants, by its name, and all wants in force."""
+    """The memory of the loop: each strategy's state and last wants, by its name, and all wants in force."""
 
     states: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class TickDecision:
-    """What shall hold after this tick."""
+    """The decisions that apply after this tick."""
 
     mode: AgentMode
     wants: tuple[Want, ...] = ()
@@ -75,12 +75,12 @@ class TickDecision:
     """Pods that cannot wait for an API server; also while nobody else is evicted."""
 
     def evictions_key(self) -> set[tuple[str, str]]:
-        """Who is to leave, and which strategy says so; the words may differ."""
+        """Return the uid and strategy of each eviction; the reasons may differ."""
         return {(e.uid, e.strategy) for e in self.evictions}
 
 
 def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> AgentMode:
-    """By how old policy and pods are."""
+    """Return the mode by the ages of the policy and the pods."""
     if policy is None or observation.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
         return AgentMode.RELEASE
     stale = (
@@ -155,7 +155,7 @@ def held(wants: Iterable[Want], before: Iterable[Want], observation: Observation
 
 
 def _looser(knob: Knob, new: Value, old: Value) -> bool:
-    """Whether the new value lets the cgroup have more. An idle flag that falls does."""
+    """Return whether the new value allows the cgroup more; so does an idle flag that falls."""
     if isinstance(new, int) and isinstance(old, int):
         if knob is Knob.CPU_IDLE:
             return new < old

@@ -32,7 +32,7 @@ def class_of(pod: PodSpec) -> QosClass:
 
 
 def active(pod: PodSpec) -> bool:
-    """Whether it has not ended and is not about to."""
+    """Return whether the pod has not ended and is not being deleted."""
     return pod.phase not in {"Succeeded", "Failed"} and not pod.deleting
 
 

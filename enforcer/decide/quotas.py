@@ -22,22 +22,22 @@ NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 
 
 def may_burst(pod: PodSpec) -> bool:
-    """Whether CPU burst is for this pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
+    """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
     return active(pod) and pod.qos_class not in NOT_BURSTING and not assigned(pod).cpus
 
 
 def raises_quota(strategy: CpuBurst) -> bool:
-    """Whether the policy moves quotas."""
+    """Return whether the policy changes quotas."""
     return strategy.policy in {"cfsQuotaBurstOnly", "auto"}
 
 
 def saves(strategy: CpuBurst) -> bool:
-    """Whether the policy lets unused quota be saved up."""
+    """Return whether the policy lets unused quota be saved."""
     return strategy.policy in {"cpuBurstOnly", "auto"}
 
 
 def moved_by_burst(pod: PodSpec, policy: NodePolicy) -> bool:
-    """Whether `burst` decides the pod's quotas, so that no other may."""
+    """Return whether `burst` decides the pod's quotas, so that no other strategy may."""
     return may_burst(pod) and raises_quota(overridden(policy.cpu_burst, pod, CPU_BURST_ANNOTATION)[0])
 
 

@@ -44,7 +44,7 @@ def every(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
 
 
 def strategies(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
-    """Those that run."""
+    """Return the enabled strategies; raise UsageError if `strategies_off` names an unknown strategy."""
     all_strategies = every(settings)
     names = {strategy.name for strategy in all_strategies}
     if unknown := sorted(set(settings.strategies_off) - names):

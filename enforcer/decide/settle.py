@@ -55,11 +55,10 @@ Groups = Mapping[CgroupPath, GroupReading]
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What limits the writes beside the observation.
+    """The limits on the writes in addition to the observation.
 
-    strays: readings of cgroups that no container names (sandboxes), or newer ones of those that were seen.
-    not_kubelets: `kubelet_values.lost_notes` of this moment: values that cannot be the kubelet's own, and what it would
-    have written.
+    strays: readings of cgroups that no container names (sandboxes), or newer readings of observed ones. not_kubelets:
+    the present `kubelet_values.lost_notes`: values that cannot be the kubelet's own, and what it would have written.
     """
 
     dialect: Dialect
@@ -157,7 +156,10 @@ def _of_want(want: Want) -> _KnobTarget:
 
 
 def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect) -> _Targets:
-    """What carries our value, or may, and is not wanted any more; what somebody else has set since is theirs."""
+    """Return the restores of knobs that have, or may have, our value and are no longer wanted.
+
+    A value that another party has set since is left alone.
+    """
     unwanted = (note for place, note in notes.items() if place not in targets and note.path in groups)
     return {
         note.place: _KnobTarget(note.original, note.level, note.strategy, "what stood there before", restores=True)

@@ -45,7 +45,7 @@ ValueT = TypeVar("ValueT", ResctrlGroup, Traffic)
 
 
 def text_of(value: ResctrlGroup | Traffic) -> str:
-    """As `SurfaceWant.value`."""
+    """Return the value as the text of `SurfaceWant.value`."""
     return msgspec.json.encode(value).decode()
 
 

@@ -24,19 +24,19 @@ _WITH_ORDER: Final = (Knob.CPU_IDLE, Knob.CPU_BURST, Knob.CPU_QUOTA, Knob.CPU_SH
 
 
 def depth(path: CgroupPath) -> int:
-    """How many cgroups are above."""
+    """Return how many cgroups are above the path, including the root."""
     return path.count("/") + 1 if path else 0
 
 
 @lru_cache(maxsize=2048)
 def ancestors(path: CgroupPath) -> tuple[CgroupPath, ...]:
-    """From the parent up; without the root."""
+    """Return the ancestors from the parent up, without the root."""
     parts = path.split("/")
     return tuple("/".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
 
 
 def wider(one: Value, other: Value) -> bool:
-    """Whether the first quota or amount allows more than the second; false for texts and for equal values."""
+    """Return whether the first quota or amount allows more than the second; false for texts and equal values."""
     if NO_LIMIT in (one, other):
         return one == NO_LIMIT != other
     return isinstance(one, int) and isinstance(other, int) and one > other

@@ -72,7 +72,7 @@ class ClaimDevice(msgspec.Struct, frozen=True):
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """What one request of a claim has: its devices, and what containers that use it get. cpus: such as "2-3"."""
+    """A request of a claim: its devices, and what containers that use it get; cpus: such as "2-3"."""
 
     name: str
     devices: tuple[ClaimDevice, ...]
@@ -111,10 +111,10 @@ def request_key(uid: str, request: str) -> str:
 def prepared(
     claim: ClaimWire, node: str, offers: Mapping[str, OfferedDevice], others: Iterable[PreparedClaim]
 ) -> PreparedClaim:
-    """What to note of a claim and to give to its containers.
+    """Return the record of a claim and what its containers get.
 
-    offers: by device name; others: claims that are prepared on this node. ClaimRefused for a claim without an
-    allocation, for a device that is not offered, and for one that another claim has.
+    offers: by device name; others: claims that are prepared on this node. Raises ClaimRefused for a claim without an
+    allocation, for a device that is not offered, and for a device that another claim has.
     """
     meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.status.allocation is None:

@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """What a container gets that uses a device: variables, and files of /dev."""
+    """The edits to a container that uses a device: environment variables, and files of /dev."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     device_nodes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
 def unshared(
     offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
 ) -> tuple[list[OfferedDevice], list[str]]:
-    """Those of which no pod has a share, or a thread, by annotation; and the names of the others."""
+    """Return the offers of which no pod has a share or a thread by annotation, and the names of the others."""
     pods = list(holdings)
     cpus, taken = held_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
@@ -104,10 +104,10 @@ def unshared(
 def with_claimed(
     offers: Sequence[OfferedDevice], described: Iterable[OfferedDevice], claimed: Collection[str]
 ) -> list[OfferedDevice]:
-    """What to publish: what claims still have, and what is offered.
+    """Return the devices to publish: those that claims still have, and those that are offered.
 
-    The first stand first: one that moved to a later slice would be in none between the two writes. One that is not
-    described any more is GONE, so that nobody else gets it when it comes back.
+    The former precede: a device that moved to a later slice would be in none between the two writes. A device that is
+    no longer described is GONE, so that no other pod gets it when it returns.
     """
     by_name = {one.name: one for one in described}
     missing = sorted(set(claimed) - {one.name for one in offers})
@@ -132,9 +132,10 @@ def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
 def publication(
     node: tuple[str, str], offers: Sequence[OfferedDevice], published: Iterable[Mapping[str, Any]]
 ) -> list[Intent]:
-    """What to write so that the node's ResourceSlices offer these devices; node: name and uid; published: ours now.
+    """Return the writes after which the node's ResourceSlices offer these devices.
 
-    A new set of slices has a higher generation of the pool, so that the scheduler uses none of the old set with it.
+    node: name and uid; published: our present slices. A new set of slices has a higher generation of the pool, so
+    that the scheduler uses none of the old set with it.
     """
     name, uid = node
     slices = {one["metadata"]["name"]: one for one in published}

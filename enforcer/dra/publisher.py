@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _EditsWire(msgspec.Struct, rename="camel"):
-    """What a file of devices says beside the Device object's own fields."""
+    """The fields in a file of devices that are not the Device object's own."""
 
     type: str = ""
     minor: int = 0
@@ -143,7 +143,7 @@ class SlicePublisher:
             _log.info("devices published", slice=intent.address.name, devices=len(listed))
 
     def _holdings(self) -> list[Holding]:
-        """What the node's pods have by annotation."""
+        """Return the devices and CPUs that the node's pods have by annotation."""
         pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}")
         return [_holding(pod) for pod in pods]
 

@@ -58,7 +58,7 @@ class _EventSeries(msgspec.Struct, rename="camel"):
 
 
 class EventWire(msgspec.Struct, rename="camel"):
-    """Of an Event what an Act needs."""
+    """The fields of an Event that an action needs."""
 
     metadata: _EventMeta
     event_time: str | None = None
@@ -85,7 +85,7 @@ class _AgentPodSpec(msgspec.Struct, rename="camel"):
 
 
 class AgentPodWire(msgspec.Struct):
-    """Of an agent's pod where it runs and as what."""
+    """The fields of an agent's pod: its node and its mode."""
 
     spec: _AgentPodSpec
 
@@ -107,7 +107,10 @@ def _failed(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bo
 
 
 def counted(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
-    """How many agents run: pods of the DaemonSet, and nodes that an agent outside of it reported."""
+    """Return a gathering with the number of running agents.
+
+    Counted are pods of the DaemonSet, and nodes that an agent outside of it reported.
+    """
     reporting_nodes = {act.node for act in acts if act.node}
     try:
         pods = client.list("/api/v1/pods", AgentPodWire, labelSelector=AGENT_PODS)
@@ -142,7 +145,7 @@ def _noted(event: EventWire) -> AgentAction | None:
 
 
 def _plain(event: EventWire) -> AgentAction:
-    """Of an agent that does not annotate; on which node a pod is, such an Event does not say."""
+    """Convert the Event of an agent that does not annotate; such an Event lacks the node of a pod."""
     about = event.regarding
     strategy = event.note.split(" ", 1)[0].rstrip(":")
     strategy = strategy if strategy in LANES else ""

@@ -26,7 +26,7 @@ NO_LIMIT: Final = "-1"
 
 
 class Lane(StrEnum):
-    """By which means batch gives way or online pods are helped; the rows of the chart, from the top down."""
+    """The means by which batch yields or online pods are helped; the rows of the chart, from top to bottom."""
 
     SUPPRESS = "suppress"
     BURST = "burst"
@@ -154,7 +154,7 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def lane_of(strategy: str, reason: str) -> Lane:
-    """Where an act is drawn."""
+    """Return the lane in which an action is drawn."""
     if reason in EVICTIONS:
         return Lane.EVICTION
     return Lane.INTERFERENCE if reason in SUFFERING else LANES.get(strategy, Lane.OTHER)
@@ -209,7 +209,7 @@ class NodeLanes:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Who was asked, and what came of it: the document beside the tables."""
+    """The sources that were queried, and the result: the document beside the tables."""
 
     gathered_seconds: float
     """Unix time of the last look, successful or not."""
@@ -230,7 +230,7 @@ class Gathering:
 
 @dataclass(frozen=True, slots=True)
 class EnforcementHistory:
-    """What one look brought."""
+    """The actions, the lanes and the gathering record of a single read of the sources."""
 
     acts: tuple[AgentAction, ...] = ()
     lanes: tuple[NodeLanes, ...] = ()

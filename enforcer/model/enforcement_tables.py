@@ -69,7 +69,7 @@ MOST_STEPS: Final = 2880
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much is kept: days back from now, rows of acts, nodes with lanes."""
+    """The limits on what is kept: days back from now, rows of actions, nodes with lanes."""
 
     now_seconds: float
     days: float = 7.0
@@ -157,7 +157,7 @@ def lane_row(lane: NodeLanes) -> dict[str, Any]:
 
 
 def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
-    """What `lane_row` made a row of."""
+    """Return the lanes from which `lane_row` made the row."""
     return NodeLanes(
         node=str(row["node"]),
         start_seconds=float(row["start"] or 0),

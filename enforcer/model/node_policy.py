@@ -47,7 +47,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, rename=_wire, omit_default
 
 
 class Thresholds(Part, frozen=True):
-    """How far best effort may go before it is suppressed or evicted; percent of the node's capacity."""
+    """The thresholds at which best effort is suppressed or evicted; percent of the node's capacity."""
 
     enable: bool
     cpu_suppress_threshold_percent: Percent
@@ -72,7 +72,7 @@ class Thresholds(Part, frozen=True):
 
 
 class CpuQos(Part, frozen=True):
-    """Who yields the CPU to whom, by group identity or core scheduling."""
+    """The CPU policy of a QoS class: which class yields, by group identity or core scheduling."""
 
     enable: bool
     group_identity: Annotated[int, Meta(ge=-1, le=2)]
@@ -155,7 +155,7 @@ class NetworkQos(Part, frozen=True):
 
 
 class ClassPolicy(Part, frozen=True):
-    """What one QoS class gets."""
+    """The policies of a QoS class."""
 
     cpu_qos: CpuQos
     memory_qos: MemoryQos
@@ -165,7 +165,7 @@ class ClassPolicy(Part, frozen=True):
 
 
 class Mechanisms(Part, frozen=True):
-    """By which kernel feature CPU and network classes are kept apart."""
+    """The kernel features that separate the CPU and network classes."""
 
     cpu_policy: CpuPolicy
     net_qos_policy: NetworkPolicy | None = None
@@ -193,7 +193,7 @@ class ClassPolicies(Part, frozen=True):
 
 
 class CpuBurst(Part, frozen=True):
-    """How far a container may exceed its CPU limit for a moment, percent of the limit."""
+    """The extent to which a container may exceed its CPU limit for a short time, percent of the limit."""
 
     policy: BurstPolicy
     cpu_burst_percent: Annotated[int, Meta(ge=0, le=10_000)]
@@ -218,7 +218,7 @@ class System(Part, frozen=True):
 
 
 class CgroupPath(Part, frozen=True):
-    """Where a host application's cgroup is: base / parentDir / relativePath."""
+    """The path of a host application's cgroup: base / parentDir / relativePath."""
 
     base: str = ""
     parent_dir: str = ""

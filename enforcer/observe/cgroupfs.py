@@ -139,7 +139,7 @@ class Hierarchy:
 
     @property
     def held_files(self) -> int:
-        """How many files are open."""
+        """The number of open files."""
         return len(self._held)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Hierarchy:
         return contents
 
     def memory_use(self, path: CgroupPath) -> MemoryUse | None:
-        """What a cgroup uses now; None = not known."""
+        """Return what a cgroup uses now; None if it is not known."""
         v1 = self.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
         used = self.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
         stat = self.read(path, "memory", "memory.stat")
@@ -295,7 +295,7 @@ class Hierarchy:
             yield from self.paths(depth - 1, path)
 
     def detect(self, base: tuple[str, ...] = ()) -> Detection:
-        """Which layout the node has, by the cgroups that exist. base: the kubelet's cgroupRoot."""
+        """Detect the node's layout by the cgroups that exist; base: the kubelet's cgroupRoot."""
         return detect(set(self.paths(4 + len(base))), base)
 
     def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Lack:
@@ -365,7 +365,7 @@ def _file_systems() -> dict[str, str]:
 
 
 def _kind_of(folder: Path, kinds: Mapping[str, str]) -> str:
-    """Of the innermost mount that holds the folder; "" when none is known."""
+    """Return the kind of the innermost mount that contains the folder; "" if none is known."""
     return next((kinds[str(place)] for place in (folder, *folder.parents) if str(place) in kinds), "")
 
 

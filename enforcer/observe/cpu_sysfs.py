@@ -79,7 +79,7 @@ def _place(sys: Path, cpu: int) -> tuple[int, int, int]:
 
 
 def _caches(sys: Path, online: Cpus) -> tuple[CpuCache, ...]:
-    """Of data, on levels 2 and 3; what cannot be read is no cache."""
+    """Return the data caches of levels 2 and 3; a cache that cannot be read is left out."""
     caches = set()
     for cpu in online:
         for folder in (sys / f"devices/system/cpu/cpu{cpu}/cache").glob("index*"):

@@ -23,7 +23,10 @@ from cotenant.enforcer.contract import NodeReading, PodSpec
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What the scheduler gave a pod; cpus empty and numa_nodes empty = nothing. broken: why it is unreadable, or ""."""
+    """The CPUs that the scheduler gave a pod; cpus and numa_nodes are both empty if it gave nothing.
+
+    broken: the reason why the annotation cannot be read, or "".
+    """
 
     cpus: Cpus = frozenset()
     numa_nodes: tuple[int, ...] = ()
@@ -59,10 +62,10 @@ def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
 
 
 def overclaims(pod: PodSpec) -> bool:
-    """Whether its annotation names more CPUs than it asks for.
+    """Return whether the pod's annotation names more CPUs than it asks for.
 
-    The scheduler never gives more; anybody may write an annotation, and could otherwise shut everybody else out. What
-    it asks for is what a scheduler counts: nothing of a resize that the kubelet calls infeasible.
+    The scheduler never gives more; any user may write an annotation, and could otherwise exclude all other pods. What
+    the pod asks for is what a scheduler counts: nothing of a resize that the kubelet calls infeasible.
     """
     cpus = assigned(pod).cpus
     return bool(cpus) and len(cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
@@ -84,7 +87,7 @@ def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
 
 
 def may_have_claimed_cores(pod: PodSpec, node: NodeReading) -> bool:
-    """Whether its containers' CPUs may be those of a claim, which the hook at creation sets and nobody may move."""
+    """Return whether the containers' CPUs may be a claim's, which the creation hook sets and which must not move."""
     return pod.claims and bool(node.offered_cpus)
 
 

@@ -30,14 +30,14 @@ DEEPEST: Final = 16
 
 
 class Driver(StrEnum):
-    """How the kubelet names cgroups."""
+    """The kubelet's cgroup driver, which determines the names of cgroups."""
 
     CGROUPFS = "cgroupfs"
     SYSTEMD = "systemd"
 
 
 class Runtime(StrEnum):
-    """Who names the containers' cgroups."""
+    """The container runtime, which names the containers' cgroups."""
 
     CONTAINERD = "containerd"
     CRIO = "cri-o"
@@ -120,10 +120,10 @@ _BASES: Final = {"", "CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBes
 
 
 def host_application_path(application: HostApplication, layout: Layout) -> CgroupPath:
-    """Where a declared application's cgroup is: base, parentDir, relativePath.
+    """Return the path of a declared application's cgroup: base, parentDir, relativePath.
 
-    Without a cgroupPath Koordinator's own places hold: host-best-effort/<name> for BE, host-latency-sensitive/<name>
-    else. UsageError when that is no path, or is a cgroup of Kubernetes itself.
+    Without a cgroupPath Koordinator's own paths apply: host-best-effort/<name> for BE, else
+    host-latency-sensitive/<name>. Raises UsageError if that is not a path, or is a cgroup of Kubernetes itself.
     """
     cgroup_path = application.cgroup_path
     if cgroup_path is None or not (cgroup_path.parent_dir or cgroup_path.relative_path):
@@ -159,7 +159,7 @@ def level_of(path: CgroupPath, layout: Layout) -> Level | None:
 
 
 def _names_pod(name: str, parent: CgroupPath, driver: Driver) -> bool:
-    """Whether a cgroup of this name below a tier is a pod's: "podUID", or with systemd "TIER-podUID.slice"."""
+    """Return whether a cgroup of this name below a tier is a pod's: "podUID", or with systemd "TIER-podUID.slice"."""
     if driver is Driver.CGROUPFS:
         return name.startswith("pod")
     return name.startswith(parent.rpartition("/")[2].removesuffix(".slice") + "-pod") and name.endswith(".slice")

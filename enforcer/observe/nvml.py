@@ -21,7 +21,7 @@ _TEXT_BYTES: Final = 96
 
 
 class NvmlState(StrEnum):
-    """Whether GPUs can be looked for."""
+    """The outcome of reading GPUs through NVML."""
 
     READ = "read"
     ABSENT = "absent"
@@ -81,7 +81,7 @@ class Nvml:
     """
 
     def __init__(self, library: str = LIBRARY) -> None:
-        """Nothing is loaded yet. library: a file's name as the loader looks for it, or a path."""
+        """Create a reader; nothing is loaded yet; `library` is a file name for the loader, or a path."""
         self._name = library
         self._library: Any = None
 
@@ -157,7 +157,10 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
 
 
 def _is_partitioned(library: Any, handle: ctypes.c_void_p) -> bool:
-    """Whether MIG mode is on now; older drivers lack the function, and GPUs without MIG answer "Not Supported"."""
+    """Return whether MIG mode is on now.
+
+    False if the call fails: older drivers lack the function, and GPUs without MIG answer "Not Supported".
+    """
     current, pending = ctypes.c_uint(), ctypes.c_uint()
     try:
         _call(library, "nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
@@ -167,7 +170,7 @@ def _is_partitioned(library: Any, handle: ctypes.c_void_p) -> bool:
 
 
 def _text(library: Any, function: str, *handle: ctypes.c_void_p) -> str:
-    """What a function writes into a buffer."""
+    """Return the text that a function writes into a buffer."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     _call(library, function, *handle, text, ctypes.c_uint(_TEXT_BYTES))
     return text.value.decode(errors="replace")

@@ -82,7 +82,7 @@ class HostApplicationSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the Node object and the kubelet's configuration say; see NodeReading."""
+    """The contents of the Node object and the kubelet's configuration; see NodeReading."""
 
     name: str
     allocatable: Mapping[str, int] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class NodeFacts:
 
 @dataclass(slots=True)
 class _GroupHistory:
-    """What is remembered of one cgroup between ticks."""
+    """The memory of a cgroup between ticks."""
 
     turn: int
     turns: int = 0

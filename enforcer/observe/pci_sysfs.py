@@ -27,7 +27,7 @@ class PciPlace:
 
 
 def pci_place(sys: Path, address: str) -> PciPlace:
-    """Of the device at an address such as 0000:3b:00.0."""
+    """Return the PCI location of the device at an address such as 0000:3b:00.0."""
     folder = sys / "bus/pci/devices" / address
     if not address or not folder.exists():
         return PciPlace()

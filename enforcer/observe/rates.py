@@ -17,7 +17,7 @@ NANOSECONDS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CpuCounters:
-    """Of one cgroup or the machine, since it exists; at: monotonic seconds of the reading."""
+    """The cumulative counters of a cgroup or the machine; at: monotonic seconds of the reading."""
 
     at: float
     used_nanoseconds: int
@@ -61,7 +61,7 @@ def value_of(text: bytes, name: bytes) -> int | None:
 
 
 def cpu_counters_v1(at: float, usage: bytes, stat: bytes) -> CpuCounters | None:
-    """From cpuacct.usage and cpu.stat."""
+    """Parse cpuacct.usage and cpu.stat of cgroup v1; None if the usage is unreadable."""
     used = number(usage)
     if used is None:
         return None
@@ -69,7 +69,7 @@ def cpu_counters_v1(at: float, usage: bytes, stat: bytes) -> CpuCounters | None:
 
 
 def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
-    """From cpu.stat."""
+    """Parse cpu.stat of cgroup v2; None if it has no usage."""
     used = value_of(stat, b"usage_usec")
     if used is None:
         return None
@@ -89,7 +89,7 @@ def _throttling(stat: bytes, waited: bytes) -> tuple[int, int, int]:
 
 
 def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_events: int = 0) -> MemoryUse | None:
-    """From usage and memory.stat; on v1 the totals, which hold the children too, as usage does."""
+    """Parse usage and memory.stat; on v1 the totals are used, which include the children, as usage does."""
     used = number(usage)
     if used is None:
         return None
@@ -99,7 +99,7 @@ def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_eve
 
 
 def pressure(text: bytes) -> Pressure | None:
-    """From a PSI file; a missing `full` line (CPU on old kernels) counts as 0."""
+    """Parse a PSI file; a missing `full` line (CPU on old kernels) counts as 0."""
     avg10_by_kind = {}
     for kind, *pairs in (line.split() for line in text.splitlines() if line.strip()):
         averages = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
@@ -111,7 +111,10 @@ def pressure(text: bytes) -> Pressure | None:
 
 
 def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:
-    """From /proc/stat: user, nice, system, irq and softirq. Guests are in user already; stolen time was not ours."""
+    """Parse /proc/stat: user, nice, system, irq and softirq.
+
+    Guests are in user already; stolen time was not ours.
+    """
     fields = stat.split(b"\n", 1)[0].split()
     if len(fields) < 8 or fields[0] != b"cpu" or not all(word.isdigit() for word in fields[1:]):
         return None

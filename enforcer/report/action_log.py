@@ -36,7 +36,7 @@ TICK_BUCKETS_SECONDS: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.0
 
 
 class AgentMetrics:
-    """What Prometheus sees of the agent; no label holds a uid."""
+    """The metrics of the agent for Prometheus; no label has a uid."""
 
     def __init__(self, metrics: Metrics) -> None:
         """Registers at the process's metrics."""
@@ -102,7 +102,7 @@ class _About:
 
 
 class ActionReporter:
-    """For the agent's thread. `recorder` writes Events and may be missing."""
+    """The reporter of actions, for the agent's thread; `recorder` writes Events and may be missing."""
 
     def __init__(
         self, folder: Path, metrics: AgentMetrics, recorder: EventRecorder | None, node: str, dry_run: bool
@@ -265,5 +265,5 @@ def _in_words(one: Done) -> str:
 
 
 def _same(one: Done) -> str:
-    """What makes two writes the same Event: not the value."""
+    """Return the identity of a write for Events, which leaves out the value."""
     return f"{one.strategy} {one.knob.value} {one.outcome.value}"

@@ -91,7 +91,7 @@ def reason_of(action: ActionRecord) -> str:
 
 
 def _meaning(action: ActionRecord) -> str:
-    """Of a value that was set."""
+    """Return the reason that names the change of a value, such as "Suppressed"."""
     more = _more(action.knob, action.before, action.value)
     moved = {"cpu-suppress": ("Suppressed", "SuppressionEased"), BURST: ("BurstTakenBack", "BurstGranted")}
     still = {"cpu-suppress": "BestEffortYields", BURST: "BurstBuffer", "be-totals": "BatchLimits"}
@@ -103,7 +103,7 @@ def _meaning(action: ActionRecord) -> str:
 
 
 def _more(knob: str, before: Value | None, after: Value | None) -> bool:
-    """Whether a value lets its cgroup have more than the one before; an unknown one before was no bound."""
+    """Return whether a value allows its cgroup more than the previous value; an unknown previous value was no bound."""
     old, new = (_amount(knob, value) for value in (before, after))
     return new > old
 
@@ -137,7 +137,7 @@ def seconds_of(moment: str) -> float:
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
 def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
-    """Who used the CPU, what best effort may use as it was decided, and what it is held to after this tick."""
+    """Return the CPU use, the decided target of best effort, and its limit in force after this tick."""
     use = demand(observation)
     capacity = float(observation.node.cpu_millicores)
     target = decided.best_effort_target_millicores
@@ -177,9 +177,10 @@ def granted(wants: Sequence[Want]) -> float:
 def changes(
     observation: Observation, decided: TickDecision, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
 ) -> Iterator[tuple[ActionRecord, bool]]:
-    """What a tick decides otherwise than the tick before, as a dry run would log it, and whether it is a warning.
+    """Yield how a tick's decisions differ from those of the tick before, and whether each is a warning.
 
-    evictions: those that would be asked now; findings are reported by `recount`.
+    The records are as a dry run would log them. evictions: those that would be requested now; findings are reported
+    by `recount`.
     """
     owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
     time = stamp(observation.wall_seconds)

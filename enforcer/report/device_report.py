@@ -26,12 +26,12 @@ Json = dict[str, Any]
 
 
 def device_address(node: str) -> Address:
-    """Where the node's Device is."""
+    """Return the address of the node's Device."""
     return Address(SCHEDULING_GROUP, "devices", node)
 
 
 def is_ours(current: Mapping[str, Any]) -> bool:
-    """Whether an agent of cotenant made the object."""
+    """Return whether an agent of cotenant made the object."""
     labels = (current.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(MANAGED_BY) == NODE_AGENT)
 
@@ -59,7 +59,10 @@ def label_text(text: str) -> str:
 
 
 def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[str, Any] | None) -> Intent | None:
-    """What is to be written, None when all is there; node: its name and uid; current: our object, None = none yet."""
+    """Return the write that publishes the GPUs, None if nothing differs.
+
+    node: its name and uid; current: our object, None = none yet.
+    """
     name, uid = node
     address = device_address(name)
     if current is None:

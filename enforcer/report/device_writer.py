@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class DiscoveryState(StrEnum):
-    """How far the search for GPUs got."""
+    """The progress of the search for GPUs."""
 
     NOT_LOOKED = "not-looked"
     ABSENT = "nvml-absent"
@@ -44,7 +44,7 @@ _OF_NVML: Final = {
 
 @dataclass(slots=True)
 class DevicePublisher:
-    """What `Reporter` calls each time that it reports; `uid` is of the Node, "" before it is known."""
+    """The publisher of GPUs that `Reporter` calls per report; `uid` is the Node's, "" before it is known."""
 
     node: str
     uid: Callable[[], str]
@@ -97,7 +97,7 @@ class DeviceMetrics(Collector):
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client wants it."""
+        """Yield the metrics for prometheus_client."""
         state, healthy, unhealthy = self._read()
         meaning = "1 for how far the search for GPUs got: published, nvml-absent, nvml-failed, object-of-others."
         discovery = GaugeMetricFamily("cotenant_enforcer_gpu_discovery", meaning, labels=["state"])

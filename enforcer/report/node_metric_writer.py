@@ -41,11 +41,11 @@ class Whose:
 
 
 class OwnPublisher(Protocol):
-    """What of the node is published together with its NodeMetric, in an object of its own."""
+    """A publisher of a separate object about the node, together with its NodeMetric."""
 
     @property
     def subject(self) -> str:
-        """What it is, for people."""
+        """The name of what is published, for messages."""
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
         """Write what differs; False when nothing was written. CotenantError."""

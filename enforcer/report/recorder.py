@@ -98,7 +98,7 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Whether today's strategies decide as those did that recorded it."""
+        """True if the present strategies decide as those did that recorded the tick."""
         return (set(self.decided.wants), self.decided.evictions_key(), set(self.decided.surfaces)) == (
             set(self.recorded.wants),
             {(e.uid, e.strategy) for e in self.recorded.evictions},

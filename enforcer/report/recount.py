@@ -27,7 +27,7 @@ class Verdicts:
     said: dict[Verdict, float] = field(default_factory=dict)
 
     def news(self, verdicts: Iterable[Verdict], observation: Observation) -> Iterator[tuple[ActionRecord, bool]]:
-        """Those to tell now, and whether each is a warning."""
+        """Yield the verdicts to report now, and whether each is a warning."""
         self.said = {v: at for v, at in self.said.items() if observation.at_seconds - at < AGAIN_SECONDS}
         for verdict in verdicts:
             same = Verdict(verdict.subject, verdict.reason, "", verdict.warning)

@@ -34,7 +34,7 @@ class SuppressionHistory:
     minutes: tuple[tuple[int, float, float], ...] = ()
 
     def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> SuppressionHistory:
-        """With one more tick."""
+        """Return the history with one more tick."""
         minute, held_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
         recent = tuple(one for one in self.minutes if minute - MINUTES < one[0] <= minute)
         if recent and recent[-1][0] == minute:

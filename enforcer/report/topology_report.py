@@ -25,7 +25,7 @@ from cotenant.enforcer.strategies.cpuset_pools import pools_of
 
 @dataclass(frozen=True, slots=True)
 class MachineCpus:
-    """What sysfs and the kubelet's configuration say. memory_bytes: of each NUMA node."""
+    """The machine's CPUs by sysfs and the kubelet's configuration; memory_bytes: by NUMA node."""
 
     topology: CpuTopology
     memory_bytes: Mapping[int, int]
@@ -49,10 +49,11 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
 def topology_write(
     cpus: NodeCpus, memory_bytes: Mapping[int, int], node: tuple[str, str], current: Mapping[str, Any] | None
 ) -> Intent | None:
-    """What is to be written, None when all is there; node: its name and uid, current: the object, None = none yet.
+    """Return the write that publishes the CPUs, None if nothing differs.
 
-    The zones of an object that is there are left alone while they have our CPUs: the manager adds batch amounts to
-    them. Others are replaced, if the object still is the one that was read.
+    node: its name and uid, current: the object, None = none yet. The zones of an existing object are left alone while
+    they have our CPUs, because the manager adds batch amounts to them. Others are replaced, if the object is still
+    the version that was read.
     """
     name, uid = node
     address, annotations = topology_address(name), annotations_of(cpus)

@@ -22,7 +22,7 @@ CpuReport = Callable[[MachineCpus], NodeCpus | None]
 
 @dataclass(frozen=True, slots=True)
 class TopologyPublisher:
-    """What `Reporter` calls each time that it reports; `uid` is of the Node, "" before it is known."""
+    """The publisher of CPUs that `Reporter` calls per report; `uid` is the Node's, "" before it is known."""
 
     node: str
     uid: Callable[[], str]

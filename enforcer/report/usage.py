@@ -233,7 +233,7 @@ def _hosts(observation: Observation, usage: UsageHistory, policy: CollectPolicy)
 
 
 def _classes(priority: PriorityClass, qos: QosClass) -> dict[str, str]:
-    """Those that are known."""
+    """Return the labels of the classes that are known."""
     return {key: member.value for key, member in (("priority", priority), ("qos", qos)) if member.value}
 
 

@@ -35,7 +35,7 @@ class Bounded:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is being worked on."""
+        """True if a call is in progress."""
         return self._began is not None
 
     def submit(self, work: Callable[[], ResultT]) -> Future[ResultT]:

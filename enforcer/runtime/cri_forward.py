@@ -196,5 +196,5 @@ def _timeout(context: Any) -> float | None:
 
 
 def _metadata(context: Any) -> tuple[tuple[str, Any], ...]:
-    """What the caller sent; its user agent is the connection's, not the call's."""
+    """Return the caller's metadata without the user agent, which belongs to the connection, not the call."""
     return tuple((key, value) for key, value in context.invocation_metadata() or () if key != "user-agent")

@@ -64,7 +64,7 @@ class HookCounters:
 
 
 def patience(limit_seconds: float, left_seconds: float | None) -> float:
-    """How long one hook may hold a call up that its caller waits for so long still; None = for ever."""
+    """Return how long a hook may delay a call whose caller waits `left_seconds` more; None = no limit."""
     return limit_seconds if left_seconds is None else min(limit_seconds, max(left_seconds, 0.0) * BORNE_SHARE)
 
 
@@ -93,7 +93,7 @@ class CriHooks:
 
     @property
     def methods(self) -> frozenset[str]:
-        """Which calls are looked into."""
+        """The calls that are inspected."""
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:

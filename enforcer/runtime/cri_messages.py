@@ -124,7 +124,7 @@ def for_hook(resources: Any) -> Any:
 
 
 def sandbox_hook_request(facts: RuntimePod, linux: Any = None) -> Any:
-    """What hook servers are asked about a sandbox; `linux` = the SandboxLinux of RunPodSandbox."""
+    """Return the request to hook servers about a sandbox; `linux` = the SandboxLinux of RunPodSandbox."""
     request = hook.SandboxRequest(
         pod_meta=_pod_meta(facts),
         runtime_handler=facts.runtime_handler,
@@ -139,7 +139,7 @@ def sandbox_hook_request(facts: RuntimePod, linux: Any = None) -> Any:
 
 
 def container_hook_request(facts: RuntimePod, name: str, container_id: str = "", resources: Any = None) -> Any:
-    """What hook servers are asked about a container."""
+    """Return the request to hook servers about a container."""
     request = hook.ContainerRequest(
         pod_meta=_pod_meta(facts),
         container_meta=hook.ContainerMetadata(name=name, id=container_id),

@@ -145,7 +145,7 @@ class CriProxy:
         self.hooks.store.recover(listed[0].items, listed[1].containers)
 
     async def _cgroup_parent(self, sandbox_id: str, seconds: float) -> str:
-        """Where a sandbox's cgroup is, as containerd tells who asks for more; "" when it does not."""
+        """Return the cgroup parent of a sandbox from containerd's verbose status; "" if it lacks it."""
         request = cri.StatusRequest(id=sandbox_id, verbose=True).SerializeToString()
         send = self._channel.unary_unary(f"/{SERVICES[0]}/PodSandboxStatus")
         answer = cri.SandboxStatusResponse.FromString(await send(request, timeout=seconds))
@@ -218,7 +218,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
 
 
 def settings_of(options: argparse.Namespace) -> RuntimeSettings:
-    """What the proxy goes by."""
+    """Return the settings of the proxy from its command-line options."""
     return RuntimeSettings(
         cri_socket=options.socket,
         cri_upstream=options.upstream,

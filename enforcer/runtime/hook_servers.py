@@ -113,7 +113,7 @@ class HookServers:
         return marks
 
     def wanted(self, point: str) -> bool:
-        """Whether a hook server is registered for this point."""
+        """Return whether a hook server is registered for this point."""
         return any(point in server.points for server in self._servers)
 
     async def ask(

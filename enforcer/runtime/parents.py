@@ -99,7 +99,10 @@ def chain(cgroup_parent: str) -> Iterator[str]:
 
 
 def container_paths(cgroup_parent: str, container_id: str) -> Iterator[str]:
-    """Where a container's cgroup may be, by drivers and runtimes. UsageError when container_id is not one."""
+    """Return the possible paths of a container's cgroup, by drivers and runtimes.
+
+    Raises UsageError if container_id is not valid.
+    """
     pod = list(chain(cgroup_parent))[-1:]
     names = {Layout(driver, runtime).container_name(container_id) for driver in Driver for runtime in Runtime}
     return (f"{path}/{name}" for path in pod for name in sorted(names))

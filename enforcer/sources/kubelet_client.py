@@ -19,7 +19,7 @@ from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 
 class Kubelet(Protocol):
-    """Who asks: `runtime.pod_resources.PodResources`."""
+    """The client of the kubelet: `runtime.pod_resources.PodResources`."""
 
     assignments: Assignments | None
     problem: str
@@ -58,7 +58,7 @@ class WithKubelet:
             self._kubelet.stop()
 
     def read(self) -> AgentInputs:
-        """What is known now."""
+        """Return the present inputs."""
         inputs = self._inner.read()
         self._needed |= "pods" in inputs.recalled
         if not self._needed:

@@ -62,7 +62,7 @@ class LastInputsFile:
         self.problem = ""
 
     def load(self, now: float) -> LastInputs:
-        """What the agent before knew; nothing when there is none, or it is of another boot or node."""
+        """Return the inputs of the previous agent; empty if there are none, or they are of another boot or node."""
         try:
             return self._read(now)
         except FileNotFoundError:
@@ -131,7 +131,7 @@ class Recalling:
         self._inner.stop()
 
     def read(self) -> AgentInputs:
-        """What is known now, or was before this agent started."""
+        """Return the present inputs, or those known before this agent started."""
         inputs, now = self._inner.read(), self._monotonic()
         self._known = newest(self._known, inputs, now)
         if now - self._saved_at >= SAVE_SECONDS and worth_saving(self._known, self._saved):
@@ -155,7 +155,7 @@ def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
 
 
 def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
-    """Whether the file differs, or its confirmation times are much too old."""
+    """Return whether the file differs, or its confirmation times are much too old."""
     confirmed = max(current.policy_at - saved.policy_at, current.pods_at - saved.pods_at)
     return (
         confirmed >= REFRESH_SECONDS

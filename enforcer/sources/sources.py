@@ -66,7 +66,7 @@ class AgentInputs:
 
 
 class Sources(Protocol):
-    """Where the agent's inputs come from."""
+    """The sources of the agent's inputs."""
 
     def start(self) -> None:
         """Begin to listen."""
@@ -77,7 +77,7 @@ class Sources(Protocol):
         ...
 
     def read(self) -> AgentInputs:
-        """What is known now."""
+        """Return the present inputs."""
         ...
 
     def stop(self) -> None:
@@ -136,15 +136,15 @@ class FileSources:
         self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
 
     def start(self) -> None:
-        """Nothing runs."""
+        """Do nothing: there is no background work."""
 
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
-        """At once."""
+        """Return at once whether a policy and pods could be read."""
         inputs = self.read()
         return inputs.policy is not None and inputs.pods_age_seconds < NEVER
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: there is no background work."""
 
     def read(self) -> AgentInputs:
         """Read the files."""
@@ -200,7 +200,7 @@ class ApiSources:
             mirror.stop()
 
     def read(self) -> AgentInputs:
-        """What the mirrors hold."""
+        """Return the inputs from the mirrors."""
         policy, age, origin, wrong = self._policy_now()
         node = next(iter(self._nodes.snapshot().values()), NodeDescription(self._name))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
@@ -246,7 +246,7 @@ class _Decoded:
         self._any = False
 
     def take(self, spec: Mapping[str, Any] | None) -> None:
-        """What the API server has now."""
+        """Decode the API server's present policy; an invalid policy sets `error` and leaves the previous value."""
         if self._any and spec == self._spec:
             return
         self._any, self._spec = True, spec

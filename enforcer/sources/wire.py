@@ -95,7 +95,7 @@ class AgentNodeWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What is kept of the Node: amounts by wire name as of ContainerSpec.requests; own annotations, all labels."""
+    """The kept fields of the Node: amounts by wire name as in ContainerSpec.requests; own annotations, all labels."""
 
     name: str
     uid: str = ""
@@ -131,7 +131,7 @@ class UsageForecastWire(msgspec.Struct):
 
 
 def node_of(node: AgentNodeWire) -> NodeDescription:
-    """What is kept of a Node."""
+    """Convert a Node to the kept form."""
     meta, what = node.metadata, f"node {node.metadata.name}"
     return NodeDescription(
         name=meta.name,
@@ -144,7 +144,7 @@ def node_of(node: AgentNodeWire) -> NodeDescription:
 
 
 def forecast_of(wire: UsageForecastWire) -> NodeForecast:
-    """What is kept of a UsageForecast."""
+    """Convert a UsageForecast to the kept form; raise UsageError if stepSeconds is below 1."""
     spec = wire.spec
     if spec.step_seconds < 1:
         raise UsageError(f"UsageForecast: stepSeconds is {spec.step_seconds}, it must be at least 1")
@@ -158,7 +158,10 @@ def forecast_of(wire: UsageForecastWire) -> NodeForecast:
 
 
 def pod_of(pod: NodePodWire) -> PodSpec:
-    """What is kept of a Pod; UsageError for a uid that is none, because it becomes a part of a path."""
+    """Convert a Pod to the kept form.
+
+    Raises UsageError for an invalid uid, because it becomes a part of a path.
+    """
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not _UID.fullmatch(meta.uid):
         raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is no uid")
@@ -223,7 +226,10 @@ def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
 
 
 def container_id(text: str) -> str:
-    """Without the runtime's prefix ("containerd://"); empty for what is no id, because it becomes a part of a path."""
+    """Return the id without the runtime's prefix ("containerd://").
+
+    "" for an invalid id, because it becomes a part of a path.
+    """
     bare_id = text.rpartition("://")[2]
     return bare_id if _ID.fullmatch(bare_id) else ""
 

@@ -30,7 +30,7 @@ _HEAVIEST: Final = 2.0**40
 
 
 class InterferenceSignal(StrEnum):
-    """What a pod can suffer from, as it is measured."""
+    """A measured symptom from which a pod can suffer."""
 
     CPU_WAIT = "cpu-wait"
     """PSI: percent of the last 10 s in which some task waited for a CPU."""
@@ -86,14 +86,14 @@ class Baseline:
 
 
 def bucket(value: float) -> int:
-    """Where a value counts: up to FIRST the first, then (FIRST * GROWTH^(i-1), FIRST * GROWTH^i]."""
+    """Return the bucket of a value: up to FIRST the first, then (FIRST * GROWTH^(i-1), FIRST * GROWTH^i]."""
     if not value > FIRST:
         return 0
     return min(math.ceil(math.log(value / FIRST, GROWTH) - 1e-9), BUCKETS - 1)
 
 
 def workload(pod: PodSpec) -> str:
-    """Whose baseline a pod follows: its controller's, else its own."""
+    """Return the workload whose baseline a pod follows: its controller, else itself."""
     kind, name = pod.owner
     return f"{pod.namespace}/{kind}/{name}" if name else pod.key
 
@@ -134,13 +134,13 @@ def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSig
 
 
 def throttles_itself(pod: PodReading) -> bool:
-    """Whether a quota of the pod's own stopped it in a tenth of the periods or more."""
+    """Return whether a quota of the pod's own throttled it in a tenth of the periods or more."""
     groups = [pod.group, *(c.group for c in pod.containers)]
     return any(g.cpu.throttled_periods * 10 >= g.cpu.periods > 0 for g in groups if g is not None)
 
 
 def _waited(pod: PodReading) -> float | None:
-    """Of all its containers; None where none is measured."""
+    """Return the run-queue delay of all containers, seconds; None if none is measured."""
     delays = [c.group.run_delay_seconds for c in pod.containers if c.group is not None]
     measured_delays = [value for value in delays if value is not None]
     return sum(measured_delays) if measured_delays else None

@@ -64,7 +64,7 @@ class BeTotals(Stateless):
 
 
 def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> tuple[tuple[Want, ...], str]:
-    """What is wanted, and what of the pod cannot be read."""
+    """Return the wants for a pod, and the reason why its annotation cannot be read, or ""."""
     return tuple(_wants_of(pod, of, quotas_off)), of.pod.broken
 
 

@@ -63,7 +63,7 @@ class BestEffort:
     name: str = NAME
 
     def initial(self) -> BestEffortState:
-        """Nothing known yet."""
+        """Return the initial state: nothing is known yet."""
         return BestEffortState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: BestEffortState) -> Step[BestEffortState]:

@@ -61,7 +61,7 @@ UNUSED_PERIODS: Final = 2
 
 
 class PoolLoad(StrEnum):
-    """Of the CPUs that bursting containers share."""
+    """The load of the CPUs that bursting containers share."""
 
     IDLE = "idle"
     COOLING = "cooling"
@@ -70,7 +70,7 @@ class PoolLoad(StrEnum):
 
 
 class QuotaMove(StrEnum):
-    """Of a container's quota."""
+    """The change of a container's quota."""
 
     UP = "up"
     DOWN = "down"
@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class PodBase:
-    """From where a pod's quota moves, and what the kubelet had granted then; microseconds."""
+    """The quota from which a pod's quota moves, and what the kubelet had granted then; microseconds."""
 
     base: int
     granted: int
@@ -124,13 +124,13 @@ class QuotaStep:
 
     @property
     def moved(self) -> bool:
-        """Whether it is not as the kubelet gave it, or does not start there."""
+        """True if the quota differs from the kubelet's, or does not start there."""
         return (self.then, self.base) != (self.given, self.given)
 
 
 @dataclass(frozen=True, slots=True)
 class BurstContext:
-    """What all containers of a tick share."""
+    """The values that all containers of a tick share."""
 
     load: PoolLoad
     at_seconds: float
@@ -196,10 +196,11 @@ def pool_millicores(observation: Observation) -> int:
 
 
 def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
-    """How loaded the share pool (CPUs of no LSE or LSR pod) was over the window.
+    """Return the load of the share pool (CPUs of no LSE or LSR pod) over the window.
 
-    threshold_percent: share of the pool from which it counts as overloaded; samples: (seconds, millicores used) of the
-    window's ticks, mean of them counts. A pool without CPUs counts as full; without samples nothing is known.
+    threshold_percent: share of the pool from which it counts as overloaded; samples: (seconds, millicores used) of
+    the window's ticks, of which the mean counts. A pool without CPUs counts as full; without samples the load is
+    unknown.
     """
     if not samples:
         return PoolLoad.UNKNOWN
@@ -212,7 +213,7 @@ def pool_load(observation: Observation, threshold_percent: int, samples: tuple[t
 
 
 def guarded(move: QuotaMove, load: PoolLoad) -> QuotaMove:
-    """What is left of a wish on a node so loaded; coming down is never held up."""
+    """Return the move that is allowed on a node with this load; a reduction is never delayed."""
     if load is PoolLoad.OVERLOAD and move in {QuotaMove.UP, QuotaMove.REMAIN}:
         return QuotaMove.DOWN
     return QuotaMove.REMAIN if move is QuotaMove.UP and load in {PoolLoad.COOLING, PoolLoad.UNKNOWN} else move
@@ -244,7 +245,10 @@ def random_part(seed: int, key: str) -> float:
 
 
 def _used(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
-    """Without limiters that nobody asked for two periods; their containers are gone or no longer limited."""
+    """Return the limiters without those unused for UNUSED_PERIODS periods.
+
+    The containers of those are gone or no longer limited.
+    """
     return {
         key: one
         for key, one in tokens.items()
@@ -258,7 +262,10 @@ def _used(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
 def _quotas(
     pod: PodReading, strategy: CpuBurst, moment: BurstContext, states: tuple[BurstState, BurstState]
 ) -> dict[str, QuotaStep]:
-    """Of the running containers that have a limit, by "uid/name". states: before, and the one now being made."""
+    """Return the quota steps of the running containers that have a limit, by "uid/name".
+
+    states: the previous one, and the one being made now.
+    """
     before, going = states
     quotas = {}
     for container in pod.containers:
@@ -292,9 +299,9 @@ def _limit(group: GroupReading | None) -> int | None:
 def _allowed(
     key: str, use: tuple[ContainerReading, int], strategy: CpuBurst, moment: BurstContext, state: BurstState
 ) -> bool:
-    """Whether the limiter has savings; a period of 0 saves none. Without one, or unmeasured, it does not say no.
+    """Return whether the limiter has savings; a period of 0 saves none.
 
-    use: the container, and the millicores of its limit.
+    Without a limiter, or if the use is not measured, it is true. use: the container, and the millicores of its limit.
     """
     container, limit = use
     period_seconds = strategy.cfs_quota_burst_period_seconds
@@ -310,9 +317,9 @@ def _allowed(
 
 
 def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: PoolLoad) -> QuotaMove:
-    """Which way a container's quota goes: up when it was throttled, down when its limiter forbids more, else it stays.
+    """Return the change of a container's quota: up if throttled, down if its limiter forbids more, else none.
 
-    The share pool's load has the last word (`guarded`). A policy that raises no quota resets it to the kubelet's.
+    The share pool's load is decisive (`guarded`). A policy that raises no quota resets it to the kubelet's.
     """
     if not raises_quota(strategy):
         return QuotaMove.RESET

@@ -70,7 +70,7 @@ def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
 
 
 def yields(qos: CpuQos, policy: NodePolicy) -> bool:
-    """Whether a cgroup with this policy runs only when no other wants the CPU.
+    """Return whether a cgroup with this policy runs only when no other wants the CPU.
 
     Policy coreSched reads `schedIdle`, any other the sign of the group identity; a class that is off does not yield.
     """

@@ -72,7 +72,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class InterferenceState:
-    """What is normal, the last ticks, who suffers since when, and the case in hand. Keys: "subject|signal"."""
+    """The normal values, the last ticks, the duration of each suffering, and the open case; keys: "subject|signal"."""
 
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     windows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class InterferenceState:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What follows for the other strategies: bound of best effort, and who shall leave for whose sake."""
+    """The consequences for the other strategies: the bound of best effort, and the pod to evict and for which pod."""
 
     cap_millicores: int | None = None
     antagonist: str = ""
@@ -110,12 +110,12 @@ class Suffering:
 
     @property
     def key(self) -> str:
-        """In the state's maps."""
+        """The key in the state's maps."""
         return f"{self.pod.spec.uid}|{self.signal}"
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The measured and the normal value as a sentence."""
         unit = "" if self.signal is InterferenceSignal.CYCLES else " %"
         return f"{self.signal} {self.value:.3g}{unit}, {self.normal:.3g}{unit} when best effort is quiet"
 
@@ -151,7 +151,7 @@ def detect(
 
 
 def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> float:
-    """How much a pod's use (never negative) goes with suffering, -1..1; 0 without any use."""
+    """Return how much a pod's use (never negative) correlates with suffering, -1..1; 0 without any use."""
     pairs = list(zip(use, signal, strict=True))
     total = sum(u for u, _ in pairs)
     if total <= 0 or bound <= 0:
@@ -181,10 +181,10 @@ def _moved(windows: Mapping[str, tuple[float, ...]], now: Mapping[str, float]) -
 
 
 def _filled(now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    """As `_moved`; a new figure also stands for the ticks before it that only repeated the figure before.
+    """Return the windows as `_moved`; a new value also replaces repeats of the previous one.
 
-    Pressure and waiting are read in turn and are means of what was since: without this, the ticks between an
-    antagonist's start and the next reading would speak for it.
+    Pressure and waiting are read in turn and are means of the time since: without this, the ticks between an
+    antagonist's start and the next reading would count in its favor.
     """
     filled = {}
     for key, value in now.items():
@@ -279,7 +279,7 @@ def _badness(one: Suffering) -> tuple[float, str]:
 
 
 def _opened(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
-    """With the evidence of before anything was done: afterwards our own doing would be in it."""
+    """Return a new case with the evidence of before any action, which our own actions would distort later."""
     (uid, value), *others = _suspects(observation, state, worst) or [("", 0.0)]
     return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
 
@@ -343,10 +343,10 @@ def _worse(observation: Observation, case: Case, settings: BestEffortSettings) -
 
 
 def _findings(observation: Observation, state: InterferenceState, verdicts: tuple[Verdict, ...]) -> Findings:
-    """What the open case asks of the other strategies: a cap on best effort, and a pod to evict.
+    """Return the open case's demands on the other strategies: a cap on best effort, and a pod to evict.
 
     The cap is best effort's use when the case began, halved `level` times. The antagonist is named for eviction once
-    suppression did not help; while its eviction is refused, the next pod with the evidence of then.
+    suppression did not help; while its eviction is refused, the next pod by the evidence of that time is named.
     """
     case = state.case
     if case is None:

@@ -97,7 +97,7 @@ def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | N
 
 
 def _is_volume(mount: str, uid: str, volume: str) -> bool:
-    """Whether it is .../pods/UID/volumes/PLUGIN/VOLUME, with anything below."""
+    """Return whether a mount point is .../pods/UID/volumes/PLUGIN/VOLUME, with anything below."""
     parts = PurePosixPath(mount).parts
     at = next((i for i in range(len(parts) - 4) if parts[i] == "pods" and parts[i + 2] == "volumes"), None)
     return at is not None and bool(uid) and (parts[at + 1], parts[at + 4]) == (uid, volume)

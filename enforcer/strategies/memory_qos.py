@@ -85,7 +85,7 @@ class MemoryState:
 
 @dataclass(frozen=True, slots=True)
 class ProtectionBytes:
-    """Of a container, a pod or a tier, bytes; high None = not throttled."""
+    """The memory protection of a container, a pod or a tier, bytes; high None = not throttled."""
 
     minimum: int = 0
     low: int = 0
@@ -94,7 +94,7 @@ class ProtectionBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Throttle:
-    """What a container's memory.high is made of beside its usage; wanted None = not throttled."""
+    """The inputs of a container's memory.high in addition to its usage; wanted None = not throttled."""
 
     wanted: int | None
     request: int
@@ -103,7 +103,7 @@ class _Throttle:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """What is the same of a pod from tick to tick; throttles: one a container."""
+    """The values of a pod that do not change from tick to tick; throttles: one per container."""
 
     wants: tuple[Want, ...]
     verdicts: tuple[Verdict, ...]
@@ -119,7 +119,7 @@ class MemoryProtection:
     _known: Unchanged[_Fixed] = field(default_factory=Unchanged, repr=False, compare=False)
 
     def initial(self) -> MemoryState:
-        """Nobody is throttled."""
+        """Return the initial state: no container is throttled."""
         return MemoryState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
@@ -148,7 +148,7 @@ class MemoryProtection:
 
 
 def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]) -> _Fixed:
-    """What follows from a pod's spec and the policy alone: wants, amounts and throttling marks, computed once."""
+    """Return what depends on a pod's spec and the policy only: wants, amounts and throttling marks, computed once."""
     qos, verdicts = template(pod.spec, policy)
     own = pod_amounts(pod.spec, qos)
     wants, throttles = [*_pod(pod, qos, own)], []
@@ -165,10 +165,10 @@ def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supporte
 
 
 def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict, ...]]:
-    """What holds for a pod: its class' policy while that is on, as its annotation wants it.
+    """Return the policy of a pod: its class's policy while that is on, as modified by its annotation.
 
-    Annotation `policy`: none = nothing; auto = the class' policy also while it is off; default (or not given) = the
-    class' policy while it is on, else nothing, and field by field what the annotation itself says.
+    Annotation `policy`: none = nothing; auto = the class's policy also while it is off; default (or not given) = the
+    class's policy while it is on, else nothing, and field by field what the annotation itself sets.
     """
     fields, verdicts = annotated(pod, MEMORY_QOS_ANNOTATION)
     of_class = policy.classes.of(class_of(pod)).memory_qos

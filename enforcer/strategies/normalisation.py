@@ -59,7 +59,10 @@ def _shares(pod: PodSpec) -> bool:
 
 
 def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:
-    """Of every container and, when the kubelet limits it, of the pod. A quota that is not enforced stays so."""
+    """Yield the wants of every container and, if the kubelet limits it, of the pod.
+
+    A quota that is not enforced remains so.
+    """
     if pod.group is not None:
         yield from _want(pod.group, pod_limit(pod.spec, CPU), ratio)
     for container in pod.containers:

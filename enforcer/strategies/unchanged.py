@@ -38,6 +38,6 @@ class Unchanged(Generic[AnswerT]):
 
 
 def places(pod: PodReading) -> list[CgroupPath | None]:
-    """Where its cgroup and those of its containers are, None for one that is not there."""
+    """Return the paths of the pod's cgroup and those of its containers, None for a missing cgroup."""
     groups = [pod.group, *[container.group for container in pod.containers]]
     return [None if group is None else group.path for group in groups]

@@ -24,7 +24,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What was last seen, None for no Lease, and from when on it is free for another holder."""
+    """The record last seen, None if there is no Lease, and the time from which another holder may take it."""
 
     record: Record | None
     free_at_seconds: float
@@ -33,7 +33,7 @@ class Sighting:
 
 
 class ElectionStep(StrEnum):
-    """What a candidate does next."""
+    """The next step of a candidate."""
 
     CREATE = "create"
     RENEW = "renew"
@@ -70,7 +70,7 @@ def _free_when_gone(before: Sighting | None, now_seconds: float, wait_seconds: f
 
 
 def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
-    """What the candidate does with what it saw."""
+    """Return the next step of the candidate for what it saw."""
     record = sighting.record
     if record is not None and record.holder == identity:
         return ElectionStep.RENEW

@@ -69,7 +69,10 @@ class Lease:
     def __init__(
         self, client: KubeClient, namespace: str, name: str, identity: str, settings: ManagerSettings, clock: Clock
     ) -> None:
-        """Nothing is asked yet; SettingsError when the times leave no time for one another."""
+        """Create a candidate; nothing is requested yet.
+
+        Raises SettingsError unless retry time < renew deadline < lease duration.
+        """
         if not settings.retry_seconds < settings.renew_deadline_seconds < settings.lease_seconds:
             raise SettingsError(
                 f"manager.retry_seconds {settings.retry_seconds:g} < renew_deadline_seconds "
@@ -96,12 +99,12 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether we lead now, by our own clock."""
+        """True if we lead now, by our own clock."""
         return boot_seconds() < self._deadline_seconds
 
     @property
     def standing(self) -> str:
-        """Who leads, or why nobody knows, in words."""
+        """The current leader, or the reason why it is not known, as text."""
         where, error, sighting = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
         if self.held:
             return f"We hold the {where}."
@@ -113,7 +116,7 @@ class Lease:
         return f"Asking for the {where}."
 
     def require(self) -> None:
-        """Nothing while we lead; NotLeader otherwise. Asked right before each write."""
+        """Raise NotLeader unless we lead; called right before each write."""
         late = boot_seconds() - self._deadline_seconds
         if late < 0:
             return
@@ -121,7 +124,7 @@ class Lease:
         raise NotLeader(f"Lease {self.address.namespace}/{self.address.name}: {ago}; nothing was sent")
 
     def wait_held(self, timeout_seconds: float) -> bool:
-        """Whether we lead, waiting until we first do."""
+        """Wait until we first lead, or for the timeout; return whether we lead."""
         self._taken.wait(timeout_seconds)
         return self.held
 

@@ -12,7 +12,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class GuardrailSettings(Section, frozen=True):
-    """What a change has to pass; each may be overridden by name, which the ledger keeps."""
+    """The checks that a change has to pass; each may be overridden by name, which the ledger records."""
 
     minimum_days: Annotated[
         float, setting("History that a value needs before it may be applied.", unit="days", ge=0, le=90)

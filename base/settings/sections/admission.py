@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class AdmissionSettings(Section, frozen=True):
-    """Where the webhooks listen, what they accept, and how long their certificates last."""
+    """The address of the webhooks, what they accept, and the lifetime of their certificates."""
 
     host: Annotated[str, setting("Address that the webhook server listens on.", min_length=1)] = "127.0.0.1"
     port: Annotated[int, setting("Port of the webhook server; 0 picks a free one.", ge=0, le=65535)] = 9443

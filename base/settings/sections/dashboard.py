@@ -49,7 +49,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class AccessMode(StrEnum):
-    """How the dashboard knows who somebody is."""
+    """The way the dashboard identifies people."""
 
     NONE = "none"
     """It does not ask; for the loopback alone."""
@@ -60,7 +60,7 @@ class AccessMode(StrEnum):
 
 
 class Unlisted(StrEnum):
-    """What somebody is whom no rule names."""
+    """The role of a person whom no rule names."""
 
     VIEWER = "viewer"
     REFUSED = "refused"
@@ -133,7 +133,7 @@ class OidcSettings(Section, frozen=True):
 
 
 class AccessSettings(Section, frozen=True):
-    """Who may use the dashboard, and what they may do there."""
+    """The people who may use the dashboard, and what they may do there."""
 
     read_only: Annotated[
         bool, setting("Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.")

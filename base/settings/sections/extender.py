@@ -22,7 +22,7 @@ class Percentages(Section, frozen=True):
 
     @property
     def given(self) -> bool:
-        """Whether any is set."""
+        """True if any percentage is set."""
         return bool(self.cpu or self.memory)
 
 
@@ -146,7 +146,7 @@ class DeviceAllocationSettings(Section, frozen=True):
 
 
 class ExtenderSettings(Section, frozen=True):
-    """Where the extender listens, what it accepts, how fresh its view must be."""
+    """The address of the extender, what it accepts, and how fresh its view must be."""
 
     host: Annotated[str, setting("Address that the extender listens on.", min_length=1)] = "127.0.0.1"
     port: Annotated[int, setting("Port of the extender; 0 picks a free one.", ge=0, le=65535)] = 9445

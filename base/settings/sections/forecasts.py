@@ -31,7 +31,7 @@ class CalendarEvent(Section, frozen=True):
 
 
 class ForecastingSettings(Section, frozen=True):
-    """How the next 24 hours are forecast from a series' own past."""
+    """The settings for forecasting the next 24 hours of a series from its own past."""
 
     plugins: Annotated[
         list[str],
@@ -156,7 +156,7 @@ class ForecastingSettings(Section, frozen=True):
 
 
 class NodePeakSettings(Section, frozen=True):
-    """How high usage of a node may get in the next 24 hours, at a risk that back-tests hold."""
+    """The peak usage of a node in the next 24 hours, at a risk that back-tests confirm."""
 
     risk_percent: Annotated[
         float,
@@ -206,5 +206,5 @@ class NodePeakSettings(Section, frozen=True):
     ] = 7
 
     def risk(self, resource: Resource) -> float:
-        """Of one resource, as a share."""
+        """Return the risk for a resource, as a share."""
         return (self.risk_percent if resource is Resource.CPU else self.memory_risk_percent) / 100

@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class KubeSettings(Section, frozen=True):
-    """Which cluster is asked, as whom, and how patiently."""
+    """The cluster to connect to, the identity to use, and the timeouts and retries."""
 
     kubeconfig: Annotated[
         str, setting("Path of a kubeconfig; empty means $KUBECONFIG, then ~/.kube/config, or the pod's own account.")

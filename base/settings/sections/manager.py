@@ -11,7 +11,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class ManagerSettings(Section, frozen=True):
-    """Where the manager finds its configuration, and when another replica may take over."""
+    """The source of the manager's configuration, and the times after which another replica may take over."""
 
     namespace: Annotated[
         str, setting("Namespace of the Lease and of the ConfigMap slo-controller-config.", min_length=1)

@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class NotifySettings(Section, frozen=True):
-    """Where a scan's summary goes, how it is written and from when on it is worth sending."""
+    """The receiver of a scan's summary, its format, and the severity from which it is sent."""
 
     url_file: Annotated[
         str, setting("File that holds the receiver's address, which is a secret; empty sends nothing.")

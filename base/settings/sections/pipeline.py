@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class PipelineSettings(Section, frozen=True):
-    """Who computes the shards of an analysis: this process, processes of this machine, or a Dask cluster."""
+    """The executor of an analysis's shards: this process, processes of this machine, or a Dask cluster."""
 
     workers: Annotated[
         int, setting("Processes on this machine; 1 computes in the process that was started.", ge=1, le=256)

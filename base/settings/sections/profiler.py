@@ -10,7 +10,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class PrometheusSettings(Section, frozen=True):
-    """How a Prometheus server is reached and how gently it is asked."""
+    """The access to a Prometheus server, and the limits on queries."""
 
     url: Annotated[
         str, setting("Address with path prefix, http or https, such as https://prometheus.example/prom.")
@@ -72,7 +72,7 @@ class PrometheusSettings(Section, frozen=True):
 
 
 class ProfilerSettings(Section, frozen=True):
-    """What history is kept of a cluster."""
+    """The history that is kept of a cluster."""
 
     window_days: Annotated[
         int,
@@ -115,7 +115,7 @@ class ProfilerSettings(Section, frozen=True):
 
 
 class PortraitSettings(Section, frozen=True):
-    """How usage history becomes the fixed-size memory of a series."""
+    """The settings for reducing usage history to the fixed-size memory of a series."""
 
     half_life_hours: Annotated[
         int, setting("Time after which a sample weighs half in the percentiles.", unit="hours", ge=1, le=8760)

@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class QueueSettings(Section, frozen=True):
-    """Which pods wait for their quota or their gang, for how long, and what is taken back."""
+    """The pods that wait for their quota or their gang, for how long, and what is taken back."""
 
     enabled: Annotated[
         bool,

@@ -94,7 +94,7 @@ class ProfileSettings(Section, frozen=True):
 
 
 class ProfilesSettings(Section, frozen=True):
-    """What the three profiles mean. A workload chooses with the annotation `cotenant.dev/profile`."""
+    """The meaning of the three profiles; a workload chooses with the annotation `cotenant.dev/profile`."""
 
     conservative: Annotated[ProfileSettings, setting("For what must never wait.")] = ProfileSettings(
         0.98, 0.1, 0.3, 4.0
@@ -106,13 +106,13 @@ class ProfilesSettings(Section, frozen=True):
 
 
 class SeveritySettings(Section, frozen=True):
-    """How strategy `cotenant` grades a change, and how waste is graded.
+    """The thresholds by which strategy `cotenant` grades a change, and by which waste is graded.
 
-    Critical is danger alone: memory must rise above the present limit after an OOM kill or because usage is already
-    beyond the request; CPU demand beyond the request while the container is throttled. Below that a change is graded by
-    its share of the present value and by its amount over all replicas: both must reach a level's thresholds. A limit
-    that may come down harms nobody and is good. Waste (none, small, medium, large) is graded by the same thresholds;
-    large is also a share of all that the cluster requests.
+    Critical is danger only: memory must rise above the present limit after an OOM kill or because usage is already
+    beyond the request; CPU demand beyond the request while the container is throttled. Below that a change is graded
+    by its share of the present value and by its amount over all replicas: both must reach a level's thresholds. A
+    limit that may be lowered harms no workload and is good. Waste (none, small, medium, large) is graded by the same
+    thresholds; large is also a share of all that the cluster requests.
     """
 
     critical_cluster_share: Annotated[
@@ -241,7 +241,7 @@ class ReclaimableSettings(ReclaimFields, Section, frozen=True):
 
 
 class FindingSettings(Section, frozen=True):
-    """What counts as a finding about a workload or node."""
+    """The thresholds for a finding about a workload or node."""
 
     minimum_days: Annotated[
         float, setting("History that a statement about idleness, growth or skew needs.", unit="days", ge=0, le=90)
@@ -298,7 +298,7 @@ class GpuSettings(Section, frozen=True):
 
 
 class PatchSettings(Section, frozen=True):
-    """How recommendations are written for tools that apply them."""
+    """The format of recommendations for tools that apply them."""
 
     helm_path: Annotated[
         str,
@@ -314,7 +314,7 @@ class PatchSettings(Section, frozen=True):
 
 
 class BacktestSettings(Section, frozen=True):
-    """What a proposal is tried on before it is shown, and how much it takes to trust one."""
+    """The history on which a proposal is back-tested before it is shown, and what it takes to trust a proposal."""
 
     days: Annotated[
         float, setting("Newest part of the history that a proposal is tried on.", unit="days", gt=0, le=90)
@@ -375,7 +375,7 @@ class ReplicaSettings(Section, frozen=True):
 
 
 class RecommenderSettings(Section, frozen=True):
-    """What to propose, and how cautiously."""
+    """The strategies for recommendations, and how cautious they are."""
 
     strategy: Annotated[str, setting("Strategy that makes the proposals.", min_length=1)] = "cotenant"
     krr: Annotated[KrrSettings, setting("Strategies krr-simple and krr-simple-limit.")] = KrrSettings()

@@ -10,7 +10,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class StoreSettings(Section, frozen=True):
-    """Where history and results live; one folder per cluster below it."""
+    """The location of history and results; one folder per cluster below it."""
 
     url: Annotated[
         str,

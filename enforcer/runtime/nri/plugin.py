@@ -60,7 +60,7 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NriEvent:
-    """What happened on the node: a reason to look again before the next tick. Ids as the runtime's."""
+    """An event on the node, a reason to observe again before the next tick; ids are the runtime's."""
 
     event: NriEventType
     pod_uid: str = ""
@@ -97,7 +97,7 @@ class NriPlugin:
 
     @property
     def registered(self) -> bool:
-        """Whether the runtime asks us now."""
+        """True if the runtime calls us now."""
         session = self._session
         return session is not None and session.synchronized
 

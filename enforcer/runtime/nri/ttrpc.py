@@ -33,7 +33,7 @@ _MESSAGE: Final = struct.Struct(">IIBB")
 
 
 class BrokenStream(ConnectionError):
-    """What arrived cannot be ttrpc; the connection is of no more use."""
+    """The received bytes cannot be ttrpc; the connection is no longer usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(slots=True)
 class Trunk:
-    """What has arrived so far: bytes in, whole messages out, whatever the pieces were."""
+    """The bytes received so far: bytes in, complete messages out, however they were split."""
 
     _arrived: bytearray = field(default_factory=bytearray)
     _streams: dict[int, bytearray] = field(default_factory=dict)

@@ -32,7 +32,7 @@ _BY_ALLOCATABLE: Final = {Resource.CPU: TaskName.CPU_ALLOCATABLE, Resource.MEMOR
 
 
 def used(observation: Observation, resource: Resource) -> tuple[int | None, int]:
-    """What is used of the machine, and all of it; None without a figure."""
+    """Return the used and the total amount of the machine; the used amount is None if it is not known."""
     node = observation.node
     if resource is Resource.CPU:
         return (None if node.cpu.millicores is None else int(node.cpu.millicores)), node.cpu_millicores

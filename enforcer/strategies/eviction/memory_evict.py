@@ -32,7 +32,7 @@ from cotenant.enforcer.strategies.eviction.victims import (
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrend:
-    """What was available in the tick before; None = no tick before."""
+    """The available memory in the previous tick; None = no previous tick."""
 
     available_bytes: int | None = None
 
@@ -65,7 +65,7 @@ def _short_of(observation: Observation, settings: BestEffortSettings) -> int:
 
 
 def _runs_out(observation: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
-    """Whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
+    """Return whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
     available = observation.node.memory_available_bytes
     if trend.available_bytes is None or observation.elapsed_seconds <= 0:
         return False

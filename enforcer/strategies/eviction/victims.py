@@ -49,7 +49,7 @@ BANDS: Final = {PriorityClass.MID: Band.MID, PriorityClass.BATCH: Band.BATCH}
 
 
 class TaskName(StrEnum):
-    """As the annotation eviction-policy names them; the last one is ours."""
+    """The name of an eviction task, as in the annotation eviction-policy; the last is ours."""
 
     BE_CPU = "BECPUEvict"
     CPU = "CPUEvict"
@@ -61,7 +61,7 @@ class TaskName(StrEnum):
 
     @property
     def resource(self) -> Resource:
-        """Of which the task releases some, and whose cool-down an eviction by it begins."""
+        """The resource that the task releases, and whose cool-down an eviction by it begins."""
         return Resource.MEMORY if "Memory" in self.value else Resource.CPU
 
 
@@ -145,7 +145,7 @@ def requested(pod: PodSpec, resource: Resource) -> int:
 
 
 def evictable(pod: PodSpec) -> bool:
-    """Whether any task may choose the pod; false for pods that the module names as never candidates."""
+    """Return whether any task may choose the pod; false for pods that the module names as never candidates."""
     return (
         pod.phase in ("Running", "Pending")
         and not (pod.deleting or pod.static)
@@ -156,7 +156,7 @@ def evictable(pod: PodSpec) -> bool:
 
 
 def allowed(pod: PodSpec, task: TaskName) -> bool:
-    """Whether the pod's annotation lets this task take it; without one every task may."""
+    """Return whether the pod's annotation allows this task to evict it; without an annotation every task may."""
     text = pod.annotations.get(EVICTION_POLICY_ANNOTATION)
     try:
         return text is None or task.value in msgspec.json.decode(text, type=list[str])
@@ -165,7 +165,10 @@ def allowed(pod: PodSpec, task: TaskName) -> bool:
 
 
 def opted_in(pod: PodSpec, highest_priority: int) -> bool:
-    """Whether a task outside best effort may take it."""
+    """Return whether a task outside best effort may evict the pod.
+
+    Its label must allow it, and its priority must be at most `highest_priority`.
+    """
     return pod.labels.get(EVICTION_ENABLED_LABEL) == "true" and priority_value(pod) <= highest_priority
 
 
@@ -175,7 +178,7 @@ def priority_value(pod: PodSpec) -> int:
 
 
 def rank(pod: PodSpec) -> tuple[int, int, int]:
-    """Who goes first outside best effort: lower first."""
+    """Return the order of eviction outside best effort: lower first."""
     value = priority_value(pod)
     return _eviction_priority(pod), value, value if pod.sub_priority is None else pod.sub_priority
 
@@ -197,7 +200,7 @@ def best_effort_only(pod: PodSpec) -> bool:
 def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
-    """Who shall leave now, tasks in this order, and what to remember."""
+    """Return the pods to evict now, tasks in this order, and what to remember."""
     refused = refused_uids(observation)
     requested, settled = _still_requested(observation, before, refused, settings)
     pending = [t for t in requested if observation.at_seconds - t.at_seconds < settings.pending_seconds]
@@ -229,7 +232,7 @@ def _still_requested(
 
 
 def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resource, float]) -> Mapping[Resource, float]:
-    """When the last eviction was requested for each resource, these included."""
+    """Return the time of the last requested eviction per resource, including these."""
     last = dict(before)
     for one in requested:
         last[one.task.resource] = max(last.get(one.task.resource, one.at_seconds), one.at_seconds)

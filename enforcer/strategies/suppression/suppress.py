@@ -76,7 +76,7 @@ WANTING_PERCENT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SuppressState:
-    """What was wanted last: CPUs or quota (None = the other policy); how starvation stands."""
+    """The last wanted CPUs or quota (None = the other policy), and the state of starvation."""
 
     cpus: int | None = None
     quota: int | None = None
@@ -106,7 +106,7 @@ class Suppress:
     name: str = NAME
 
     def initial(self) -> SuppressState:
-        """Nothing held yet."""
+        """Return the initial state: nothing is suppressed yet."""
         return SuppressState()
 
     def step(
@@ -134,11 +134,11 @@ class Suppress:
     def _target(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, cap: int | None
     ) -> Target:
-        """How much CPU best effort may use now, in millicores, and why in words; None keeps the last setting.
+        """Return how much CPU best effort may use now, in millicores, and the reason; None keeps the last setting.
 
-        The formula is that of `suppress_target`. Where the weight alone protects (`_weight_decides`) no share is
-        kept free: all that is not reserved may be used. An interference cap only lowers the target, and the policy's
-        least share holds in any case.
+        The formula is that of `suppress_target`. If the weight is sufficient protection (`_weight_decides`) no share
+        is kept free: all that is not reserved may be used. An interference cap only lowers the target, and the
+        policy's least share applies in any case.
         """
         if use is None:
             return Target(None, "the machine's use is not known in this tick: held as it was")
@@ -159,7 +159,7 @@ class Suppress:
         return Target(with_least(free, use, thresholds), why, capped=cap is not None)
 
     def _weight_decides(self, thresholds: Thresholds) -> bool:
-        """Whether weight protects and nothing is to be kept free."""
+        """Return whether the weight protects and nothing is to be kept free."""
         return thresholds.cpu_suppress_threshold_percent == 100 and self.settings.protect != "none"
 
     def _protection(
@@ -241,7 +241,7 @@ def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: b
 
 
 def _reached(quota: int | None, target: Target, capacity_millicores: int) -> bool:
-    """Whether the quota is what the target says, but for what it is not moved for."""
+    """Return whether the quota has reached the target, except for differences too small to move it."""
     if quota is None or target.millicores is None:
         return False
     unmoved = capacity_millicores * UNMOVED_PERCENT // 100
@@ -263,7 +263,10 @@ def _by_quota(
 
 
 def _fewer_cpus(observation: Observation, tier: GroupReading, quota: int | None, target: Target) -> Iterator[Want]:
-    """As few CPUs as the quota fills, while best effort is held for interference or gets back what it may use."""
+    """Yield wants for the fewest CPUs that the quota fills.
+
+    This applies while best effort is restrained for interference, or is regaining what it may use.
+    """
     if quota is None:
         return
     count = math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE))
@@ -326,7 +329,7 @@ def _number(value: Value | None) -> int:
 
 
 def _present(tier: GroupReading, everything: int) -> int:
-    """How many CPUs the tier has now; all when its list is empty, absent or unreadable."""
+    """Return how many CPUs the tier has now; all if its list is empty, absent or unreadable."""
     try:
         return len(parse_cpus(str(tier.knobs.get(Knob.CPUSET_CPUS, "")))) or everything
     except UsageError:
@@ -348,7 +351,7 @@ def _has_work(observation: Observation) -> bool:
 
 
 def _waits(observation: Observation) -> bool:
-    """Whether tasks of the tier waited for a CPU much of the time."""
+    """Return whether tasks of the tier waited for a CPU much of the time."""
     tier = observation.best_effort_root
     groups = [tier, *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT)]
     pressed = any(g and g.cpu_pressure and g.cpu_pressure.some_avg10 >= WANTING_PERCENT for g in groups)

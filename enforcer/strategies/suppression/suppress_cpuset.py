@@ -43,7 +43,7 @@ class Choice:
 
 
 def wanted_count(millicores: int, all_cpus: int, before: int, least: int = LEAST_CPUS) -> int:
-    """How many CPUs make up the target, when there were `before`; least: 1 where best effort disturbs others."""
+    """Return how many CPUs meet the target, starting from `before`; least: 1 if best effort disturbs others."""
     target_count = max(math.ceil(millicores / MILLICORES_PER_CORE), least)
     return min(target_count, before + math.ceil(all_cpus * GROWTH_SHARE), max(all_cpus, 1))
 

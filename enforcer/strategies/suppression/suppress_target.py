@@ -37,7 +37,7 @@ _RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 
 @dataclass(frozen=True, slots=True)
 class NodeCpuDemand:
-    """Who uses the CPU, millicores. None of them negative."""
+    """The CPU use of the node by user, millicores; no amount is negative."""
 
     capacity: int
     latency_sensitive: int
@@ -58,18 +58,21 @@ class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
-    """What the threshold leaves best effort, millicores, of one node or an array of nodes; may be negative."""
+    """Return what the threshold leaves best effort, millicores, of a node or an array of nodes; may be negative."""
     room: CountT = capacity * percent // 100 - online
     return room
 
 
 def suppressible(pod: PodSpec) -> bool:
-    """Whether the pod's use is best effort's in the formula."""
+    """Return whether the pod's use counts as best effort's in the formula."""
     return pod.qos_class is QosClass.BE or pod.kube_qos is KubeQos.BEST_EFFORT
 
 
 def demand(observation: Observation) -> NodeCpuDemand | None:
-    """Who uses the CPU now; None while the machine's own use is not known. Pods without a figure count as system."""
+    """Return the present CPU use by user; None while the machine's own use is not known.
+
+    Pods without a figure count as system.
+    """
     if observation.node.cpu.millicores is None:
         return None
     apps = [(app.qos_class is QosClass.BE, app.group) for app in observation.host_applications]

@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class BestEffortSettings(Section, frozen=True):
-    """What the node's policy (NodeSLO) does not say. Nothing here acts unless that policy enables its thresholds."""
+    """The settings of best-effort strategies; none acts unless the node's policy (NodeSLO) enables its thresholds."""
 
     protect: Annotated[
         Literal["shares", "idle", "none"],
