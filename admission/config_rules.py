@@ -19,7 +19,10 @@ def problems_of_config(data: Mapping[str, str]) -> list[Problem]:
 
 
 def warnings_of_config(data: Mapping[str, str]) -> list[str]:
-    """What of these keys is read and does not do what it seems to: a misspelt field, a value that has no effect."""
+    """Return a warning for each part of these keys that is read but does not do what it seems to.
+
+    Such parts are misspelled fields and values that have no effect.
+    """
     findings = (one for one in SloConfig().updated(data).findings if not one.fatal)
     return [f"{finding}. The rest of the key is in force. {finding.fix}".rstrip() for finding in findings]
 

@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """What frees the nodes of forgotten hand-overs; None when nothing is forgotten. Pure."""
+    """Return the patch that frees the nodes of forgotten hand-overs; None when there are none. Pure."""
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []
@@ -58,10 +58,10 @@ def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def forgotten(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
-    """What lets pods (JSON) be scheduled that wait in our gates. Pure.
+    """Return the patches that let pods (JSON) that wait in our gates be scheduled. Pure.
 
-    over: gates that nobody promises to end. A pod whose gang waits keeps the gate of its Reservation, too: nothing
-    gives it capacity before the gang is placed.
+    over: gates that no manager promises to end. A pod whose gang waits keeps the gate of its Reservation, too: it
+    gets no capacity before the gang is placed.
     """
     patches = []
     for pod in pods:

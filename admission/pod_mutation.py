@@ -42,7 +42,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """What the review says beside the object. now_seconds: Unix time; uid: seed of draws; key: signs our records."""
+    """The content of an admission review beside the object.
+
+    now_seconds: Unix time; uid: seed of random draws; key: signs our records.
+    """
 
     operation: str
     namespace: str
@@ -110,7 +113,10 @@ def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
 
 
 def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Of a living pod only labels and annotations change: the rest, QoS and priorities are immutable."""
+    """Return a running pod with the labels and annotations of its profiles.
+
+    The rest is unchanged, because QoS and priorities of a running pod are immutable.
+    """
     _apply_profiles(work, view, call)
     if not work.applied:
         return Mutation(pod, tuple(work.warnings))

@@ -42,7 +42,10 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 
 
 def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
-    """What an update changed of a pod's class: the fixed labels, and the priority class where no label explains it."""
+    """Return the forbidden changes of a pod's class by an update.
+
+    These are changes of the fixed labels, and of the priority class where no changed label explains it.
+    """
     before, after = (pod["metadata"].get("labels") or {} for pod in (old, new))
     problems = [
         _fixed(f"metadata.labels[{key}]", before.get(key), after.get(key))

@@ -21,7 +21,7 @@ class Problem:
     fix: str
 
     def __str__(self) -> str:
-        """As people read it."""
+        """Return the problem as text for people: field, value, what is wrong, and the fix."""
         return f"{self.field}: {shown(self.value)} {self.words} (fix: {self.fix})"
 
 

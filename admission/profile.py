@@ -30,7 +30,7 @@ _PROTECTED_METADATA: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PriorityClassEntry:
-    """What a PriorityClass object gives its pods."""
+    """The value and the preemption policy that a PriorityClass object gives its pods."""
 
     value: int
     preemption_policy: str = "PreemptLowerPriority"
@@ -88,13 +88,16 @@ class Profile:
         )
 
     def matches(self, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        """Whether it wants a pod with these labels in a namespace with those."""
+        """Return whether the profile selects a pod with these labels in a namespace with those labels."""
         return (self.namespace_selector is None or self.namespace_selector.matches(namespace_labels)) and (
             self.selector is None or self.selector.matches(labels)
         )
 
     def drawn(self, seed: str) -> bool:
-        """Whether it is applied to the pod that this seed stands for; the same seed always draws the same."""
+        """Return whether the profile is applied to the pod of this seed; the same seed always draws the same.
+
+        The share of the seeds for which it is True is the profile's percentage.
+        """
         if self.percent in (0, 100):
             return self.percent == 100
         digest = hashlib.blake2b(f"{self.name}\0{seed}".encode("utf-8", "replace"), digest_size=8).digest()
@@ -203,7 +206,10 @@ def _selector(spec: Mapping[str, Any], key: str, where: str) -> LabelSelector | 
 
 
 def _percent(value: Any, where: str) -> int:
-    """Of an int-or-string: 30 or "30%"; absent means always."""
+    """Return the percentage of an int-or-string: 30 or "30%"; 100 (always) when absent.
+
+    Raises UsageError when it is not a percentage between 0% and 100%.
+    """
     if value is None:
         return 100
     text = str(value).removesuffix("%") if isinstance(value, str) else str(value)

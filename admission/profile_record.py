@@ -92,7 +92,7 @@ def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
 
 
 def _in_effect(pod: Pod, patch: Mapping[str, Any]) -> bool:
-    """Whether laying the patch over the pod would change nothing."""
+    """Return whether merging the patch into the pod would change nothing; False if it cannot be merged."""
     try:
         return not patch or merged(pod, patch) == pod
     except UsageError:

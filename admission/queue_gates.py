@@ -36,13 +36,16 @@ NEVER_WAITING: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
 
 @dataclass(frozen=True, slots=True)
 class NativeGangs:
-    """What the webhook knows of Kubernetes' own PodGroups and of ours, by "namespace/name"."""
+    """The PodGroups of Kubernetes and our own PodGroups that the webhook knows, by "namespace/name".
+
+    groups: those of Kubernetes; pod_groups: ours.
+    """
 
     groups: Mapping[str, NativeGroup] = field(default_factory=dict)
     pod_groups: Mapping[str, Gang] = field(default_factory=dict)
 
     def names(self, namespace: str, pod: Json) -> bool:
-        """Whether a new pod of a gang is to name the PodGroup of Kubernetes that is called as its gang."""
+        """Return whether a new pod of a gang has to name the Kubernetes PodGroup that is called as its gang."""
         labels, annotations = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
         gang = self.pod_groups.get(gang_key(namespace, labels, annotations))
         gang = gang or gang_of_pod(namespace, "", labels, annotations)

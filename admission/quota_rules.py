@@ -175,7 +175,7 @@ def _identity(change: QuotaChange) -> Iterator[Problem]:
 
 
 def _place(change: QuotaChange) -> Iterator[Problem]:
-    """Where in the tree it hangs."""
+    """Yield the problems with the quota's parent and children in the tree."""
     quota, parent = change.quota, change.parent
     if change.tree.has_cycle_through(quota):
         yield Problem(_PARENT, quota.parent, "makes the quota its own ancestor", "choose a parent outside its subtree")

@@ -27,7 +27,7 @@ class Offers:
 
     @classmethod
     def of(cls, reservations: Iterable[Reservation], served_until_seconds: float) -> Offers:
-        """Those that are open, and whose owners wait for them."""
+        """Return the offers of the Reservations that are open and whose owners wait for them."""
         open_reservations = [r for r in reservations if r.open_to_owners and r.mode(Mode.PINNED) is Mode.PINNED]
         places: dict[tuple[str, str] | None, list[Reservation]] = {}
         for reservation in open_reservations:
@@ -40,7 +40,7 @@ class Offers:
         )
 
     def likely(self, labels: Mapping[str, str]) -> Iterator[Reservation]:
-        """Those whose owners may have these labels."""
+        """Yield the Reservations whose owners may have these labels."""
         for label in (None, *labels.items()):
             yield from self.by_label.get(label, ())
 

@@ -129,7 +129,7 @@ def _amount(resource: Resource, value: Any) -> Any:
 
 
 def decimal_si(amount: int) -> str:
-    """As the API server writes a whole number: 1000 -> "1k", 1500 -> "1500"."""
+    """Return a number as the API server writes it: 1000 -> "1k", 1500 -> "1500"."""
     power = 0
     while amount and amount % 1000 == 0 and power < len(_SUFFIXES) - 1:
         amount, power = amount // 1000, power + 1

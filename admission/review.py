@@ -46,7 +46,7 @@ class _Resource(msgspec.Struct, frozen=True):
 class AdmissionRequest(
     msgspec.Struct, frozen=True, rename={"sub_resource": "subResource", "old": "oldObject", "new": "object"}
 ):
-    """What we read of a review's request; the objects are decoded when somebody looks."""
+    """The fields of a review's request that we read; the objects are decoded only when they are needed."""
 
     uid: str
     operation: str = ""
@@ -114,9 +114,9 @@ ConfigWarnings = Callable[[Mapping[str, str]], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """What an answer rests on beside the body: the cluster, the time, and how many pods use a quota.
+    """The inputs of an answer beside the body: the cluster, the time, and how many pods use a quota.
 
-    pods_of_quota: asked only when a quota is deleted; may raise what the edge raises.
+    pods_of_quota: called only when a quota is deleted; may raise what the edge raises.
     """
 
     view: ClusterView
@@ -322,7 +322,7 @@ def _judged(problems: list[Problem]) -> AdmissionDecision:
 
 
 def _is(request: AdmissionRequest, group: str, resource: str) -> bool:
-    """Whether a review is about this kind itself, not about a subresource or another kind."""
+    """Return whether a review is about this resource itself, not about a subresource or another kind."""
     target = request.resource
     return not request.sub_resource and target.group == group and target.resource == resource
 

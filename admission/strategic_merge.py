@@ -134,7 +134,7 @@ def _without(before: Any, removed: Any, path: Path) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Without directives and nulls, which mean nothing where there is nothing to merge with."""
+    """Return the value without directives and nulls, which have no meaning without a document to merge with."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if not k.startswith("$") and v is not None}
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -24,7 +24,7 @@ EVERYTHING: Final = "*"
 
 
 class AutopilotMode(StrEnum):
-    """What a policy does."""
+    """The mode of a policy."""
 
     OFF = "Off"
     OBSERVE = "Observe"
@@ -32,7 +32,7 @@ class AutopilotMode(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which way requests and limits may move."""
+    """A direction in which requests and limits may move."""
 
     DOWN = "Down"
     UP = "Up"
@@ -50,7 +50,7 @@ RISING_AT_ONCE: Final[Mapping[Direction, Resource]] = {
 
 
 class Way(StrEnum):
-    """How a change reaches the pods."""
+    """A way in which a change reaches the pods."""
 
     IN_PLACE = "InPlace"
     ROLL_OUT = "RollOut"
@@ -58,7 +58,7 @@ class Way(StrEnum):
 
     @property
     def method(self) -> Method:
-        """What accepting calls it."""
+        """The method of the change that the way corresponds to when it is accepted."""
         return _METHODS[self]
 
 
@@ -108,7 +108,7 @@ class AutopilotEvent(StrEnum):
 
 
 class QueueVerdict(StrEnum):
-    """What becomes of a workload in a round."""
+    """The decision on a workload in a round."""
 
     ACT = "act"
     PROPOSE = "propose"
@@ -219,7 +219,7 @@ class AutopilotRound:
 
     @property
     def waits_for_a_person(self) -> bool:
-        """Whether it goes on only when a person resumes it."""
+        """True if the autopilot continues only when a person resumes it."""
         return self.halt_reason in (Reason.AUTOPILOT_PAUSED, Reason.AUTOPILOT_STOPPED)
 
 
@@ -245,7 +245,7 @@ class AutopilotService(Protocol):
     """
 
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
-        """As of now, or of some seconds ago; in_window: as if every change window were open."""
+        """Return the round of now, or of some seconds ago; in_window: as if every change window were open."""
 
     def report(self, who: Person, days: float) -> Table:
         """`REPORT` of the last days."""
@@ -257,7 +257,10 @@ class AutopilotService(Protocol):
         """Files by path of the steps that workloads of a GitOps tool would take now; NoData where none would."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
-        """What a policy would do tonight if it stood as `body`; UsageError names what it says against itself."""
+        """Return the round that a policy would produce tonight if it were as in `body`.
+
+        Raises UsageError, which names the contradictions in the policy.
+        """
 
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""

@@ -49,12 +49,15 @@ log = structlog.get_logger(__name__)
 def news_of(
     before: RoundReading, reading: RoundReading, moved: Sequence[ChangeStatus], acts: Sequence[ActOutcome]
 ) -> list[News]:
-    """What is worth a message in one round, after the one before."""
+    """Return the notifications of one round, compared to the round before it."""
     return [*_halts(before, reading), *_acts(reading, acts), *_harms(moved), *_report(before, reading)]
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """What autoscalers were lent for a peak and gave back, and who set the field meanwhile; refusals are in the log."""
+    """Return notifications of floors lent for a peak and given back, and of other writers of the field.
+
+    Refusals are in the log only.
+    """
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps

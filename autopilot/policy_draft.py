@@ -31,7 +31,10 @@ class DraftClient(KubeClient):
         return drafting
 
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
-        """As of every client; among the policies of its namespace the draft stands in its own place."""
+        """List as every client does, but with the draft among the policies of its namespace.
+
+        The draft replaces the stored policy of its name.
+        """
         items: Any = super().list(path, kind, limit=limit, **query)
         meta = self.draft["metadata"]
         if path != policy_address(NamespacedPolicy(meta["namespace"], "")).collection:
@@ -98,5 +101,5 @@ def saving(
 
 
 def _whole(spec: Mapping[str, Any]) -> Json:
-    """With the one field that the server fills in."""
+    """Return the spec completed with the mode, the only field that the server fills in."""
     return {"mode": PolicySpec().mode, **spec}

@@ -81,7 +81,10 @@ class ClusterAutopilotService:
         recommended: Recommended,
         stored: Callable[[], Store] | None = None,
     ) -> None:
-        """Nothing is asked yet. stored: opens the store whose usage says what proposals would have meant."""
+        """Create the service without asking for anything yet.
+
+        stored: opens the store whose usage shows what proposals would have meant.
+        """
         self._stored = stored
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
         self._ledger, self._anchor = ledger, settings.manager.namespace if settings.actions.anchor else ""
@@ -103,18 +106,18 @@ class ClusterAutopilotService:
         return self._shown(visible_to(self._shared[in_window].answer(), who))
 
     def report(self, who: Person, days: float) -> Table:
-        """What was proposed, changed and found in the last days, by namespace."""
+        """Return what was proposed, changed and found in the last days, by namespace."""
         who.require(Right.READ)
         rows = self._week.answer() if days == WEEK_DAYS else self._report(self._clock.now_seconds(), days)
         return Table.from_rows(REPORT, [row for row in rows if who.may(Right.READ, row["namespace"])])
 
     def _report(self, now_seconds: float, days: float = WEEK_DAYS) -> list[dict[str, Any]]:
-        """Of all namespaces."""
+        """Return the rows of the report for all namespaces."""
         history = self._history()
         return report_rows(history, now_seconds - days * DAY_SECONDS, self._weeks(history, now_seconds, days))
 
     def _weeks(self, history: LedgerHistory, now_seconds: float, days: float) -> Sequence[WeekAfter]:
-        """What proposals meant whose week ended in the last days."""
+        """Return the effect of proposals whose following week ended in the last days."""
         end = now_seconds - WEEK_DAYS * DAY_SECONDS
         proposals = proposals_between(history.notes, end - days * DAY_SECONDS, end)
         if not proposals or self._stored is None:
@@ -122,7 +125,7 @@ class ClusterAutopilotService:
         return weeks_after(self._stored(), proposals, self._settings.recommender.prices)
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
-        """As the cluster has it, with what an approver would agree to."""
+        """Return the policy as it is in the cluster, with the spec and digest that an approver would agree to."""
         namespace, short = _split(name)
         who.require(Right.READ, namespace)
         with self._access(who) as client:
@@ -259,7 +262,7 @@ class ClusterAutopilotService:
             return LedgerReader().read(ledger)
 
     def _reader(self, in_window: bool) -> Callable[[float], RoundReading]:
-        """What reads a round for everybody; of the ledger new rows alone."""
+        """Return a function that reads a round shared by all callers; of the ledger it reads only new rows."""
         rows, scope = LedgerReader(), RoundScope(in_window=in_window)
 
         def read(now_seconds: float) -> RoundReading:
@@ -300,7 +303,7 @@ class ClusterAutopilotService:
 
 
 def visible_to(reading: RoundReading, who: Person) -> RoundReading:
-    """What concerns namespaces that the person may read."""
+    """Return the part of a round about the namespaces that the person may read."""
     policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
     names = {str(one.policy) for one in policies}
     queue = tuple(entry for entry in reading.queue if entry.candidate.policy in names)

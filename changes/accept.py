@@ -59,11 +59,11 @@ STOPPED: Final = "stopped"
 
 
 def unheard(_: str) -> None:
-    """Nobody listens to the gaps."""
+    """Ignore the name of a gap; the default of `reached`, when no caller listens."""
 
 
 def unguarded(_workload: str, _done: int) -> None:
-    """Nothing is asked before a write."""
+    """Allow every write; the default guard, which checks nothing before a write."""
 
 
 def nothing_compared(
@@ -105,12 +105,12 @@ class Review:
 
     @property
     def takes_two(self) -> bool:
-        """Whether it takes a second person."""
+        """True if the change needs a second person."""
         return any(one.rule == SECOND_PERSON and one.outcome is not GuardrailOutcome.PASS for one in self.guardrails)
 
     @property
     def savings(self) -> Savings:
-        """What it frees and raises over all pods."""
+        """The CPU, memory and money that the change frees and raises over all pods."""
         return savings_of(self.recommendations)
 
 
@@ -211,7 +211,7 @@ class Actions:
         return self._sent([now[standing.change.id] for standing in standings])
 
     def _sent(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
-        """Those that wait for nothing are sent."""
+        """Send the changes that wait for nothing, then finish; return the standing of each change."""
         done = [standing if standing.state.settled else self.send(standing) for standing in standings]
         self.finish()
         return done
@@ -308,7 +308,7 @@ class Actions:
         return self.teller.tell(standing, ChangeEvent.REFUSED, why)
 
     def heard(self, done: Sequence[Write]) -> list[Any]:
-        """What the nodes say of resized pods."""
+        """Return the nodes' answers about the resized pods."""
         resize_answers = answers(self.client, done, self.settings.resize_seconds)
         if resize_answers:
             self.reached("answered")
@@ -422,12 +422,12 @@ class Actions:
 
 
 def undo_note(change: Change) -> str:
-    """What a rolled back object is noted with."""
+    """Return the note that a rollback writes to an object: the change's id with the suffix "-undone"."""
     return f"{change.id}-undone"
 
 
 def _outcome_text(rule: Guardrail, terms: AcceptanceTerms) -> str:
-    """How a rule came out, as the ledger keeps it, with why it was overridden."""
+    """Return a guardrail's outcome as the ledger keeps it, with the reason for which it was overridden."""
     passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
 

@@ -138,7 +138,7 @@ class LedgerSubject:
 
 
 def _sent(intent: Intent) -> Any:
-    """What is about to be sent, for the ledger."""
+    """Return what is about to be sent, in the form that the ledger keeps."""
     if isinstance(intent, Delete):
         return {"delete": str(intent.address)}
     return list(intent.operations) if isinstance(intent, Patch) else dict(intent.body)

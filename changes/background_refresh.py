@@ -19,7 +19,7 @@ class BackgroundRefresh(Generic[AnswerT]):
     """One question; `ask` must not raise. Safe for many threads."""
 
     def __init__(self, ask: Callable[[], AnswerT], first: AnswerT, every_seconds: float) -> None:
-        """Nothing is asked yet; `first` is the answer until then."""
+        """Ask nothing yet; `first` is the answer until the first question is answered."""
         self._ask = ask
         self._answer = first
         self._every_seconds = every_seconds

@@ -30,7 +30,11 @@ class ChangeJournal:
     def __init__(
         self, ledger: Ledger, clock: Clock, actor: str, cache: LedgerCache | None = None, source: str = ""
     ) -> None:
-        """Nothing is written yet. cache: what was read of this ledger already; source: where the actor asks from."""
+        """Open the journal without writing anything.
+
+        cache: what was already read of this ledger; source: where the actor asks from, an address and the request's
+        id.
+        """
         self.ledger = ledger
         self.actor = actor
         self.clock = clock
@@ -84,7 +88,10 @@ class ChangeJournal:
 
 @dataclass(frozen=True, slots=True)
 class AnchoredHeads:
-    """What the cluster keeps: the head of one ledger, None without, and the ids of other ledgers with heads there."""
+    """The ledger heads that the cluster keeps.
+
+    head: that of one ledger, None if it keeps none; others: ids of the other ledgers with heads there.
+    """
 
     head: Anchor | None = None
     others: tuple[str, ...] = ()
@@ -121,7 +128,10 @@ def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledg
 
 
 def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHeads:
-    """What the cluster keeps of this ledger, and of which others it keeps something."""
+    """Return the head that the cluster keeps of this ledger, and the ids of the other ledgers with heads there.
+
+    Raises ClusterError when the stored head cannot be decoded.
+    """
     config_map = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
     data: Mapping[str, str] = (config_map or {}).get("data") or {}
     others = tuple(sorted(set(data) - {ledger.id}))
@@ -135,7 +145,10 @@ def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHead
 
 
 def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
-    """That no head of this ledger is kept, in words; heads of others may be of one that this file took the place of."""
+    """Return a sentence that the cluster keeps no head of this ledger, naming the ledgers of which it keeps heads.
+
+    Heads of others may be those of a ledger that this file replaced.
+    """
     sentence = f"The cluster keeps no head of this ledger ({ledger.id})"
     return (
         f"{sentence}, but of others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."

@@ -67,7 +67,7 @@ class LedgerCache:
         return self._passed
 
     def _continues(self, ledger: Ledger) -> bool:
-        """Whether the last row that was read is still there."""
+        """Return whether the row read last is still in the ledger, with the same hash; True if no row was read."""
         if not self._seq:
             return True
         last = ledger.row(self._seq)

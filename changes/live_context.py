@@ -32,7 +32,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterUser:
-    """Who the cluster, or a login, says we are. logs_in: it is a login, where others can be asked as well."""
+    """The user as whom the cluster, or a login, identifies us.
+
+    logs_in: the user is known by a login, so that a second person can be asked as well.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
@@ -78,9 +81,9 @@ class _Verbs(msgspec.Struct):
 
 
 class LiveContext:
-    """What several reviews look at, read once; for one batch of reviews, in one thread.
+    """The cluster objects that several reviews need, read once; for one batch of reviews, in one thread.
 
-    What may not be read is None, and no error: a guardrail then says that it was not looked at.
+    An object that may not be read is None, not an error: a guardrail then reports that it was not checked.
     """
 
     def __init__(self, client: KubeClient) -> None:
@@ -119,7 +122,7 @@ class LiveContext:
         return str(self._known["webhook"])
 
     def resizes(self) -> bool:
-        """Whether the server has `pods/resize`; every user may ask that."""
+        """Return whether the server has `pods/resize`; every user may ask for that."""
         if "resizes" not in self._known:
             resource_list = self.client.get("/api/v1", _Verbs)
             self._known["resizes"] = any(
@@ -179,7 +182,7 @@ def who(client: KubeClient) -> ClusterUser:
 
 
 def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:
-    """For `guardrails.judge`; `more` are its fields that no object holds."""
+    """Return the context for `guardrails.judge`; `more` are the fields of the context that no object has."""
     return GuardrailContext(
         live=live.workload,
         qos=qos_of(pod_labels(live.workload)),

@@ -39,7 +39,10 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
 
 
 def born(client: KubeClient, change: Change) -> list[Write]:
-    """What new pods were given under a change, to be taken back with it; none where pods may not be listed."""
+    """Return what new pods were given under a change, so that a rollback can take it back with the change.
+
+    The result is empty where pods may not be listed.
+    """
     swaps = given_to_new_pods(change.writes)
     if not swaps:
         return []

@@ -88,7 +88,7 @@ _log = structlog.get_logger(__name__)
 
 
 def nothing_proposed(_: Collection[WorkloadRef]) -> Sequence[Recommendation]:
-    """As where no finding is at hand."""
+    """Return no recommendations; the default where no findings are available."""
     return ()
 
 
@@ -192,13 +192,16 @@ class ClusterChangeService:
             ]
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """By id; each on its own."""
+        """Roll back the changes with these ids, each independently of the others."""
         with self._acting(who, f"{len(changes)} changes are rolled back for {who.name}") as actions:
             chosen = _chosen(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
-        """As the second person: do what waits, with all that was accepted together with it."""
+        """Do what waits, as its second person, with all that was accepted together with it.
+
+        Raises NotAllowed where people do not log in: there is no second person then.
+        """
         if who.way is IdentitySource.LOOPBACK:
             raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
         with self._acting(who, f"{who.name} confirms what another has accepted") as actions:
@@ -210,13 +213,13 @@ class ClusterChangeService:
             return second_approval.decline(actions, who, change)
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Those that have soaked."""
+        """Verify those of the changes that have soaked, and return their standings."""
         with self._acting(who, f"{len(changes)} changes are verified for {who.name}") as actions:
             due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
             return [verified for s in due if (verified := _verified(actions, s)) is not None]
 
     def settle(self, who: Person) -> list[ChangeStatus]:
-        """What became of changes without an outcome."""
+        """Find out the outcome of each change without one, and return the standings."""
         who.require(Right.ADMINISTER)
         with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
@@ -248,7 +251,7 @@ class ClusterChangeService:
         return cool_downs(self._standings().values(), wait, now)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
-        """What is hidden now; asks no cluster."""
+        """Return the recommendations that are hidden now, by workload; asks no cluster."""
         with self._reading() as ledger:
             return postponed(ledger, self._office.clock.now_seconds())
 
@@ -298,13 +301,16 @@ class ClusterChangeService:
 
     @contextmanager
     def _asking(self, who: Person) -> Iterator[Actions]:
-        """For those who write nothing."""
+        """Yield the actions for callers that write nothing."""
         with self._client(who) as client, self._reading() as ledger:
             yield self._actions(client, ledger, who)
 
     @contextmanager
     def _acting(self, who: Person, what: str) -> Iterator[Actions]:
-        """For those who write: one at a time, and the head is kept afterwards, however it went."""
+        """Yield the actions for callers that write, one at a time.
+
+        If rows were added, the ledger's head is kept afterwards, also after an error.
+        """
         office = self._office
         with self._client(who) as client, ledger_turn(office.ledger, what, PATIENCE_SECONDS):
             ledger = open_ledger(office.ledger)
@@ -341,7 +347,7 @@ class ClusterChangeService:
 
     @contextmanager
     def _noting(self, who: Person) -> Iterator[ChangeJournal]:
-        """For those who write to the ledger alone."""
+        """Yield the journal for callers that write to the ledger alone."""
         office = self._office
         with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
             ledger = open_ledger(office.ledger)
@@ -400,7 +406,7 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
 
 
 def _same(standings: Mapping[str, ChangeStatus], request: ChangeRequest) -> list[ChangeStatus]:
-    """What the same key did before; UsageError when it was for other workloads."""
+    """Return the earlier changes with the same key. Raises KeyTaken (UsageError) when it was for others."""
     earlier = [s for s in standings.values() if s.change.batch == request.key]
     others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
     if others:

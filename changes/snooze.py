@@ -51,7 +51,7 @@ def recall(journal: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
 
 
 def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
-    """What is hidden at that moment; a row that cannot be read hides nothing."""
+    """Return the recommendations hidden at that moment, by workload; a row that cannot be read hides nothing."""
     hidden: dict[WorkloadRef, PostponedRecommendation] = {}
     for entry in ledger.entries():
         if entry.event not in (POSTPONED, RECALLED):

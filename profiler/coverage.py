@@ -60,7 +60,7 @@ class NamespaceCoverage:
     last: int
 
     def joined(self, other: NamespaceCoverage) -> NamespaceCoverage:
-        """Of both series."""
+        """Return the coverage of the series of both."""
         return NamespaceCoverage(
             self.series + other.series,
             self.samples.joined(other.samples),
@@ -71,10 +71,10 @@ class NamespaceCoverage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """How complete some series are: by namespace and workload (of those with any sample), and by slot.
+    """The completeness of some series, by namespace and by slot.
 
-    due_by_slot: samples that were due, lived_by_slot: pods' containers that lived as far as is known, seen_by_slot:
-    those with a sample, (grid.size,). by_workload: of a shard alone; what is joined has none.
+    by_namespace: of the series with any sample; alive_by_slot, seen_by_slot: number of series that were alive, and
+    that had a sample, (grid.size,).
     """
 
     grid: TimeGrid
@@ -85,7 +85,7 @@ class Coverage:
     by_workload: Mapping[WorkloadRef, SampleCount] = field(default_factory=dict)
 
     def joined(self, other: Coverage) -> Coverage:
-        """Of the series of both, which are others."""
+        """Return the coverage of the series of both; no series may be in both."""
         namespaces = dict(self.by_namespace)
         for name, of in other.by_namespace.items():
             namespaces[name] = namespaces[name].joined(of) if name in namespaces else of
@@ -135,7 +135,7 @@ class Coverage:
 
 
 def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Lives) -> Coverage:
-    """How complete the series are. lives: of their pods."""
+    """Return the coverage of the series, computed over some hundred rows at a time."""
     owners, size = inventory.owners(), usage.grid.size
 
     def key_of(ref: PodContainerRef) -> ContainerRef | PodContainerRef:

@@ -80,7 +80,10 @@ class SourceReport:
 
 
 class MetricSource(Protocol):
-    """Where usage comes from. Methods raise SourceError's kinds; one failed part is a hole in a block instead."""
+    """A source of usage.
+
+    Methods raise SourceError's kinds; one failed part is a hole in a block instead.
+    """
 
     def describe(self) -> str:
         """One line for people, without secrets."""
@@ -92,7 +95,7 @@ class MetricSource(Protocol):
         """Usage of the spans, oldest first, a bounded part at a time."""
 
     def report(self) -> SourceReport:
-        """What it cost and what was wrong so far."""
+        """Return the costs of the queries so far, and the defects and errors found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 
 
 def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[str, ...]:
-    """What is missing, why, and what helps; nothing when all was read."""
+    """Return a note on the history that was not read, its causes and the next attempt; empty if all was read."""
     if not unread:
         return ()
     amounts = ", ".join(f"{signal} {seconds / HOUR_SECONDS:.1f} h" for signal, seconds in unread.items())
@@ -212,7 +215,10 @@ def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]
 
 
 def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, ...]:
-    """What the source failed to answer for of some signals, and whole days of which the stored file is lost."""
+    """Return the missing spans of some signals.
+
+    They are those that the source failed to answer for, and entire days of which the stored file is lost.
+    """
     lost = store.holes(signals)
     days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in lost)
     state = store.read_document(STATE_DOCUMENT, PullState)
@@ -220,7 +226,10 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
 
 
 def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
-    """Those that still lie there: a name that somebody has cleared away may be given to the next lost file."""
+    """Return the paths of lost files that the store still reports.
+
+    A path that was cleared away may be given to the next lost file, so it must be forgotten.
+    """
     paths_aside = {hole.path for hole in store.holes()}
     return [path for path in paths if path in paths_aside]
 
@@ -237,9 +246,10 @@ def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
 
 
 def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
-    """What is missing: the time since the last pull, time before the first one, and what failed earlier.
+    """Return the missing spans: time since the last pull, time before the first one, and earlier failures.
 
-    A signal's newest slots are asked again for late samples; an hourly signal's only once a new hour is complete.
+    A signal's newest slots are asked again for late samples; those of an hourly signal only once a new hour is
+    complete.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
     spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]
@@ -298,7 +308,10 @@ def _stored(block: UsageBlock, store: Store, state: PullState) -> PullState:
 def _node_totals(
     store: Store, spans: Sequence[SignalSpan], inventory: Inventory, sightings: Sightings
 ) -> tuple[str, ...]:
-    """Where the source has no series of nodes: the sum of their pods, day by day. Returns the note that says so."""
+    """Store the sum of each node's pods, day by day, where the source has no series of nodes.
+
+    Returns the note on it; empty if nothing was missing.
+    """
     missing = [
         (node_signal, parts)
         for node_signal, parts in NODE_SUMS.items()
@@ -314,7 +327,7 @@ def _node_totals(
 
 
 def _gpu_notes(sightings: Sightings) -> tuple[str, ...]:
-    """What is missing where containers request GPUs whose metrics the source does not have."""
+    """Return a note if containers request GPUs whose metrics the source does not have; else nothing."""
     requested = not sightings.signals.isdisjoint({Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST})
     if not requested or Signal.GPU_CORE_MEAN in sightings.signals:
         return ()

@@ -64,7 +64,10 @@ def _between(sums: Floats, counts: Floats, mean: Floats) -> Floats:
 
 
 def _trending(daily: Floats, settings: PortraitSettings) -> Flags:
-    """Whether a straight line through the daily means rises (or falls) enough and explains them well enough."""
+    """Return whether a straight line through each row's daily means moves enough and fits well enough, (n,).
+
+    The line may rise or fall.
+    """
     present = np.isfinite(daily)
     days = present.sum(axis=1)
     when = np.where(present, np.arange(daily.shape[1]), np.nan)

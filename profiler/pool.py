@@ -37,10 +37,11 @@ _HOLD_SECONDS: Final = HOUR_SECONDS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Members(Generic[RefT]):
-    """Which usage row belongs to which of `refs`, and the life of its pod.
+    """The assignment of usage rows to `refs`, and the life of each row's pod.
 
-    rows: (m,) position in refs, -1 for none; start_seconds: (m,) start of the pod (of the newest one, when a name came
-    back), NaN unknown; first_seconds: (m,) start of the oldest pod of that name; end_seconds: (m,) inf while running.
+    rows: (m,) position in refs, -1 for none; start_seconds: (m,) start of the pod (of the newest one, if a name was
+    reused), NaN unknown; first_seconds: (m,) start of the oldest pod of that name; end_seconds: (m,) inf while
+    running.
     """
 
     refs: tuple[RefT, ...]
@@ -90,10 +91,10 @@ def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Membe
 
 
 class GroupTotal(NamedTuple):
-    """What some members of one group sum up to, (T,) each: all of them, or a part whose other part is elsewhere.
+    """The sums of some members of one group, (T,) each: of all, or of a part whose other part is elsewhere.
 
-    sums: float64 of samples and stand-ins; reported: a member had a sample; alive: the pod of one may have lived, where
-    not all of these members' slots are reported.
+    sums: float64 of samples and their substitutes; reported: a member had a sample; alive: the pod of a member may
+    have lived, where not all of these members' slots are reported.
     """
 
     sums: Floats
@@ -145,7 +146,7 @@ class TotalOfParts(Generic[RefT]):
 
     @property
     def empty(self) -> bool:
-        """Whether no member had a sample."""
+        """True if no member had a sample."""
         return not self._reported.any()
 
     def usage(self, resource: MeasuredResource | None, statistic: Statistic) -> Usage[RefT]:
@@ -205,7 +206,10 @@ def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
 
 
 def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
-    """What the containers wanted: usage + throttled; missing throttled time counts as 0, missing usage stays a gap."""
+    """Return the CPU demand of the containers: usage + throttled.
+
+    Missing throttled time counts as 0, missing usage stays a gap. Raises ValueError if both are not on one grid.
+    """
     if throttled is None or not throttled.refs:
         return usage
     if throttled.grid != usage.grid:

@@ -160,7 +160,10 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
 
 
 def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[PodRow, ...]:
-    """What pods' own rows said since then: history holds usage of that time."""
+    """Return the pods' own rows since `keep_since`, each joined with the newer one of its pod.
+
+    Older rows are kept because history contains usage of their time.
+    """
     rows = {(r.namespace, r.name): r for r in stored.pod_rows if r.seen_seconds >= keep_since}
     for row in snapshot.pod_rows:
         old = rows.get((row.namespace, row.name), row)
@@ -191,9 +194,10 @@ def _led_on(snapshot: Inventory, stored: Inventory) -> Inventory:
 
 
 def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
-    """What was known before, where the snapshot shows no pod at all: kube-state-metrics is away, not the cluster.
+    """Return the snapshot with the facts that were known before, for a snapshot that shows no pod at all.
 
-    Pods stay as they were; `by_usage` tells which of them still run.
+    In that case kube-state-metrics is away, not the cluster. Pods stay as they were; `by_usage` decides which of them
+    still run.
     """
     if stored is None:
         return snapshot
@@ -321,7 +325,10 @@ def _still_using(
 
 
 def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
-    """What is said where pods use something that no inventory names; nothing where all are named."""
+    """Return notes on pods that use something and that no inventory names; nothing if all are named.
+
+    Pods that kube-state-metrics no longer lists are among them.
+    """
     strangers = unnamed_pods(inventory)
     unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
     gone = (f"{unlisted} pods use something that kube-state-metrics tells of no more: they count as running",)

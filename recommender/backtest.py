@@ -55,11 +55,14 @@ class Amounts:
     """By how much heaps shrink, bytes: the memory that was seen then is so much lower."""
 
     def effective_request(self, resource: Resource) -> Floats:
-        """What the scheduler counts, (n,); 0 without a request and a limit."""
+        """Return the request that the scheduler counts per container, (n,): the request, else the limit, else 0.
+
+        The rule is that of `pod_request.effective_request`.
+        """
         return np.nan_to_num(counted_requests(self.requests[resource], self.limits[resource]))
 
     def effective_limit(self, resource: Resource) -> Floats:
-        """What the kernel enforces: infinity where no limit is set, or one of 0."""
+        """Return the limit that the kernel enforces, (n,); infinity if the limit is not set or 0."""
         limit = self.limits[resource]
         return np.where(limit > 0, limit, np.inf)
 
@@ -94,13 +97,13 @@ def proposed(evidence: Evidence, recommendations: Sequence[Recommendation]) -> A
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What the pods of n containers did in a window.
+    """The recorded behavior of the pods of n containers in a window.
 
-    usage, usage_peak, throttled: CPU, one matrix each with its rows in the order of its own signal; cpu_rows: container
-    of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of `usage`, -1 =
-    none; highest: (m,) no demand of a row is above it. day_peaks: highest working set by pod and day, (k, days), -inf
-    = no sample; memory_rows: container of each. running: mean number of pods by container, (n,). pod_minutes:
-    minutes in which they were measured, all together, of CPU where that was and else of memory, (n,).
+    usage, usage_peak, throttled: CPU, one matrix each with its rows in the order of its own signal; cpu_rows:
+    container of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of
+    `usage`, -1 = none; highest: (m,) upper bound on the demand of each row. day_peaks: highest working set by pod and
+    day, (k, days), -inf = no sample; memory_rows: container of each row of `day_peaks`. running: mean number of pods
+    by container, (n,).
     """
 
     size: int
@@ -236,7 +239,7 @@ class BacktestColumns:
 
 
 def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns:
-    """What the amounts `then` would have done in the window, beside `now`."""
+    """Return the back-test of the amounts `then` over the recorded window, beside that of the amounts `now`."""
     requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
     shrunk = 0.0 if then.heap_falls is None else then.heap_falls
     return BacktestColumns(

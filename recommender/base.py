@@ -92,9 +92,10 @@ def _in_danger(one: Recommendation) -> Recommendation:
 
 
 def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """Without memory limits that would kill the runtime inside: few strategies know of heaps.
+    """Return the recommendations without memory limits that would kill the runtime inside the container.
 
-    Where the heap moves along, the strategy has sized both.
+    The check is needed because few strategies know of heaps. A recommendation that moves the heap as well stays as it
+    is: its strategy has sized both.
     """
     templates = [w.container(c.container) for w, c in zip(evidence.workloads, evidence.containers, strict=True)]
     heaps = {i: c.heap for i, c in enumerate(templates) if c and c.heap and recommendations[i].heap is None}

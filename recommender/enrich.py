@@ -105,7 +105,7 @@ class _EnrichStage:
         )
 
     def _waste(self, index: int) -> Waste:
-        """Of the resource that wastes most."""
+        """Return the waste level of the resource that wastes most."""
         steps = self.settings.cotenant.severity
         words = (
             waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r], steps)

@@ -95,7 +95,7 @@ class Evidence:
         return counted_requests(self.requests[resource], self.limits[resource])
 
     def replicas(self, index: int) -> int:
-        """How many running pods have the container."""
+        """Return the number of running pods that have the container."""
         workload = self.workloads[index]
         container = workload.container(self.containers[index].container)
         return workload.replicas if container is None else workload.pods_with(container)
@@ -170,7 +170,7 @@ class Evidence:
         )
 
     def scaled_by_autoscaler(self, resource: Resource) -> npt.NDArray[np.bool_]:
-        """Whether a HorizontalPodAutoscaler follows the utilisation of this resource, (n,)."""
+        """Return whether a HorizontalPodAutoscaler follows the utilization of this resource, by container, (n,)."""
         scaled = (w.autoscaler is not None and resource in w.autoscaler.targets for w in self.workloads)
         return np.fromiter(scaled, dtype=np.bool_, count=len(self))
 

@@ -60,7 +60,7 @@ def find(
 
 
 def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
-    """What the evidence says of its own containers and workloads, whatever others there are."""
+    """Yield the findings on the evidence's own containers and workloads, which depend on no others."""
     yield from idle_workloads(evidence, settings)
     yield from missing(evidence, settings)
     yield from uneven(evidence, settings)
@@ -71,7 +71,7 @@ def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSe
 def of_cluster(
     inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
 ) -> Iterator[ClusterFinding]:
-    """What is said of nodes, and of workloads that fit on none."""
+    """Yield the findings on idle nodes, and on workloads that fit on no node."""
     yield from idle_nodes(inventory, node_usage, window, settings)
     yield from unschedulable(inventory)
 
@@ -327,7 +327,10 @@ def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
 
 
 def _largest_pod(workload: Workload, resource: Resource) -> int:
-    """What a pod asks for; where pods differ, at least as much as the largest container of any."""
+    """Return the largest request of a pod of the workload, in the resource's unit.
+
+    Where pods differ, it is the largest request of any container, init containers excluded: a lower bound.
+    """
     if workload.one_template:
         return pod_amount(workload.containers, resource)
     return max((pod_amount([container], resource) for container in workload.staying), default=0)
@@ -355,13 +358,16 @@ def _about(workload: Workload, role: ContainerRole) -> Figures:
 
 
 def _by_usage(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Severity:
-    """By how much is used without a word: ok for little or unknown use, a warning from KRR's smallest step on."""
+    """Return the severity of usage without a request or limit: OK for little or unknown use, else WARNING.
+
+    A warning starts at KRR's smallest step.
+    """
     used = (absolute_severity(r, 0, round(highest[r])) for r in resources if np.isfinite(highest[r]))
     return Severity.WARNING if any(s.rank >= Severity.OK.rank for s in used) else Severity.OK
 
 
 def _waste(requested: Mapping[Resource, int]) -> Severity:
-    """By what stands idle, in KRR's steps; waste alone is never critical."""
+    """Return the severity of idle requests, by KRR's steps; waste alone is never critical."""
     worst = max(absolute_severity(r, amount, 0).rank for r, amount in requested.items())
     return Severity.WARNING if worst >= Severity.WARNING.rank else Severity.OK
 

@@ -25,11 +25,11 @@ _ROUNDING_PERCENT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class GpuContainer:
-    """What one container of a workload's running pods requested last and used in the window; NaN = not known.
+    """The GPUs that one container of a workload's running pods requested last, and their use in the window.
 
-    Amounts are percent of one device of one pod: requested_core and requested_memory of GPUs, instances of MIG
-    instances (0 = none); core_fraction: of its time, at the quantile of the settings; days: between first and last
-    sample; hourly_price: of a whole GPU.
+    NaN = not known. Amounts are percent of one device of one pod: requested_core and requested_memory of GPUs,
+    instances of MIG instances (0 = none); core_fraction: of its time, at the quantile of the settings; days: between
+    first and last sample; hourly_price: of an entire GPU.
     """
 
     ref: ContainerRef
@@ -52,16 +52,16 @@ class GpuContainer:
 
     @property
     def measured(self) -> bool:
-        """Whether anything is known of its use."""
+        """True if any use of the container's GPUs is known."""
         return not math.isnan(self.core_maximum)
 
     @property
     def is_steady(self) -> bool:
-        """Whether a share can be judged; pods that only ever start have a maximum and no quantile."""
+        """True if a share can be evaluated; pods that only ever start have a maximum and no quantile."""
         return not math.isnan(self.core_quantile) and not math.isnan(self.memory_maximum)
 
     def monthly_price(self, devices: float) -> float:
-        """Of so many devices in each of its pods."""
+        """Return the monthly price of this number of devices in each of the container's pods."""
         return devices * self.pods * self.hourly_price * HOURS_PER_MONTH
 
 
@@ -78,7 +78,7 @@ def share_for(core_percent: float, memory_percent: float, own: GpuSettings) -> G
 
 
 def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: GpuSettings) -> Iterator[ClusterFinding]:
-    """At most one finding a container: not measured, idle, or larger than it needs."""
+    """Yield at most one finding per container: not measured, idle, or larger than it needs."""
     for container in (c for c in containers if c.devices > 0 and c.pods):
         if not container.measured:
             if container.requested_hours >= own.unmeasured_hours:

@@ -91,7 +91,7 @@ def founded_findings(
 
 
 def node_forecast_incomplete(resource: Resource, unread: Collection[Signal]) -> bool:
-    """Whether part of what a node's forecast of the resource rests on could not be read."""
+    """Return whether part of the signals that a node's forecast of the resource rests on could not be read."""
     return not NODE_FORECASTS_REST_ON[resource].isdisjoint(unread)
 
 

@@ -65,7 +65,7 @@ class ReplicaFloor:
 
     @property
     def cut(self) -> bool:
-        """Whether maxReplicas is below the replicas that the forecast needs."""
+        """True if maxReplicas is below the number of replicas that the forecast needs."""
         return self.most is not None and self.needed > self.most
 
 

@@ -54,10 +54,10 @@ def danger_alone(value: Value) -> Value:
 
 
 def waste(resource: Resource, before: float, freed: float, requested: float, steps: SeveritySettings) -> Waste:
-    """How much of a request over all pods is not needed, by its share and by its amount.
+    """Return the waste level of a request over all pods, by its unneeded share and amount.
 
     before, freed, requested: of the container, of what the proposal frees, and of all that the cluster requests, over
-    all pods in the unit. LARGE is a large share of the cluster too.
+    all pods in the unit. LARGE also requires a large share of the cluster.
     """
     is_cpu = resource is Resource.CPU
     medium, small = (steps.warning_millicores, steps.ok_millicores) if is_cpu else (steps.warning_bytes, steps.ok_bytes)

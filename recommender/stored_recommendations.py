@@ -89,7 +89,7 @@ class Explanations:
     """Recommendations of a store, each namespace read once."""
 
     def __init__(self, store: Store) -> None:
-        """Nothing is read yet."""
+        """Create a reader of the store; nothing is read yet."""
         self._store = store
         self._read: dict[str, list[Recommendation]] = {}
 
@@ -101,7 +101,11 @@ class Explanations:
         return self._read[namespace]
 
     def of_workload(self, text: str) -> list[Recommendation]:
-        """By NAMESPACE/KIND/NAME or NAMESPACE/NAME; NoData and UsageError name what is close or ambiguous."""
+        """Return the recommendations of a workload, named as NAMESPACE/KIND/NAME or NAMESPACE/NAME.
+
+        Raises UsageError for another form and for a name of several kinds, which it lists; NoData if there are none,
+        with the nearest name.
+        """
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")

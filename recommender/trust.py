@@ -47,7 +47,7 @@ class TrustFactor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Grounds:
-    """What proposals rest on, as columns over the evidence's containers; computed once a run.
+    """The grounds of proposals, as columns over the evidence's containers; computed once per run.
 
     scrape_seconds: longest interval of the samples behind the stored slots, None = unknown.
     """
@@ -88,7 +88,7 @@ class Grounds:
 
     @cached_property
     def resolution(self) -> TrustFactor:
-        """How fine the samples are, the same for all containers."""
+        """Trust factor for the resolution of the samples, the same for all containers."""
         grid = self.evidence.window
         peaks = self.evidence.usage.get(Signal.CPU_USAGE_MAX)
         blind = peaks is None or not peaks.refs
@@ -157,7 +157,7 @@ def _measure(measured: float, required: float, what: str) -> str:
 
 
 def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
-    """Whether both halves of the history give the same demand."""
+    """Return the trust factor for the agreement of both halves of the history on the demand."""
     older, newer = (float(column[index]) for column in grounds.halves[resource])
     if not (isfinite(older) and isfinite(newer)):
         return TrustFactor(0.5, f"Too short a history to compare {_WHAT[resource]} of its halves.")
@@ -173,7 +173,7 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
 
 
 def _tried(backtest: Backtest, own: BacktestSettings) -> TrustFactor:
-    """What the last days say about the values: throttling and evictions are of the time in which pods were measured."""
+    """Return the trust factor for the back-test of the values over the last days."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:
         return TrustFactor(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")

@@ -75,7 +75,10 @@ def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef
 
 
 def _sleeps(series: PodContainerRef, evidence: Evidence) -> bool:
-    """Whether a counter that stands still above zero shows that the container's zeros of CPU are true."""
+    """Return whether a counter that does not move above zero proves that the container's zeros of CPU are real.
+
+    The pod's row names such containers; "" in it means all containers of the pod.
+    """
     rows = (r for r in evidence.inventory.pod_rows if (r.namespace, r.name) == (series.namespace, series.pod))
     return any(not {"", series.container}.isdisjoint(row.idle) for row in rows)
 

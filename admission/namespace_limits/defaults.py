@@ -35,7 +35,7 @@ Given = frozenset[tuple[str, str, str, str]]
 
 
 def given_by_limit_ranges(pod: Mapping[str, Any]) -> Given:
-    """What the LimitRanger says that it set; parts that do not read so say nothing."""
+    """Return what the LimitRanger set, by its annotation; parts that do not match its format are ignored."""
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
     if not isinstance(text, str) or not text.startswith(LIMIT_RANGER_PREFIX):
         return frozenset()

@@ -51,7 +51,7 @@ class QuotaDemand:
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def counts(self, pod: Json) -> bool:
-        """Whether the quota counts a pod; False where a scope is not known here."""
+        """Return whether the quota counts a pod; False where a scope is not known here."""
         return all(_in_scope(pod, *scope) for scope in self.scopes)
 
 
@@ -59,7 +59,7 @@ Demand = RangeDemand | QuotaDemand
 
 
 def demands_of_range(body: Json) -> tuple[Demand, ...]:
-    """Of one LimitRange."""
+    """Return the demands of one LimitRange (JSON)."""
     name, items = str(_object(body, "metadata").get("name") or ""), _object(body, "spec").get("limits")
     return tuple(
         RangeDemand(name, field, resource, item["type"] == "Pod")
@@ -72,7 +72,7 @@ def demands_of_range(body: Json) -> tuple[Demand, ...]:
 
 
 def demands_of_quota(body: Json) -> tuple[Demand, ...]:
-    """Of one ResourceQuota."""
+    """Return the demands of one ResourceQuota (JSON)."""
     name, spec = str(_object(body, "metadata").get("name") or ""), _object(body, "spec")
     selected = _object(spec, "scopeSelector").get("matchExpressions")
     scopes: list[tuple[str, str, tuple[str, ...]]] = [(str(scope), "Exists", ()) for scope in spec.get("scopes") or ()]

@@ -73,21 +73,24 @@ def _taken_out(group: str, side: str) -> str:
 
 
 def _given(group: str, side: str, resource: Resource) -> str:
-    """Whether the LimitRanger set a resource of container `c` on a side."""
+    """Return the CEL condition that the LimitRanger set a resource of container `c` on a side."""
     words = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
     named = f'g.split({words})[0].split(", ").exists(n, n == {text(resource)})'
     return f"variables.given.exists(g, g.endsWith({words} + c.name) && {named})"
 
 
 def _alone(group: str, side: str, resource: Resource) -> str:
-    """Whether the other side of container `c` does not name the resource, or has it from the LimitRanger, too."""
+    """Return the CEL condition that the other side of container `c` has no own amount of the resource.
+
+    The other side does not name the resource, or has it from the LimitRanger, too.
+    """
     (other,) = (one for one in SIDES if one != side)
     named = f"has(c.resources.{other}) && {text(resource)} in c.resources.{other}"
     return f"(!({named}) || {_given(group, other, resource)})"
 
 
 def _beside(resource: Resource) -> str:
-    """Whether container `c` names the resource under a class's name."""
+    """Return the CEL condition that container `c` names the resource under a class's name."""
     names = [text(EXTENDED_RESOURCES[band, resource]) for band in BANDS_IN_ORDER]
     named = [f"(has(c.resources.{side}) && {name} in c.resources.{side})" for side in SIDES for name in names]
     return f"({any_of(named)})"

@@ -31,7 +31,7 @@ class OwnText:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What a profile writes: field -> value (None: removed), and the fields on which values depend."""
+    """The fields that a profile writes: field -> value (None: removed), and the fields on which values depend."""
 
     fields: Mapping[str, Any]
     reads: frozenset[str]
@@ -76,10 +76,10 @@ def match_condition(profile: Profile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """How a profile's policy gives way to others on pods that match both.
+    """The precedence of a profile's policy against other policies on pods that match both.
 
-    yields_to: it does nothing there; fields: field -> those that write another value to it; translates: those that
-    translate resources in its place, or forbid it.
+    yields_to: profiles on whose pods it does nothing; fields: field -> profiles that write another value to it;
+    translates: profiles that translate resources in its place, or forbid it.
     """
 
     yields_to: tuple[Profile, ...]
@@ -88,7 +88,7 @@ class Overlaps:
 
     @classmethod
     def of(cls, profile: Profile, profiles: Sequence[Profile], writes: Mapping[str, Writes]) -> Overlaps:
-        """Of one profile with all others."""
+        """Return the overlaps of one profile with all others."""
         others = [p for p in profiles if p.name != profile.name and not disjoint(profile, p)]
         later = [p for p in others if p.name > profile.name]
         own = writes[profile.name]
@@ -109,7 +109,7 @@ class Overlaps:
 
 
 def _separable(earlier: Writes, later: Writes) -> bool:
-    """Whether both can be applied in any order once the earlier leaves out the fields that the later one writes."""
+    """Return whether both can be applied in any order once the earlier leaves out the fields that the later writes."""
     nested = any(_nested(a, b) for a in earlier.fields for b in later.fields)
     read = not earlier.reads.isdisjoint(later.fields) or not later.reads.isdisjoint(earlier.fields)
     mine, theirs = earlier.class_fields, later.class_fields
@@ -117,14 +117,14 @@ def _separable(earlier: Writes, later: Writes) -> bool:
 
 
 def _nested(one: str, other: str) -> bool:
-    """Whether one field of the spec lies in the other; dots in keys of labels mean nothing."""
+    """Return whether a field of the spec lies within the other; dots in keys of labels have no meaning."""
     return one.startswith("spec.") and (one.startswith(f"{other}.") or other.startswith(f"{one}."))
 
 
 def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
-    """Whether the other profile decides the class of pods that match both, so that only it translates resources.
+    """Return whether only the other profile translates resources, as it decides the class of pods that match both.
 
-    first: the other one's name comes first, so that its values give way.
+    first: the other profile's name comes first, so that its values are overridden.
     """
     mine, theirs = own.class_fields, other.class_fields
     if not _separable(*((other, own) if first else (own, other))):
@@ -135,12 +135,12 @@ def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
 
 
 def disjoint(one: Profile, other: Profile) -> bool:
-    """Whether no pod can match both."""
+    """Return whether no pod can match both profiles."""
     return apart(one, other) or _contradict(one.selector, other.selector)
 
 
 def apart(one: Profile, other: Profile) -> bool:
-    """Whether no namespace can match both."""
+    """Return whether no namespace can match both profiles."""
     return _contradict(one.namespace_selector, other.namespace_selector)
 
 
@@ -154,7 +154,7 @@ def _requirements(selector: LabelSelector | None) -> Sequence[Requirement]:
 
 
 def _exclusive(one: Requirement, other: Requirement) -> bool:
-    """Whether two requirements on one key contradict each other."""
+    """Return whether two requirements on the same key contradict each other."""
     for a, b in ((one, other), (other, one)):
         if a.operator is Operator.DOES_NOT_EXIST and b.operator in (Operator.IN, Operator.EXISTS):
             return True

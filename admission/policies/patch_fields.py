@@ -62,7 +62,10 @@ def refusal(name: str, value: Any) -> str:
 
 
 def _wrong(value: Any, kind: Any, path: str) -> str:
-    """What is wrong with a value or with what is in it; "" when nothing is. null removes, wherever it may stand."""
+    """Return what is wrong with a value or with its content, as text; "" when it is valid.
+
+    null is valid, because it removes the field; as an item of a list it is not.
+    """
     expected: type = list if isinstance(kind, list) else dict if isinstance(kind, Mapping) else kind
     if value is None:
         return ""
@@ -114,7 +117,10 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _present(path: tuple[str, ...]) -> str:
-    """Whether the pod has the field, which implies its parents; the pod's metadata and spec are always there."""
+    """Return the CEL condition that the pod has the field, and with it the field's parents.
+
+    The pod's metadata and spec are always present.
+    """
     conditions, place = [], "object"
     for step in path:
         if place != "object":

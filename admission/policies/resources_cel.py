@@ -106,7 +106,10 @@ def _name(resource: str) -> str:
 
 
 def _named(resource: str) -> str:
-    """Whether the container names the class's resource beside the plain one, which then stays as it is."""
+    """Return the CEL condition that the container names the class's resource beside the plain resource.
+
+    The plain resource then stays as it is.
+    """
     return any_of(f"(has(c.resources.{side}) && {_name(resource)} in c.resources.{side})" for side in SIDES)
 
 
@@ -136,11 +139,11 @@ def annotation() -> str:
 
 
 def with_batch() -> str:
-    """Whether a container of the pod asks for batch resources."""
+    """Return the CEL condition that a container of the pod asks for batch resources."""
     return f"variables.containers.exists(c, {asks_for(_BATCH)})"
 
 
 def asks_for(names: str) -> str:
-    """Whether container `c` asks for a resource of a CEL list of names."""
+    """Return the CEL condition that container `c` asks for a resource of `names`, a CEL list."""
     sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {names}))" for side in SIDES]
     return f"has(c.resources) && ({any_of(sides)})"

@@ -155,7 +155,10 @@ def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[
 
 
 def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterator[str]:
-    """What of the annotations about its gang is not understood; a missing minimum may be its PodGroup's to say."""
+    """Yield what is not understood in the annotations about the pod's gang.
+
+    A missing minimum is not reported: the gang's PodGroup may set it.
+    """
     gang = gang_of_pod(namespace, name, labels, annotations)
     if gang is None:
         return

@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class WebhookMetrics:
-    """What the webhooks count."""
+    """The metrics of the webhooks."""
 
     def __init__(self, metrics: Metrics) -> None:
         """Register on the process's registry."""
@@ -69,7 +69,10 @@ class WebhookApp:
         metrics: Metrics,
         config_namespace: str = "",
     ) -> None:
-        """Nothing is asked before the first call. config_namespace: where slo-controller-config is judged."""
+        """Store the dependencies; nothing is called before the first request.
+
+        config_namespace: namespace in which slo-controller-config is checked.
+        """
         self.checks = Checks()
         self._view, self._pods_of_quota, self._settings, self._clock = view, pods_of_quota, settings, clock
         self.metrics = metrics
@@ -84,7 +87,7 @@ class WebhookApp:
         return self._look(request) if request.method in ("GET", "HEAD") else Response(404, b"not found\n")
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Whether the answer may wait for the API server."""
+        """Return whether the answer may have to wait for the API server."""
         return path in ASKS_THE_SERVER
 
     def refused(self, path: str) -> None:

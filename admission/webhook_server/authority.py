@@ -51,7 +51,7 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class CertificatePolicy:
-    """How long certificates live, and the names they are for (DNS names and addresses)."""
+    """The lifetimes of certificates, and the names they are for (DNS names and addresses)."""
 
     names: tuple[str, ...]
     authority_days: float = 365.0
@@ -62,10 +62,10 @@ class CertificatePolicy:
 def renewed(
     stored: Material | None, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None = None
 ) -> Material:
-    """What should be stored at this moment; the same object when nothing is due.
+    """Return the material to be stored at this moment; the same object when nothing is due.
 
-    now_seconds: Unix time. trusted: bundle that callers hold now, None when that cannot be asked; the next authority
-    does not sign before it is in there.
+    now_seconds: Unix time. trusted: bundle that callers have now, None when that cannot be asked; the next authority
+    does not sign before it is in the bundle.
     """
     if stored is None or not _usable(stored.authority, now_seconds):
         return _fresh(policy, now_seconds)
@@ -82,7 +82,7 @@ def renewed(
 
 
 def readable(material: Material) -> bool:
-    """Whether all certificates and keys can be parsed and every key belongs to its certificate."""
+    """Return whether all certificates and keys can be parsed and every key belongs to its certificate."""
     pairs = [pair for pair in (material.authority, material.serving, material.following) if pair]
     try:
         for pair in pairs:
@@ -112,13 +112,16 @@ def _due(pair: Pair, now_seconds: float) -> bool:
 
 
 def _spread(following: Pair, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None) -> bool:
-    """Whether callers have had time to trust the next authority, and are known to."""
+    """Return whether callers have had time to trust the next authority, and are known to trust it.
+
+    trusted: bundle that callers have now, None when that cannot be asked: then the time alone decides.
+    """
     in_time = now_seconds >= _issued_at(following) + policy.overlap_seconds
     return in_time and (trusted is None or following.certificate.strip() in trusted)
 
 
 def _fits(stored: Material, policy: CertificatePolicy) -> bool:
-    """Whether the serving certificate is for these names and signed by the present authority."""
+    """Return whether the serving certificate is for these names and signed by the present authority."""
     certificate = x509.load_pem_x509_certificate(stored.serving.certificate)
     try:
         alternative_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

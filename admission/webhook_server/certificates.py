@@ -46,10 +46,10 @@ Show = Callable[[Pair], None]
 
 
 class CertificateStore(Protocol):
-    """Where the material lives."""
+    """The store of the certificates and keys."""
 
     def read(self) -> tuple[Material | None, str]:
-        """What is stored (None: nothing usable) and its version."""
+        """Return the stored material (None: nothing usable) and its version."""
 
     def write(self, material: Material, version: str) -> None:
         """Replace what was read as that version; ClusterConflict when somebody else did in between."""
@@ -125,7 +125,10 @@ class Injector:
         self._addresses = [Address(REGISTRATION, plural, settings.configuration) for plural in CONFIGURATIONS]
 
     def trusted(self) -> bytes | None:
-        """What all webhooks trust in common now (their one bundle); None when no configuration is installed."""
+        """Return the bundle that all webhooks have now; None when no configuration is installed.
+
+        The result is empty when the webhooks have different bundles.
+        """
         bundles = [bundle for address in self._addresses for bundle in self._bundles(address).values()]
         if not bundles:
             return None
@@ -157,7 +160,10 @@ class CertificateController:
     def __init__(
         self, store: CertificateStore, policy: CertificatePolicy, clock: Clock, show: Show, injector: Injector | None
     ) -> None:
-        """Nothing is done yet; without an injector the API server's trust (`caBundle`) is not written."""
+        """Store the dependencies; nothing is done yet.
+
+        injector: None: the API server's trust (`caBundle`) is not written.
+        """
         self._store, self._policy, self._clock, self._show, self._injector = store, policy, clock, show, injector
         self._shown: Pair | None = None
         self.error: CotenantError | None = None
@@ -177,7 +183,10 @@ class CertificateController:
         return material
 
     def _agreed(self) -> Material:
-        """What is stored once nothing is due any more, whichever replica renewed it."""
+        """Return the stored material once nothing is due any more, whichever replica renewed it.
+
+        Raises ClusterError when other writers changed it TRIES times in a row.
+        """
         for _ in range(TRIES):
             stored, version = self._store.read()
             due = renewed(stored, self._policy, self._clock.now_seconds(), self._trusted(stored))

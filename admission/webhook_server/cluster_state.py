@@ -110,7 +110,10 @@ class ClusterState:
     """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
 
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
-        """Nothing is asked before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
+        """Create the mirrors; nothing is asked before `start`.
+
+        native_gangs: gangs are left to Kubernetes where it can place them.
+        """
         self.client = client
         json = dict[str, Any]
         natives: dict[str, Mirror[Any]] = {
@@ -192,9 +195,9 @@ class ClusterState:
         return NativeGangs(groups, ours)
 
     def pods_of_quota(self, name: str) -> int:
-        """How many pods that have not ended use a quota now, by their label or by their namespace.
+        """Return the number of pods that have not ended and use a quota now, by their label or their namespace.
 
-        Asks the API server; ClusterError when it does not answer.
+        Asks the API server. Raises ClusterError when it does not answer.
         """
         tree = self.view().quotas
         quota = tree.quotas.get(name)
@@ -212,13 +215,13 @@ class ClusterState:
 
 
 def _uses(tree: QuotaTree, namespace: str, pod: _Pod, name: str) -> bool:
-    """Whether a pod of a namespace counts against the quota of this name."""
+    """Return whether a pod of a namespace counts against the quota of this name."""
     quota = tree.of_pod(namespace, pod.metadata.labels or {})
     return quota is not None and quota.name == name
 
 
 def _is_complete_or_absent(mirror: Mirror[Any]) -> bool:
-    """Whether the collection was complete once, or does not exist because its CRD is not installed."""
+    """Return whether the mirror has been complete once, or its kind is not installed (no CRD)."""
     return mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent)
 
 
@@ -248,7 +251,7 @@ def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:
 
 
 def _demands(snapshots: Mapping[str, Mapping[Any, Any]]) -> dict[str, tuple[Demand, ...]]:
-    """What LimitRanges and ResourceQuotas demand, by namespace."""
+    """Return the demands of LimitRanges and ResourceQuotas, by namespace."""
     demands: dict[str, tuple[Demand, ...]] = {}
     for kind in _DEMANDING:
         for (namespace, _), those in sorted(snapshots[kind].items()):

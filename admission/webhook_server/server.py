@@ -40,7 +40,7 @@ class WebhookServer:
 
     @property
     def connections(self) -> set[Connection]:
-        """Those that are open."""
+        """The open connections."""
         return self._listener.connections
 
     def show(self, pair: Pair) -> None:
@@ -68,7 +68,10 @@ class WebhookServer:
 
 
 def _context(pair: Pair) -> ssl.SSLContext:
-    """By way of files, which OpenSSL needs; they are gone afterwards."""
+    """Return a TLS context with this certificate and key. Raises ValueError when they cannot be used.
+
+    OpenSSL reads them from files, which exist only during the call.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory(prefix="cotenant-webhook-") as folder:  # mode 0700

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where the certificate comes from: a Secret unless a folder is given; `own` says that we issue it ourselves."""
+    """The source of the certificate: a Secret, or a folder if given; `own`: we issue the certificate ourselves."""
 
     folder: Path | None = None
     own: bool = True

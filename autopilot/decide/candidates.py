@@ -89,7 +89,10 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
 
 
 def hardly_cut(under: PolicyInForce) -> str:
-    """Which resources a policy cannot lower, though it may, as a step would be within the dead band; "" when none."""
+    """Return a sentence about the resources that a policy may lower but hardly ever can; "" when there are none.
+
+    These are resources whose largest allowed cut is within the dead band (`actions.guardrails.least_change`).
+    """
     guardrails = under.settings.guardrails
     least, resources = guardrails.least_change, under.limits.resources
     small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]
@@ -165,7 +168,10 @@ def _starts(
     live: LiveNamespace,
     recommendations: Sequence[Recommendation],
 ) -> StartAim | None:
-    """What its starting pods may have; None where an autoscaler follows CPU that is not to be moved under it."""
+    """Return the CPU that the workload's starting pods may have; None where the policy helps no start.
+
+    Also None where an autoscaler follows CPU, which is not to be moved under it, and where no starts were seen.
+    """
     factor, highest = under.limits.start_up_factor, highest_starts(recommendations)
     is_autoscaled = Untouched.AUTOSCALED in under.limits.never_touch and any(
         _autoscaled(workload, {Resource.CPU}, live.autoscalers)
@@ -219,7 +225,7 @@ def _blocked(
     standings: Sequence[ChangeStatus],
     allowed: Sequence[Recommendation],
 ) -> tuple[Reason, str] | None:
-    """What of the workload itself stands against any change."""
+    """Return the reason, from the workload itself, that forbids any change, with a sentence; None without one."""
     untouched = next((words for words in _untouched(candidate, under, body, live, allowed)), "")
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
@@ -228,7 +234,7 @@ def _blocked(
 
 
 def _gitops(body: Json, under: PolicyInForce) -> str:
-    """What says that a GitOps tool keeps the workload, "" when nothing does."""
+    """Return what indicates that a GitOps tool keeps the workload, as text; "" when nothing does."""
     label = gitops_owner(body, under.settings.guardrails)
     return gitops_writer(body) or (f"{label} says that a GitOps tool owns it" if label else "")
 
@@ -298,7 +304,10 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
 def _passing(
     allowed: tuple[Recommendation, ...], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """What nothing stops by itself; all of it where that is nothing, so that the queue can say why."""
+    """Return the values that are certain enough and that no guardrail but the dead band stops by themselves.
+
+    All values are returned where none passes, so that the queue can give the reason.
+    """
 
     def passes(one: Recommendation, resource: Resource) -> bool:
         part = _keeping(one, [v for v in one.values if v.resource is resource])
@@ -340,9 +349,9 @@ def _rising_at_once(recommendation: Recommendation, resource: Resource, limits: 
 
 
 def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
-    """Whether its limit holds a container up for too large a share of its pods' time, and the proposal would do better.
+    """Return whether the limit throttles a container for too large a share of time, and the proposal would less.
 
-    The share is of the time in which its pods lived and were measured; results of an older version do not tell it.
+    The share is of the time of as many pods as there are now.
     """
     tried = recommendation.backtest
     if tried is None or not tried.pod_minutes or tried.throttled_minutes >= tried.now_throttled_minutes:
@@ -351,7 +360,7 @@ def _is_throttled(recommendation: Recommendation, limits: PolicyLimits) -> bool:
 
 
 def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: PolicyLimits) -> bool:
-    """Whether a change does nothing else than raise a resource that must rise at once."""
+    """Return whether a change only raises a resource that has to rise at once."""
     moving = [(r, v) for r in first for v in r.values if v.changes_template]
     return bool(moving) and all(v in _rising_at_once(r, resource, limits) for r, v in moving)
 
@@ -384,7 +393,7 @@ def _worth(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> fl
 
 
 def _digest(first: Sequence[Recommendation]) -> str:
-    """Of the amounts that are proposed, so that the same proposal is written down once."""
+    """Return a digest of the proposed amounts, so that the same proposal is written down once."""
     moved = [(str(r.container), [v for v in r.values if v.changes_template]) for r in first]
     amounts = [(name, [(v.resource, v.field, v.amount) for v in values]) for name, values in moved]
     return hashlib.sha256(msgspec.json.encode(amounts)).hexdigest()[:12]

@@ -42,7 +42,7 @@ class FloorForecast(msgspec.Struct, frozen=True):
 
     @property
     def end_seconds(self) -> int:
-        """Of its last half hour."""
+        """The Unix time at which its last half hour ends."""
         return self.start_seconds + len(self.counts) * HALF_HOUR_SECONDS
 
     def slot(self, now_seconds: float) -> int:
@@ -51,9 +51,11 @@ class FloorForecast(msgspec.Struct, frozen=True):
 
 
 class LentFloor(msgspec.Struct, frozen=True):
-    """What was lent to a workload's autoscaler: its name and uid, its own minReplicas, the floor, and the schedule.
+    """The replicas lent to a workload's autoscaler.
 
-    before: minReplicas that the last write finds; has_arrived: the server took that write; until then nobody knows.
+    autoscaler, uid: its name and uid; own: its own minReplicas; floor: the lent minReplicas; peak: the schedule;
+    before: minReplicas that the last write finds; has_arrived: the server took that write; until then this is
+    unknown.
     """
 
     workload: WorkloadRef
@@ -113,10 +115,11 @@ def floor_steps(
     forecast: FloorForecast | None,
     now_seconds: float,
 ) -> Iterator[FloorStep]:
-    """What is due for one autoscaler now, one step or none; factor 1: no policy lends any more, inf: nobody can say.
+    """Yield the step that is due for one autoscaler now, if there is one.
 
-    A plan of realisation ReplicaFloor that holds the autoscaler is waited for. What bears our mark without a row in the
-    ledger goes back as well.
+    factor: 1: no policy lends any more, inf: that is not known. An autoscaler that a plan of realization ReplicaFloor
+    has raised is left alone until the plan ends. An autoscaler with our mark but without a row in the ledger is
+    restored, too.
     """
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     if floor_of(autoscaler) is not None:
@@ -150,7 +153,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """What each workload's autoscaler is lent, or would be next, also under a policy that observes.
+    """Return what each workload's autoscaler is lent, or would be lent next, also under a policy that observes.
 
     autoscalers: by namespace; lent: by the autoscaler's uid.
     """
@@ -170,7 +173,7 @@ def floor_outlooks(
 def floor_outlook(
     autoscaler: Json, factor: float, lent: LentFloor | None, forecast: FloorForecast | None, now_seconds: float
 ) -> FloorOutlook | None:
-    """What is lent now, else the next peak of the forecast that asks for more than the autoscaler's own minReplicas."""
+    """Return what is lent now, else the next forecast peak above the autoscaler's own minReplicas; None without one."""
     if lent is not None:
         highest = min(max(lent.peak.counts, default=lent.floor), _most(autoscaler, lent.own, factor))
         end_seconds = lent.peak.end_seconds
@@ -191,7 +194,7 @@ def target_of(namespace: str, autoscaler: Json) -> WorkloadRef:
 
 
 def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
-    """Who would set its own minReplicas back: the controller of the autoscaler, or a GitOps tool; "" is nobody."""
+    """Return who would restore the autoscaler's own minReplicas: its controller, or a GitOps tool; "" is none."""
     meta = autoscaler.get("metadata") or {}
     controller = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), None)
     if controller is not None:
@@ -209,7 +212,7 @@ def arrived(step: FloorStep) -> FloorStep:
 
 
 def lent_of(note: LedgerNote) -> LentFloor | None:
-    """What a row lent; None for a row that cannot be read."""
+    """Return the floor that a row of the ledger lent; None for a row that cannot be read."""
     try:
         return msgspec.json.decode(note.details.get("lent", ""), type=LentFloor)
     except msgspec.MsgspecError:
@@ -217,7 +220,7 @@ def lent_of(note: LedgerNote) -> LentFloor | None:
 
 
 def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
-    """What arrived at autoscalers by these rows: of each peak the highest floor."""
+    """Return the floors that arrived at autoscalers by these rows: the highest floor of each peak."""
     peaks: dict[tuple[str, int], LentFloor] = {}
     for note in notes:
         lent = lent_of(note) if note.event is AutopilotEvent.FLOOR_RAISED else None
@@ -261,7 +264,7 @@ def _due(peak: FloorForecast, now_seconds: float) -> int:
 
 
 def _marked_only(workload: WorkloadRef, autoscaler: Json, mark: Floor) -> LentFloor:
-    """What the mark on an autoscaler says, of which the ledger has no row."""
+    """Return the floor that the mark on an autoscaler describes, when the ledger has no row of it."""
     meta, own = autoscaler.get("metadata") or {}, mark.original or 1
     lent = LentFloor(workload, str(meta.get("name")), str(meta.get("uid")), own, own, mark.floor, FloorForecast(0, ()))
     return msgspec.structs.replace(lent, has_arrived=True)

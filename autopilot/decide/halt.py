@@ -21,9 +21,10 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """What is known of the cluster. nodes, ready: counts; trouble: why it could not be asked, "" when it could.
+    """The known health of the cluster.
 
-    paused: what the switch says, "" when it does not pause.
+    nodes, ready: counts; trouble: why the cluster could not be asked, "" when it could; paused: the text of the
+    switch, "" when it does not pause.
     """
 
     nodes: int = 0

@@ -23,7 +23,7 @@ LAPSED: Final = "lapsed"
 
 
 class ActState(StrEnum):
-    """What became of an act."""
+    """The outcome of an act."""
 
     UNDER_WAY = "under-way"
     """It soaks, waits for its first pods, or its outcome is not known."""
@@ -65,7 +65,7 @@ class PastAct:
 
 @dataclass(frozen=True, slots=True)
 class ActApproval:
-    """That a person lets a policy act: the digest that was agreed to ("" once it has lapsed), who, when."""
+    """A person's approval of a policy's acts: the approved digest ("" once lapsed), the person, and the time."""
 
     digest: str
     by: str
@@ -85,12 +85,12 @@ class LedgerNote:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What rows of the ledger say in the end.
+    """The decisions in force by the rows of the ledger.
 
-    approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when a
-    person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
-    proposals: the last one, by workload; boosts: the last row about a pod that was given CPU for its start, by its uid;
-    floors: the last row about an autoscaler that was lent a floor, by its uid.
+    approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when
+    a person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;
+    proposals: the last proposal, by workload; boosts: the last row about a pod that was given CPU for its start, by
+    its uid; floors: the last row about an autoscaler that was lent a floor, by its uid.
     """
 
     approvals: Mapping[str, ActApproval] = field(default_factory=dict)
@@ -178,7 +178,10 @@ def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
 
 
 def is_taken_back(part: ChangeStatus) -> bool:
-    """Whether somebody else than who made the change rolled it back; harm that was judged before stays harm."""
+    """Return whether another actor than the one who made the change rolled it back.
+
+    Harm that was found before remains harm.
+    """
     return part.state in _UNDONE and not part.held and part.actor != part.change.actor
 
 
@@ -195,7 +198,11 @@ def _act(parts: Sequence[ChangeStatus]) -> PastAct:
 
 
 def _state(part: ChangeStatus) -> ActState:
-    """Of a part; held in force: rolling it back was refused, after harm where the autopilot itself wanted to."""
+    """Return the state of a part of an act.
+
+    A part in force whose rollback was refused is harmful where the autopilot itself wanted the rollback, and taken
+    back where a person did.
+    """
     is_refused = part.held and part.state is ChangeState.APPLIED
     if is_taken_back(part) or (is_refused and part.actor != part.change.actor):
         return ActState.TAKEN_BACK

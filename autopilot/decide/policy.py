@@ -28,7 +28,7 @@ LISTS: Final = ("resources", "directions", "ways")
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
-    """What may be done, field by field.
+    """The limits of what a policy may do, field by field.
 
     largest_cut: share of a request that a day may cut, by resource; windows: groups of windows, of each of which one
     has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod;
@@ -97,7 +97,7 @@ class NamespacedPolicy:
 
     @property
     def mode(self) -> AutopilotMode:
-        """What it asks for; OFF while it is refused."""
+        """The mode that the policy asks for; OFF while the policy is refused."""
         return AutopilotMode.OFF if self.refused else AutopilotMode(self.spec.mode)
 
     @property
@@ -116,7 +116,7 @@ class NamespacedPolicy:
 
 
 def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
-    """Of an object; UsageError names the policy, the field, its value and the fix."""
+    """Return the policy of an object. Raises UsageError, which names the policy, the field, its value and the fix."""
     meta = body.get("metadata") or {}
     namespace, name = str(meta.get("namespace") or "default"), str(meta.get("name") or "")
     what = f"AutopilotPolicy {namespace}/{name}"
@@ -255,7 +255,10 @@ def _cuts(ceiling: Mapping[Resource, float], requested: Mapping[Resource, float]
 
 
 def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:
-    """What both name, in the policy's order; all of the ceiling where the policy is silent."""
+    """Return the choices that both name, in the policy's order; all of the ceiling if `requested` is None.
+
+    Raises UsageError when they have nothing in common.
+    """
     if requested is None:
         return list(ceiling)
     permitted = set(ceiling)

@@ -67,7 +67,7 @@ class QueueCandidate:
 
     @property
     def savings(self) -> Savings:
-        """What the step frees and raises over all pods."""
+        """The CPU, memory and money that the step frees and raises over all pods."""
         return savings_of(self.first)
 
     @property
@@ -82,19 +82,19 @@ class QueueCandidate:
 
     @property
     def may_act(self) -> bool:
-        """Whether one policy selects it, and acts."""
+        """True if exactly one policy selects it, and that policy acts."""
         is_contested = self.blocked is not None and self.blocked[0] is Reason.AUTOPILOT_TWO_POLICIES
         return self.mode is AutopilotMode.ACT and not is_contested
 
 
 @dataclass(frozen=True)
 class RoundInputs:
-    """What a round is decided on.
+    """The inputs of the decisions of a round.
 
-    busy: workloads whose last change, of whomever, soaks; cool_downs: until when one is not cut; left_alone: why, by
-    workload; cleared_seconds: when a person resumed a workload; places: nodes of each workload's pods;
-    at_once: most changes of the whole cluster that soak; back_off_seconds: after the first harm; actions: settings of
-    accepting, whose windows have to be open too; refusals: what accepting refused last, by workload.
+    busy: workloads whose last change, by anyone, soaks; cool_downs: until when a workload is not cut; left_alone:
+    why, by workload; cleared_seconds: when a person resumed a workload; places: nodes of each workload's pods;
+    at_once: most changes of the cluster that soak at a time; back_off_seconds: rest after the first harm; actions:
+    settings of accepting, whose windows have to be open, too; refusals: what accepting refused last, by workload.
     """
 
     now_seconds: float
@@ -122,7 +122,10 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """What becomes of one candidate. ways: those that it may go now; place: 1 is next, 0 for one that waits."""
+    """The decision on one candidate.
+
+    ways: those that it may take now; place: 1 is next, 0 for a candidate that waits.
+    """
 
     candidate: QueueCandidate
     verdict: QueueVerdict
@@ -288,7 +291,11 @@ def _rest(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Reason, str] 
 
 
 def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[list[QueueCandidate], list[QueueEntry]]:
-    """Those that go now, in their order, and those for which there is no room, after what is chosen before each."""
+    """Return the candidates that go now, in order, and queue entries of those beyond the limits of parallel changes.
+
+    After each choice the rest is ordered anew: a workload that shares nodes or a namespace with changes chosen or
+    under way scores less.
+    """
     under_way = {act.workload for act in inputs.acts if act.state is ActState.UNDER_WAY}
     changed = sorted(under_way)
     policy_of = {c.workload: c.policy for c in inputs.candidates}

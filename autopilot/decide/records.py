@@ -71,7 +71,7 @@ def rows_of(
 
 @dataclass(frozen=True, slots=True)
 class ProposedWorkload:
-    """What a row proposed of a workload, and when (Unix time): each field's amount before and after, in its unit."""
+    """A workload's proposal in a row: the time (Unix time), and each field's amount before and after, in its unit."""
 
     workload: WorkloadRef
     seconds: float
@@ -129,7 +129,7 @@ def _moved(candidate: QueueCandidate) -> dict[str, int]:
 
 
 def proposed_amounts(note: LedgerNote) -> dict[str, int]:
-    """What a noted proposal would free and raise, by column of REPORT; older notes have the net alone."""
+    """Return what a noted proposal would free and raise, by column of REPORT; older notes have only the net."""
     amounts: dict[str, int] = {}
     for resource in Resource:
         change = int(note.details.get(f"{resource.value}_delta", 0))

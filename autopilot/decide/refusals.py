@@ -54,19 +54,19 @@ class WriteRefusal:
     times: int = 1
 
     def rests(self, now_seconds: float) -> bool:
-        """Whether it is not tried again yet: the rest doubles; a clock that went back ends it."""
+        """Return whether the object is not yet to be tried again: the rest doubles; a clock that went back ends it."""
         rest_seconds = min(FIRST_WRITE_REST_SECONDS * 2.0 ** min(self.times - 1, 8), LONGEST_WRITE_REST_SECONDS)
         return 0.0 <= now_seconds - self.seconds < rest_seconds
 
 
 class WriteRefusals:
-    """What the server refused to let us write, by the object's uid. For one thread."""
+    """The writes that the server refused, by the object's uid. For one thread."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, WriteRefusal] = {}
 
     def rests(self, uid: str, now_seconds: float) -> bool:
-        """Whether the object is not tried again yet."""
+        """Return whether the object is not yet to be tried again."""
         refusal = self._by_uid.get(uid)
         return refusal is not None and refusal.rests(now_seconds)
 
@@ -81,5 +81,5 @@ class WriteRefusals:
 
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
-    """What keeps all of a policy (NAMESPACE/NAME) back: a right that is missing, in words; "" when none is."""
+    """Return a missing right that keeps all of a policy (NAMESPACE/NAME) back, as text; "" when none is missing."""
     return next((one.words for one in refusals if one.policy == policy and one.is_forbidden), "")

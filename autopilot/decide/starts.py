@@ -37,9 +37,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StartAim:
-    """What starting pods of a workload may have. uid: the workload's; highest_millicores: of each container's starts.
+    """The CPU that starting pods of a workload may have.
 
-    factor: times its request that a container may be given at most.
+    uid: the workload's; highest_millicores: most CPU used in the starts of each container; factor: times its request
+    that a container may be given at most.
     """
 
     workload: WorkloadRef
@@ -50,7 +51,7 @@ class StartAim:
 
 @dataclass(frozen=True, slots=True)
 class PodBoost:
-    """What was given to one pod: of which workload, by which write, since when."""
+    """The CPU given to one pod: the workload, the write that gave it, and since when (Unix time)."""
 
     workload: WorkloadRef
     write: Write
@@ -58,7 +59,7 @@ class PodBoost:
 
     @property
     def uid(self) -> str:
-        """Of the pod."""
+        """The uid of the pod."""
         return self.write.uid
 
 
@@ -86,7 +87,10 @@ def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
 def beginnings(
     pods: Iterable[Json], aim: StartAim, spared: Collection[str], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """What starting pods of one workload get. spared: uids of pods that have had it, or that a change has resized."""
+    """Yield the steps that give CPU to starting pods of one workload.
+
+    spared: uids of pods that have had it, or that a change has resized.
+    """
     for pod in in_place.owned(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         is_starting = _is_running(pod) and ready_since(pod) is None and age_seconds < longest_seconds
@@ -154,7 +158,7 @@ def _end_of(pod: Json, boost: PodBoost, now_seconds: float, longest_seconds: flo
 
 
 def _is_running(pod: Json) -> bool:
-    """Whether a container of it runs: before that there is nothing to speed up."""
+    """Return whether a container of the pod runs; before that there is nothing to speed up."""
     statuses: Sequence[Json] = (pod.get("status") or {}).get("containerStatuses") or ()
     return any("running" in (one.get("state") or {}) for one in statuses)
 

@@ -49,10 +49,10 @@ def gitops_writer(live: Json) -> str:
 
 
 def reverted(live: Json, standings: Sequence[ChangeStatus]) -> str:
-    """Who changed, or took back, what the last act of the autopilot on this workload had set; "" when it still stands.
+    """Return who changed or rolled back what the autopilot's last act on this workload had set; "" if it is kept.
 
-    standings: changes of this workload, in the order in which they were accepted. Of a canary whose rest was refused
-    the rest counts too: its fields are no longer what they were when it was accepted.
+    standings: changes of this workload, in the order in which they were accepted. The rest of a canary counts, too,
+    when it was refused: its fields are no longer what they were when it was accepted.
     """
     last = next((s for s in reversed(standings) if s.state not in _NEVER_WRITTEN), None)
     if last is None or not accepted_by_autopilot(last):

@@ -60,7 +60,7 @@ class LedClient(KubeClient):
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
-        """As of every client; reading needs no leave."""
+        """Send as every client does; a write needs the permission of `guard`, a read does not."""
 
         def led() -> None:
             self.guard()
@@ -90,10 +90,10 @@ class ActConfig:
 
 @dataclass(frozen=True, slots=True)
 class ActOutcome:
-    """What became of one entry: the changes that were accepted, else why none was, in words.
+    """The outcome of one entry: the changes that were accepted, else why none was, as text.
 
-    paused: the switch, a window or somebody else's turn at the ledger came between, so that it is no refusal;
-    is_forbidden: a right of the manager is missing.
+    paused: the switch, a window or another holder of the ledger interrupted it, so it is no refusal; is_forbidden: a
+    right of the manager is missing.
     """
 
     workload: WorkloadRef
@@ -126,7 +126,7 @@ class Acts:
             return f"the switch could not be read: {error.message}"
 
     def guard(self, reading: RoundReading) -> Guard:
-        """What accepting asks before each write of a round's changes; it raises ActWithheld.
+        """Return the guard that accepting calls before each write of a round's changes; it raises ActWithheld.
 
         The switch counts also between two writes of a change; windows and the policy, which is read anew, before the
         first.
@@ -170,7 +170,10 @@ class Acts:
     def _watched(
         self, namespace: str, ours: Sequence[ChangeStatus], reading: RoundReading, may_change: bool
     ) -> list[ChangeStatus]:
-        """What is due in one namespace, by the most careful of its policies; without one by the settings alone."""
+        """Do what is due in one namespace, by the most careful of its policies; return the changes that moved.
+
+        Without a policy the settings alone decide.
+        """
         inside = [one for one in reading.force.values() if one.policy.namespace == namespace]
         own = self._config.settings.actions
         soak = max((one.settings.soak_minutes for one in inside), default=own.soak_minutes)

@@ -110,7 +110,7 @@ def set_mode(client: KubeClient, policy: NamespacedPolicy, mode: str, dry_run: b
 
 
 def policy_address(policy: NamespacedPolicy) -> Address:
-    """Where the API serves a policy."""
+    """Return the API address of a policy."""
     return Address(OWN_GROUP, POLICIES, policy.name, policy.namespace)
 
 
@@ -119,7 +119,7 @@ def _switch(namespace: str) -> Address:
 
 
 def _vpas(client: KubeClient, namespace: str) -> Sequence[dict[str, Any]]:
-    """Nothing where the kind is not installed."""
+    """Return the VerticalPodAutoscalers of a namespace; empty where their kind is not installed."""
     try:
         return tuple(client.list(f"/apis/{VPA_GROUP}/namespaces/{namespace}/{VPAS}"))
     except ClusterAbsent:

@@ -42,13 +42,16 @@ class Floors:
     def __init__(
         self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str], forecasts: FloorForecasts
     ) -> None:
-        """Nothing is asked yet. paused: why nothing may be lent now, "" when it may (`Acts.paused`)."""
+        """Create the floors of one cluster without asking for anything yet.
+
+        paused: why nothing may be lent now, "" when it may (`Acts.paused`).
+        """
         self._config, self._ledger, self._paused, self._forecasts = config, ledger, paused, forecasts
         self._refusals = WriteRefusals()
         """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[FloorStep]:
-        """What is over goes back, also while everything halts; then what a peak asks for is lent. Every step tried."""
+        """Restore what is over, also while everything halts, then lend what peaks need; return every step tried."""
         factors = floor_factors(reading.queue, history.decisions.left_alone)
         if not factors and not history.floors:
             return []
@@ -119,7 +122,7 @@ class Floors:
 
 
 def floor_forecasts(store: Store) -> dict[WorkloadRef, FloorForecast]:
-    """Of the stored results, workloads with an autoscaler alone; none where there are no results."""
+    """Return the forecasts of the stored results, for workloads with an autoscaler only; empty without results."""
     try:
         rows = store.read_table(REPLICAS).rows()
     except NoData:
@@ -134,7 +137,10 @@ def floor_forecasts(store: Store) -> dict[WorkloadRef, FloorForecast]:
 
 
 def _autoscalers(client: KubeClient, namespace: str) -> list[dict[str, Any]] | None:
-    """Of a namespace; None where they cannot be read, which does not hold the others up."""
+    """Return the autoscalers of a namespace; None where they cannot be read, which does not block the others.
+
+    Raises ClusterUnreachable when the API server does not answer.
+    """
     try:
         return list(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"))
     except ClusterUnreachable:

@@ -48,7 +48,10 @@ class WeekAfter:
 
 
 def weeks_after(store: Store, proposals: Iterable[ProposedWorkload], sheet: PriceSettings) -> list[WeekAfter]:
-    """Of each proposal whose workload is still known and has usage in that week; the others are left out."""
+    """Return the week after each proposal, where the workload is still known and has usage in that week.
+
+    The other proposals are left out.
+    """
     inventory = store.read_inventory()
     if inventory is None:
         return []
@@ -95,7 +98,7 @@ def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Seq
 
 
 def _apply(one: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:
-    """What each field was, and what it would have been; NaN: not set."""
+    """Write each field's old amount to `now` and its proposed amount to `then`; NaN: not set."""
     for value in one.values:
         row = rows.get(ContainerRef(one.workload, value.container))
         if row is None:

@@ -35,13 +35,13 @@ class LedgerHistory:
 
     @cached_property
     def boosts(self) -> Sequence[PodBoost]:
-        """What was given to starting pods and not taken back."""
+        """The CPU given to starting pods and not taken back."""
         rows = (note for note in self.decisions.boosts.values() if note.event is AutopilotEvent.BOOSTED)
         return [boost for row in rows if (boost := boost_of(row.subject, row.seconds, row.details)) is not None]
 
     @cached_property
     def floors(self) -> Mapping[str, LentFloor]:
-        """What was lent to autoscalers and not taken back, by the autoscaler's uid."""
+        """The floors lent to autoscalers and not taken back, by the autoscaler's uid."""
         rows = ((u, n) for u, n in self.decisions.floors.items() if n.event is AutopilotEvent.FLOOR_RAISED)
         return {uid: lent for uid, note in rows if (lent := lent_of(note)) is not None}
 

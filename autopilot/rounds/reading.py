@@ -38,10 +38,11 @@ Recommended = Callable[[str], Sequence[Recommendation]]
 
 @dataclass(frozen=True, slots=True)
 class RoundScope:
-    """What is looked at. namespaces: these alone, all without; in_window: as if every change window were open.
+    """The scope of a round.
 
-    refusals: what accepting refused to who carries the rounds out, by workload; forecasts: replicas that the last scan
-    asks for, read where a policy lends any.
+    namespaces: these alone, all without; in_window: as if every change window were open; refusals: what accepting
+    refused to whoever carries the rounds out, by workload; forecasts: replicas that the last scan asks for, read
+    where a policy lends any.
     """
 
     namespaces: Sequence[str] = ()
@@ -68,7 +69,7 @@ class PolicyReading:
 
     @property
     def does(self) -> AutopilotMode:
-        """What is done now."""
+        """The mode that is in effect now."""
         return self.under.mode if self.under else AutopilotMode.OFF
 
 
@@ -119,9 +120,9 @@ class RoundReading:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What was read of the namespaces that have a policy in force. gaps: namespaces that could not be read, and why.
+    """The state read from the namespaces that have a policy in force.
 
-    autoscalers: by namespace.
+    gaps: namespaces that could not be read, and why; autoscalers: by namespace.
     """
 
     candidates: tuple[QueueCandidate, ...]
@@ -227,7 +228,7 @@ def _with_reasons(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterabl
 def _judged(
     policy: NamespacedPolicy, ceiling: PolicyLimits, approvals: Mapping[str, ActApproval], actions: ActionSettings
 ) -> PolicyReading:
-    """What a policy does: less than it asks for while it is refused, or while nobody has approved it as it stands."""
+    """Return what a policy does: less than it asks for while it is refused, or not approved in its present form."""
     if policy.mode is AutopilotMode.OFF:
         return PolicyReading(policy, policy.refused)
     try:

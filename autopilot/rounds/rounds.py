@@ -29,7 +29,10 @@ class Rounds:
     """Rounds of one cluster; for one thread."""
 
     def __init__(self, config: ActConfig, recommended: Recommended, forecasts: FloorForecasts = dict) -> None:
-        """Nothing is read yet. forecasts: replicas that the last scan's forecast asks for."""
+        """Create the rounds of one cluster without reading anything yet.
+
+        forecasts: replicas that the last scan's forecast asks for.
+        """
         self._config, self._recommended = config, recommended
         self._reader = LedgerReader()
         self._acts = Acts(config)
@@ -39,7 +42,7 @@ class Rounds:
         self._floors = Floors(config, self._ledger, self._acts.paused, forecasts)
 
     def read(self, now_seconds: float) -> RoundReading:
-        """What is decided now; writes nothing."""
+        """Return the round as decided now; writes nothing."""
         with self._config.access(Person("")) as client:
             scope = RoundScope(refusals=self._refusals)
             return read_round(client, self._history(), self._recommended, self._config.settings, now_seconds, scope)
@@ -60,11 +63,11 @@ class Rounds:
         return moved, outcomes
 
     def help_starts(self, reading: RoundReading) -> list[BoostStep]:
-        """What starting pods are given, and what is taken back, by the last round; what was done."""
+        """Give CPU to starting pods and take back what is over, by the last round; return the steps done."""
         return self._starts.step(reading, self._history())
 
     def hold_floors(self, reading: RoundReading) -> list[FloorStep]:
-        """What autoscalers are lent ahead of peaks, and what is taken back, by this round; what was done."""
+        """Lend replicas to autoscalers ahead of peaks, restore what is over, by this round; return the steps done."""
         return self._floors.step(reading, self._history())
 
     def _forget(self, reading: RoundReading) -> None:

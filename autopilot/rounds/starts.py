@@ -32,15 +32,18 @@ class Starts:
     """Starts of one cluster; for one thread."""
 
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
-        """Nothing is asked yet. paused: why nothing may be given now, "" when it may (`Acts.paused`)."""
+        """Create the boosts of one cluster without asking for anything yet.
+
+        paused: why nothing may be given now, "" when it may (`Acts.paused`).
+        """
         self._config, self._ledger, self._paused = config, ledger, paused
         self._refusals = WriteRefusals()
         """By the pod's uid: what could not go back, while it is tried anew."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
-        """What is over goes back first, also while everything halts; then what starts is helped. What was done.
+        """Take back what is over, also while everything halts, then help pods that start; return the steps done.
 
-        The switch is read before each start that is helped. Those beyond MOST_HELPED come with the next look.
+        The switch is read before each start that is helped. Starts beyond MOST_HELPED are helped in the next call.
         """
         aims = helped_starts(reading.queue, reading.halt)
         if not aims and not history.boosts:

@@ -171,7 +171,7 @@ class _SubjectReview(msgspec.Struct):
 
 
 class _KubeCredentials:
-    """Where the cluster is and how we prove who we are, read again after a while."""
+    """The address of the cluster and our credentials, read again after a while."""
 
     def __init__(self, settings: KubeSettings) -> None:
         self.settings = settings
@@ -179,7 +179,7 @@ class _KubeCredentials:
         self._read: tuple[float, Access] | None = None
 
     def access(self) -> Access:
-        """As it was read at most a minute ago."""
+        """Return the address and the credentials as they were read at most a minute ago."""
         with self._lock:
             if self._read is None or time.monotonic() - self._read[0] > KEPT_SECONDS:
                 self._read = (time.monotonic(), load_access(self.settings))
@@ -199,11 +199,10 @@ def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, An
 
 
 def wishes(request: ApiRequest) -> list[dict[str, Any]]:
-    """What the API server would ask its authorizer about a request, as parts of a review's spec.
+    """Return what the API server would ask its authorizer about a request, as parts of a review's spec.
 
-    An apply may make the object, so that it takes both rights, unless it names the very object (uid). A decision on a
-    plan takes the verb that its admission policy asks for. What a server can do is no secret: nothing is asked for its
-    version and its list of kinds.
+    An apply may create the object, so it needs the rights to patch and to create. Discovery is no secret: for the
+    server's version and its list of kinds the result is empty.
     """
     path, _, query = request.path.partition("?")
     resource = _resource(path)

@@ -16,7 +16,7 @@ MOST_NAMESPACES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a feature asks of the cluster. resource: plural, with a subresource after a slash."""
+    """A right that a feature needs in the cluster. resource: plural, with a subresource after a slash."""
 
     feature: str
     verb: str
@@ -25,13 +25,13 @@ class Need:
 
     @property
     def name(self) -> str:
-        """As kubectl writes it."""
+        """The resource as kubectl writes it: with its API group after a dot, if it has a group."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def asked(self, client: KubeClient, namespace: str) -> bool | None:
-        """Whether the cluster allows it in this namespace (an access review); None when the API server cannot say.
+        """Return whether the cluster allows it in this namespace, by an access review; None when the review fails.
 
-        ClusterUnreachable is raised: without a connection the other questions would fail as well.
+        Raises ClusterUnreachable: without a connection the other reviews would fail as well.
         """
         plural, _, subresource = self.resource.partition("/")
         try:
@@ -76,7 +76,7 @@ def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permissio
 
 
 def head_permission(client: KubeClient, namespace: str) -> Permission:
-    """Whether the ledger's head may be kept there, by the account that the client has."""
+    """Return the permission to keep the ledger's head in the namespace, checked for the client's account."""
     need = Need(HEAD, "patch", "configmaps")
     return _of(need, namespace, need.asked(client, namespace))
 

@@ -43,7 +43,7 @@ class TargetMove:
 
     @property
     def sentence(self) -> str:
-        """What is to be done, for a person."""
+        """The move of the autoscaler's target as a sentence for people."""
         change = f"from {self.before} % to {self.after} %"
         return f"autoscaler {self.name}: its {self.resource} target moves {change} together with these requests"
 

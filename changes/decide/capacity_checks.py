@@ -117,7 +117,7 @@ def _above_defaults(new: Sequence[Container], admitted: Sequence[Container]) -> 
 
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
-    """What an item of a LimitRange has against the containers, or against the pod as a whole."""
+    """Yield each bound of a LimitRange item that the containers, or the pod in total, violate, as text."""
     least, most = readable_amounts(item.get("min") or {}), readable_amounts(item.get("max") or {})
     pairs: list[tuple[str, int | None, int | None]]
     for resource in Resource:
@@ -186,7 +186,7 @@ def _short(name: str, resource: Resource, more: int, remaining: int) -> str:
 
 
 def _pods_of(live: Json) -> int:
-    """How many pods are made of the template; a DaemonSet has one on each node that it is meant for."""
+    """Return the number of pods of the template: for a DaemonSet one per node that it is meant for, 1 if unknown."""
     spec, status = live.get("spec") or {}, live.get("status") or {}
     return int(spec.get("replicas") or status.get("desiredNumberScheduled") or 1)
 

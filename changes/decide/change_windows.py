@@ -35,7 +35,7 @@ class ChangeWindow:
     zone: str
 
     def holds(self, seconds: float) -> bool:
-        """Whether the moment (Unix time) lies in it."""
+        """Return whether the moment (Unix time) lies in the window."""
         local_time = datetime.fromtimestamp(seconds, UTC).astimezone(ZoneInfo(self.zone))
         minute, today, yesterday = (
             local_time.hour * 60 + local_time.minute,
@@ -59,9 +59,9 @@ def parsed(text: str) -> ChangeWindow:
 
 
 def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
-    """When the next window opens (Unix time, whole minutes): now when one is open or there is none at all.
+    """Return when the next window opens (Unix time, whole minutes); now when one is open or there is none at all.
 
-    None when none opens within eight days, which a window on any weekday does.
+    None when no window opens within eight days, although a window on any weekday does.
     """
     if not windows or any(window.holds(seconds) for window in windows):
         return seconds
@@ -71,13 +71,13 @@ def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
 
 
 def is_open(texts: Iterable[str], seconds: float) -> bool:
-    """Whether a change may be made at that moment; without windows always."""
+    """Return whether a change may be made at that moment (Unix time); always True without windows."""
     windows = [parsed(text) for text in texts]
     return not windows or any(window.holds(seconds) for window in windows)
 
 
 def when(texts: Iterable[str], seconds: float) -> str:
-    """When the next window opens, for people: "Fri 20:00 UTC, in 3.5 hours"."""
+    """Return when the next window opens, as text: "Fri 20:00 UTC, in 3.5 hours", or "never"."""
     moment = opens([parsed(text) for text in texts], seconds)
     if moment is None:
         return "never"

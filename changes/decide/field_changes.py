@@ -64,7 +64,7 @@ RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def address_of(workload: WorkloadRef) -> Address:
-    """Where the API serves the workload; UsageError for a kind whose template cannot be patched."""
+    """Return the API address of the workload. Raises UsageError for a kind whose template cannot be patched."""
     if workload.kind not in RESOURCES:
         raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change what creates it.")
     version, plural = RESOURCES[workload.kind]
@@ -144,7 +144,7 @@ def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
 
 
 def quiet(live: Json, kind: str) -> bool:
-    """Whether the template can change without a running pod being replaced for it."""
+    """Return whether the template can change without a running pod being replaced for it."""
     if kind in ("ReplicaSet", "ReplicationController", "CronJob"):
         return True
     return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"
@@ -186,13 +186,13 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
 
 
 def carries(live: Json, write: Write, change: str) -> bool:
-    """Whether the live object holds the write: by the change's note, or by its values (a pod has no note)."""
+    """Return whether the live object has the write: by the change's note, or by its values (a pod has no note)."""
     noted = ((live.get("metadata") or {}).get("annotations") or {}).get(CHANGE_ANNOTATION)
     return noted == change or holds_values(live, write)
 
 
 def holds_values(live: Json, write: Write) -> bool:
-    """Whether every field still has the value that was written."""
+    """Return whether every field still has the value that was written."""
     return all(_plain(pointed(live, pointer)) == _plain(value) for pointer, value in write.after.items())
 
 
@@ -281,7 +281,7 @@ def _sides(resources: Json) -> dict[str, dict[str, Any]]:
 
 
 def swaps_of(live: Json) -> dict[str, ResourceSwap]:
-    """What the object's annotation sets on new pods, by container; empty without one that can be read."""
+    """Return what the object's annotation sets on new pods, by container; empty if it is absent or unreadable."""
     return _swaps(((live.get("metadata") or {}).get("annotations") or {}).get(RESOURCES_ANNOTATION))
 
 

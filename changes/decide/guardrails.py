@@ -227,7 +227,7 @@ def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
 
 
 def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recommendation]) -> bool:
-    """Whether a method writes nothing that a manifest has: pods, an annotation and a label of ours, or a file.
+    """Return whether a method writes nothing that a manifest has: only pods, our annotation and label, or a file.
 
     Server-side apply and a three-way merge leave metadata alone that is in no manifest.
     """
@@ -305,12 +305,16 @@ def _webhook(around: GuardrailContext) -> Iterator[Guardrail]:
 
 
 def takes_second(qos: QosClass) -> bool:
-    """Whether a workload of this class is changed only when a second person agrees."""
+    """Return whether a workload of this class is changed only when a second person agrees."""
     return qos in (QosClass.LSE, QosClass.LSR)
 
 
 def _second(around: GuardrailContext) -> Guardrail:
-    """Where people log in the change waits for one; elsewhere nobody can be asked, and a typed name has to do."""
+    """Return the guardrail about the second person.
+
+    With a login the change waits for the second person; without a login no second person can be asked, and a typed
+    name has to do.
+    """
     if not takes_second(around.qos):
         return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {around.qos or 'LS'} needs one person")
     needs = f"class {around.qos} needs a second person"

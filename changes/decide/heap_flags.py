@@ -57,7 +57,7 @@ def template_heap_bytes(container: Json) -> int:
 
 
 def is_set(container: Json, heap: HeapProposal) -> bool:
-    """Whether the template sets the largest heap in a way that can be changed."""
+    """Return whether the template sets the maximum heap size in a way that can be changed."""
     try:
         flag_texts(container, heap)
     except UsageError:
@@ -75,7 +75,7 @@ def rebased_heap(container: Json, heap: HeapProposal) -> HeapProposal:
 
 
 def without_heap(recommendation: Recommendation) -> Recommendation:
-    """Without the heap, and without the memory that holds only together with it."""
+    """Return the recommendation without its heap and without the memory changes that are valid only with the heap."""
     if recommendation.heap is None:
         return recommendation
     values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY or not v.changes_template)

@@ -35,7 +35,7 @@ ELSEWHERE: Final = f"or choose {NEW_PODS}: the scheduler then finds a place for 
 
 
 class ResizeOutcome(StrEnum):
-    """What a node made of a resize."""
+    """The outcome of a resize, as the node reports it."""
 
     DONE = "done"
     GOING = "going on"
@@ -54,7 +54,7 @@ class Resized:
 
     @property
     def sentence(self) -> str:
-        """For people, with the next step."""
+        """The outcome as a sentence for people, with the next step."""
         detail = f": {self.words}" if self.words else ""
         if self.answer is ResizeOutcome.INFEASIBLE:
             return f"{self.pod}: its node can never give that{detail}; ask for less, {ELSEWHERE}"
@@ -91,7 +91,7 @@ def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) 
 
 
 def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
-    """What the webhook gave to pods that were created under a change, as if it had been written to each of them."""
+    """Return what the webhook gave to pods created under a change, as if it had been written to each of them."""
     writes = []
     for pod in pods:
         meta = pod["metadata"]
@@ -112,7 +112,7 @@ def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceS
 
 
 def answer(pod: Json, write: Write) -> Resized:
-    """What the node has made of it so far, from the pod as it is now."""
+    """Return the outcome of the node's resize so far, from the pod as it is now."""
     name = write.address.name
     conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or () if _is_new(c, pod)}
     pending, going = conditions.get(RESIZE_PENDING), conditions.get(RESIZE_IN_PROGRESS)
@@ -215,13 +215,13 @@ def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None
 
 
 def _is_new(condition: Json, pod: Json) -> bool:
-    """Whether a condition is about the pod as it is now; older servers do not say."""
+    """Return whether a condition is about the pod's current generation; True if an older server does not report it."""
     observed_generation = condition.get("observedGeneration")
     return observed_generation is None or int(observed_generation) >= int(pod["metadata"].get("generation") or 0)
 
 
 def _has(pod: Json, write: Write) -> bool:
-    """Whether the running containers have the amounts."""
+    """Return whether the running containers have the written amounts, by the pod's status."""
     status = pod.get("status") or {}
     every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     actual = {one.get("name"): one.get("resources") for one in every}

@@ -17,7 +17,7 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 
 
 class Due(StrEnum):
-    """What is to be done with a change."""
+    """The kind of step that is due for a change."""
 
     SETTLE = "settle"
     """Find out what became of it."""
@@ -38,10 +38,11 @@ class DueStep:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things take, and what may be done.
+    """The times after which steps on changes are due, and the steps that are allowed.
 
-    soak_seconds, verify_seconds: ages at which a change is judged, and judged once more; auto_revert: take back what
-    did harm; may_change: a change window is open; confirm_seconds: how long a change waits for a second person.
+    soak_seconds, verify_seconds: ages at which a change is verified for the first and the second time; auto_revert:
+    roll harmful changes back; may_change: a change window is open; confirm_seconds: how long a change waits for a
+    second person.
     """
 
     soak_seconds: float
@@ -110,13 +111,16 @@ def why_not_confirm(one: ChangeStatus, name: str, now_seconds: float, pace: Pace
 
 
 def same_person(one: str, other: str) -> bool:
-    """Whether two names may be of one person: a cluster's prefix (`oidc:`) makes no other one, and "" is anybody."""
+    """Return whether two names may be of one person, ignoring case and a cluster's prefix such as `oidc:`.
+
+    The name "" may be that of any person.
+    """
     first, second = sorted((one.casefold(), other.casefold()), key=len)
     return not first or first == second or second.endswith((f":{first}", f"#{first}"))
 
 
 def judged_once_more(standing: ChangeStatus, pace: Pace) -> bool:
-    """Whether a change has been judged at its second age already."""
+    """Return whether a change has already been verified at its second age."""
     return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
 
 
@@ -139,7 +143,7 @@ def _expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
 
 
 def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
-    """What becomes of those that wait, and of those that went first."""
+    """Yield the steps that are due for the waiting changes of a batch and for the changes that went first."""
     first = [one for one in batch if not one.change.wave]
     later = [one for one in batch if one.change.wave]
     if not first or not later or not all(one.state.settled for one in batch):

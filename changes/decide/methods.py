@@ -34,12 +34,12 @@ class MethodContext:
 
     @property
     def kind(self) -> str:
-        """Of the workload."""
+        """The kind of the workload."""
         return self.recommendations[0].container.workload.kind
 
     @property
     def quiet(self) -> bool:
-        """Whether its template can change without a running pod being replaced for it."""
+        """True if the workload's template can change without a running pod being replaced for it."""
         return quiet(self.live, self.kind)
 
 
@@ -96,7 +96,7 @@ def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Writ
 
 
 def first_of(count: int, share: float) -> int:
-    """How many of so many workloads go first: at least one, and not all of several; all without a canary."""
+    """Return how many of `count` workloads go first: at least one, not all of several; all without a canary."""
     if share <= 0 or count < 2:
         return count
     return min(max(1, ceil(share * count)), count - 1)

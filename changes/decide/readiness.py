@@ -19,7 +19,10 @@ from cotenant.recommender.model.steps import Ready
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Of one workload: what could be applied, the recommendations at their first step, and the rules that stop it."""
+    """The readiness of one workload for a change.
+
+    ready: what could be applied; first: the recommendations at their first step; stopped_by: the rules that stop it.
+    """
 
     ready: Ready
     first: tuple[Recommendation, ...]

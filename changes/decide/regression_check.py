@@ -13,7 +13,7 @@ from cotenant.changes.model.judgement import RuleResult, RuleUnit, RuleVerdict
 
 
 class Measure(StrEnum):
-    """What is compared: shares of time or of periods, 0 to 1, and a latency in seconds."""
+    """The measures that are compared: shares of time or of periods, 0 to 1, and a latency in seconds."""
 
     THROTTLED = "throttled CPU periods"
     """cAdvisor's container_cpu_cfs_throttled_periods_total of container_cpu_cfs_periods_total."""
@@ -41,7 +41,7 @@ class Compared:
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The comparison as text for people."""
         if self.after is None:
             return f"{self.measure}: {self.error or 'no samples'}"
         before = "no samples" if self.before is None else self._measure_text(self.before)
@@ -52,7 +52,10 @@ class Compared:
 
 
 def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
-    """How each measure came out. latency: a query for it is configured, so that its silence is an answer too."""
+    """Return the result of the rule of each measure.
+
+    latency: a latency query is configured, so a missing answer to it is a result, too (NO_DATA).
+    """
     by_measure = {one.measure: one for one in comparisons}
     measures = [m for m in Measure if latency or m is not Measure.LATENCY]
     silent = "no samples" if comparisons else NO_SOURCE
@@ -70,7 +73,7 @@ def unanswered(rules: Iterable[RuleResult]) -> str:
 
 
 def said(comparisons: Sequence[Compared]) -> str:
-    """What was compared, in one line."""
+    """Return the comparisons as one line of text; without any, that throttling and pressure were not compared."""
     summary = "; ".join(one.words for one in comparisons)
     return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 

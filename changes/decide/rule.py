@@ -20,7 +20,7 @@ Moved = Sequence[tuple[Recommendation, Value]]
 
 
 class GuardrailOutcome(StrEnum):
-    """How a rule came out."""
+    """The outcome of a guardrail."""
 
     PASS = "pass"  # noqa: S105 - no password
     WARN = "warn"
@@ -44,7 +44,7 @@ class Guardrail:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """What the namespace and the nodes allow; None is what may not be read, or was not asked for.
+    """The limits set by the namespace and the nodes; None: it may not be read, or was not asked for.
 
     limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
     allocatable of each node that takes pods, in millicores and bytes; devices: Device objects of nodes whose devices

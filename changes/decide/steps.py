@@ -58,7 +58,7 @@ def later_steps(
     settings: GuardrailSettings,
     now_seconds: float,
 ) -> tuple[NextStep, ...]:
-    """What the first step leaves, if it is taken now: one entry a request and step, the earliest ones first."""
+    """Return the steps that remain if the first step is taken now: one per request and step, the earliest first."""
     steps = []
     for recommendation, begun in zip(recommendations, first, strict=True):
         for resource, amounts in _requests(recommendation, begun):
@@ -69,7 +69,7 @@ def later_steps(
 
 
 def is_out_of_reach(one: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
-    """Whether a request is cut by more than a step may take, and a step would be less than the dead band lets pass."""
+    """Return whether a request needs a cut of several steps, but the first step would be within the dead band."""
     request, now = one.value(resource, Field.REQUEST), request_now(one, resource)
     if request is None or request.action is not Action.SET or not now or request.amount is None:
         return False
@@ -202,7 +202,7 @@ def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings
 
 
 def _requests(recommendation: Recommendation, begun: Recommendation) -> Iterator[tuple[Resource, tuple[int, int]]]:
-    """Of each stepped request: the resource, the first step's amount and the whole proposal's."""
+    """Yield each stepped request: the resource, and the amounts of the first step and of the full proposal."""
     for resource in Resource:
         target, first = (r.value(resource, Field.REQUEST) for r in (recommendation, begun))
         if target and first and first.amount is not None and target.amount is not None and first.amount > target.amount:

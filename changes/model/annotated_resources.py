@@ -44,7 +44,10 @@ class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedResources:
-    """What a workload's annotation says. change: by which change; wrong: why it cannot be read, "" when it can."""
+    """The content of a workload's annotation.
+
+    change: id of the change that wrote it; wrong: why it cannot be read, "" when it can.
+    """
 
     uid: str = ""
     swaps: Mapping[str, ResourceSwap] = field(default_factory=dict)
@@ -71,7 +74,7 @@ def decoded(text: str) -> dict[str, ResourceSwap]:
 
 
 def same(one: Json | None, other: Json | None) -> bool:
-    """Whether two `resources` say the same, however they are written; nothing and an empty map are the same."""
+    """Return whether two `resources` are equal however they are written; None equals an empty map."""
     return _plain(one) == _plain(other)
 
 

@@ -47,7 +47,7 @@ class ChangeEvent(StrEnum):
 
 
 class ChangeState(StrEnum):
-    """Where a change is."""
+    """The state of a change."""
 
     UNKNOWN = "unknown"
     """Accepted, and nobody has written what became of it: read the cluster."""
@@ -67,12 +67,12 @@ class ChangeState(StrEnum):
 
     @property
     def settled(self) -> bool:
-        """Whether the ledger says what the cluster holds."""
+        """True if the ledger records what the cluster has of the change."""
         return self not in (ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN)
 
     @property
     def in_force(self) -> bool:
-        """Whether the cluster holds the change, as far as the ledger knows."""
+        """True if the cluster has the change, as far as the ledger records."""
         return self in (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
 
@@ -119,9 +119,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was accepted: of which workload, by whom, on which evidence.
+    """An accepted change: its workload, the person who accepted it, and the evidence for it.
 
-    id: also the annotation on the object by which a change is recognised; batch: changes accepted together;
+    id: also the annotation on the object by which a change is recognized; batch: changes accepted together;
     recommendation: digest and end of the history that it rests on; guardrails: rule -> "pass", "warn: ...",
     "overridden: ..."; wave: 0 goes first, 1 waits until wave 0 of the batch has soaked without harm; next_steps: what
     is left of a cut of which this is the first step.
@@ -161,7 +161,7 @@ class Change:
 
     @property
     def savings(self) -> Savings:
-        """What it frees and raises, as it was promised; without money, which no change keeps."""
+        """The CPU and memory that it frees and raises, as promised; without money, which no change keeps."""
         raises = RequestTotals(
             max(self.raised_millicores, -self.saved_millicores), max(self.raised_bytes, -self.saved_bytes)
         )
@@ -170,12 +170,12 @@ class Change:
 
     @property
     def ref(self) -> WorkloadRef:
-        """What it is about."""
+        """The workload that is changed."""
         return WorkloadRef(self.namespace, self.kind, self.name)
 
     @property
     def workload(self) -> str:
-        """As people write it."""
+        """The changed workload as people write it."""
         return str(self.ref)
 
 
@@ -198,12 +198,12 @@ class ChangeStatus:
 
     @property
     def changed_seconds(self) -> float:
-        """When its workload was last written through it: sent, also to the rest of the pods, or taken back."""
+        """The Unix time of the last write to its workload: sent, also to the rest of the pods, or rolled back."""
         is_back = self.state is ChangeState.ROLLED_BACK
         return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
 
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
-        """Where it is after the next event; UsageError when that cannot happen now."""
+        """Return the status after the next event. Raises UsageError when that event cannot happen now."""
         return replace(
             self,
             state=after(self.state, happened),
@@ -216,7 +216,7 @@ class ChangeStatus:
 
 
 def last_changed(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, float]:
-    """When each workload was last changed through us, as far as that is in force or its outcome is not known."""
+    """Return the acceptance time of each workload's last change that is in force or whose outcome is not known."""
     return {s.change.ref: s.accepted_seconds for s in standings if s.state.in_force or not s.state.settled}
 
 
@@ -252,5 +252,5 @@ def folded(events: Iterable[tuple[str, ChangeEvent, float, str, Change | None, s
 
 
 def accepted_by_autopilot(standing: ChangeStatus) -> bool:
-    """Whether the autopilot has accepted a change, and not a person."""
+    """Return whether the autopilot, and not a person, has accepted the change."""
     return standing.change.batch.startswith(AUTOPILOT_KEY_PREFIX)

@@ -12,7 +12,7 @@ from cotenant.base.resource import Resource
 
 
 class RuleUnit(StrEnum):
-    """What a rule's numbers are in."""
+    """The unit of a rule's numbers."""
 
     COUNT = "count"
     RATIO = "ratio"
@@ -21,7 +21,7 @@ class RuleUnit(StrEnum):
 
 
 class RuleVerdict(StrEnum):
-    """How one rule came out."""
+    """The verdict of one rule."""
 
     HELD = "held"
     WORSE = "worse"
@@ -66,7 +66,7 @@ class UsageTrace:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was looked at between two moments (Unix time), rule by rule."""
+    """The results of verifying a change between two moments (Unix time), rule by rule."""
 
     since_seconds: float
     until_seconds: float

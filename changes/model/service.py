@@ -21,7 +21,7 @@ from cotenant.recommender.model.steps import NextStep
 
 
 class Method(StrEnum):
-    """How a change reaches the pods."""
+    """A method by which a change reaches the pods."""
 
     TEMPLATE = "template"
     """The workload's template is patched; its controller rolls it out."""
@@ -34,7 +34,7 @@ class Method(StrEnum):
 
     @property
     def label(self) -> str:
-        """What pages call it."""
+        """The name of the method on pages."""
         return _METHOD_LABELS[self]
 
     @property
@@ -52,7 +52,7 @@ _METHOD_LABELS: Final[Mapping[Method, str]] = {
 
 
 class BundleForm(StrEnum):
-    """What a bundle is written as."""
+    """The form in which a bundle is written."""
 
     KUSTOMIZE = "kustomize"
     HELM = "helm"
@@ -63,11 +63,12 @@ class BundleForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """What a person chose: workloads and terms. key: made once by the page, so that a second click does nothing more.
+    """A person's request to change workloads on given terms.
 
-    canary: share of the workloads that is changed first, the rest after they soaked; 0: all at once. because: why
-    rules are overridden, in the person's words; kept with each change. gpu_shares: of the shares of GPUs that findings
-    propose, in place of CPU and memory.
+    key: created once by the page, so that a second click does nothing more; canary: share of the workloads that is
+    changed first, the rest after they soaked; 0: all at once; because: why rules are overridden, in the person's
+    words; kept with each change; gpu_shares: the change is of the shares of GPUs that findings propose, in place of
+    CPU and memory.
     """
 
     workloads: tuple[WorkloadRef, ...]
@@ -101,7 +102,10 @@ class GuardrailResult:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What the server said to a dry run. added: what its admission made of it beyond what was sent, as `FieldMove`."""
+    """The API server's answer to a dry run.
+
+    added: what its admission changed beyond what was sent, as `FieldMove`.
+    """
 
     accepted: bool
     words: str = ""
@@ -150,9 +154,10 @@ class PostponedRecommendation:
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """Whether the chain holds: rows, the first bad row or 0, what is wrong, whether its head is kept in the cluster.
+    """The result of verifying the ledger's hash chain.
 
-    notes: what else is to be known, in words, such as rows that were passed over.
+    rows: their number; bad_row: the first bad row, or 0; words: what is wrong; anchored: whether the head is kept in
+    the cluster; notes: what else is to be known, as text, such as rows that were passed over.
     """
 
     rows: int
@@ -211,10 +216,10 @@ class ChangeService(Protocol):
         """Every row of the ledger that the person may read, the oldest first."""
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """By id; each on its own."""
+        """Roll back the changes with these ids, each independently of the others."""
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
-        """As the second person: do what waits, with all that was accepted together with it."""
+        """Do what waits, as its second person, with all that was accepted together with it."""
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person."""
@@ -238,7 +243,7 @@ class ChangeService(Protocol):
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
-        """What is hidden now."""
+        """Return the recommendations that are hidden now, by workload."""
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row."""
@@ -247,7 +252,7 @@ class ChangeService(Protocol):
         """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers. Never waits."""
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
-        """What the cluster allows, by SelfSubjectAccessReview."""
+        """Return what the cluster allows, by SelfSubjectAccessReview."""
 
 
 def required(right: Right, who: Person, request: ChangeRequest) -> None:

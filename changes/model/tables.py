@@ -108,7 +108,7 @@ def write_lines(writes: Iterable[Write]) -> list[FieldMove]:
 
 
 def _marks(write: Write) -> Iterator[FieldMove]:
-    """What the patch writes beside the fields that move: the note of the change on the object."""
+    """Yield what the patch writes beside the fields that move: the note of the change on the object."""
     for operation in write.operations:
         path, value = str(operation.get("path", "")), operation.get("value")
         if operation.get("op") == "test" or path in write.before:
@@ -173,9 +173,9 @@ def _moves(write: Write) -> Iterator[FieldMove]:
 
 
 def _name(write: Write, pointer: str) -> str:
-    """What a pointer lies in, from the patch's own test of its name, and where in it; else the pointer's end.
+    """Return the name of the item that a pointer lies in, and the path within the item; else the pointer's last key.
 
-    A container's resources are named by the container alone.
+    The name is that which the patch itself tests. A container's resources are named by the container alone.
     """
     for operation in write.operations:
         place, _, end = str(operation.get("path", "")).rpartition("/")

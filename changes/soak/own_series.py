@@ -48,7 +48,7 @@ def check_own(query: str, namespace: str) -> None:
 
 
 def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
-    """What one node of the expression does that it may not, with the way out of it."""
+    """Return what one node of the expression does that is not allowed, each with its fix."""
     import promql_parser
 
     if isinstance(node, promql_parser.MatrixSelector):

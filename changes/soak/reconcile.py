@@ -58,7 +58,7 @@ def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
-    """How long changes soak, by the settings; the second age is never before the first."""
+    """Return the times for which changes soak, by the settings; the second age is never before the first."""
     soak = 60 * settings.soak_minutes
     return Pace(
         soak, max(soak, 3600 * settings.verify_hours), settings.auto_revert, may_change, 3600 * settings.confirm_hours

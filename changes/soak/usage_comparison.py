@@ -37,7 +37,7 @@ _SUFFIX: Final = {
 
 
 def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
-    """By what changes are judged beside their pods, as fields of a service's configuration; {} without a source."""
+    """Return the metric comparison of changes, as fields of a service's configuration; {} without a source."""
     if not settings.url:
         return {}
     comparison = PrometheusComparison(Client(settings), settings.labels)
@@ -112,7 +112,7 @@ def filled(query: str, change: Change, span: int) -> str:
 
 
 def _names(change: Change, span: int) -> Mapping[str, str]:
-    """What stands in for the placeholders of a latency query, written for within quotation marks."""
+    """Return the value of each placeholder of a latency query, escaped for use within quotation marks."""
     names = {"namespace": change.namespace, "workload": change.name, "pods": _pods(change)}
     return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
 

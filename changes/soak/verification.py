@@ -71,7 +71,7 @@ POD_RULES: Final = (KILLS, RESTARTS, MISSING, GONE)
 
 
 def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds: float) -> list[RuleResult]:
-    """What the workload's pods say of the time since then."""
+    """Return the results of the rules about the workload's pods since that time (Unix time)."""
     if live is None:
         return [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)]
     desired = int((live.get("spec") or {}).get("replicas") or 0)

@@ -42,13 +42,16 @@ Opened = Callable[[], AbstractContextManager[Actions]]
 
 
 def accepted_by_people(standing: ChangeStatus) -> bool:
-    """Whether a person accepted it; the autopilot looks after its own changes, by its own policies."""
+    """Return whether a person accepted it; the autopilot watches its own changes, by its own policies."""
     return not accepted_by_autopilot(standing)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchScope:
-    """Which changes are looked after, and whether the rest of a canary may be done; None: by the settings' windows."""
+    """The changes that a watcher handles, and whether the rest of a canary may be done.
+
+    may_change: None: decided by the change windows of the settings.
+    """
 
     mine: Callable[[ChangeStatus], bool] = accepted_by_people
     may_change: bool | None = None
@@ -107,7 +110,7 @@ class Watcher:
 
 
 def news_of(standing: ChangeStatus) -> News | None:
-    """What people want to hear of a change that moved; None for what goes as it should."""
+    """Return the notification about a change that moved; None for a change that goes as expected."""
     titles = {
         ChangeState.REGRESSED: ("did harm", True),
         ChangeState.ROLLED_BACK: ("was rolled back", True),

@@ -42,7 +42,7 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
 
 
 def _same(one: Table, other: Table) -> bool:
-    """Whether both have the same acts: an act's id stands for all that is in its row."""
+    """Return whether both tables have the same acts; an act's id identifies the content of its row."""
     return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
 
 

@@ -41,7 +41,7 @@ class EnforcementCollector:
     def __init__(
         self, client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, clock: Clock
     ) -> None:
-        """Nothing is asked yet."""
+        """Create the collector; nothing is requested until `start`."""
         self.kept = 0
         """Looks that were kept."""
         self._client = client.sibling()

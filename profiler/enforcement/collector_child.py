@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class CollectorJob(msgspec.Struct):
-    """What was heard, and where it goes."""
+    """A job for the collector's child process: the acts that were collected, and the store to keep them in."""
 
     settings: Settings
     cluster: str
@@ -37,7 +37,7 @@ class CollectorJob(msgspec.Struct):
 
 
 def bounds_of(settings: Settings, now_seconds: float) -> Retention:
-    """How much is kept."""
+    """Return the retention of the history of enforcement at this time."""
     return Retention(now_seconds, settings.manager.enforcement_days)
 
 

@@ -39,10 +39,10 @@ EARLY: Final = 0.9
 
 
 class UsageSource(Protocol):
-    """Who knows what nodes and pods use: `cotenant.profiler.node_metric.source`."""
+    """A source of the usage of nodes and pods: `cotenant.profiler.node_metric.source`."""
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """What was sampled up to now."""
+        """Return the samples up to now."""
 
 
 class ReclaimableResults(Protocol):
@@ -50,11 +50,11 @@ class ReclaimableResults(Protocol):
 
     @property
     def computed_seconds(self) -> int:
-        """When the run ended, seconds since the epoch."""
+        """Time at which the run ended, seconds since the epoch."""
 
     @property
     def prod_reclaimable(self) -> Mapping[str, Mapping[Resource, int]]:
-        """By node: what prod requested and will not use in the next 24 hours, in each resource's unit."""
+        """Part of prod's requests that prod will not use in the next 24 hours, in each resource's unit, by node."""
 
 
 class NodeMetricController(Feature):
@@ -71,7 +71,7 @@ class NodeMetricController(Feature):
         results: Callable[[], ReclaimableResults],
         interval_seconds: float,
     ) -> None:
-        """Nothing is asked yet."""
+        """Create the controller; nothing is requested yet."""
         self.interval_seconds = interval_seconds
         self._mirrors = mirrors
         self._source = source
@@ -128,9 +128,10 @@ class NodeMetricController(Feature):
         self._asked_seconds = view.now_seconds
 
     def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
-        """Of the pipeline's last run, while its forecast reaches this far.
+        """Return the outlooks of the pipeline's last run by node; none once its forecast is too old.
 
-        Before the first run what was published before us stands, for as long as it could have been right.
+        Before the first run the values that were published earlier remain in force, for as long as they could be
+        right.
         """
         try:
             results = self._results()
@@ -143,9 +144,10 @@ class NodeMetricController(Feature):
 
 
 def policy_of(config: SloConfig) -> CollectPolicy:
-    """How usage is collected, as colocation-config says for the whole cluster, else Koordinator's defaults.
+    """Return the policy by which usage is collected in the entire cluster.
 
-    The floors of Koordinator's agent hold here too: windows of a minute, reports every half minute.
+    It is that of colocation-config, else Koordinator's default. The floors of Koordinator's agent apply here too:
+    windows of a minute, reports every half minute.
     """
     fields, usual = msgspec.convert(config.values(SloKey.COLOCATION, None), CollectFields), CollectPolicy()
     durations = fields.metric_aggregate_policy.durations
@@ -158,7 +160,7 @@ def policy_of(config: SloConfig) -> CollectPolicy:
 
 
 def _beyond(report: Report, watched: WatchedNode | None) -> str:
-    """What of a report is more than its node has, in words; empty when all of it can be believed."""
+    """Return the description of an amount in a report that is more than its node has; "" if all is plausible."""
     if watched is None:
         return ""
     measured = NodeMetric.parse({"metadata": {"name": report.node}, "status": report.status})

@@ -28,7 +28,7 @@ _BY_POD: Final = "namespace,pod"
 
 
 class Ask(StrEnum):
-    """What an answer is; also the name of its part."""
+    """The content of an answer; also the name of its query part."""
 
     NODE_CPU = "node-cpu"
     NODE_MEMORY = "node-memory"
@@ -51,7 +51,10 @@ ASKED: Final[Mapping[Ask, Resource]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is known of the server: scrape interval, labels of the cluster, whether root groups are scraped, people."""
+    """The facts about the server that queries need.
+
+    They are its scrape interval, the labels of the cluster, whether root groups are scraped, and the population.
+    """
 
     scrape_seconds: int
     labels: Mapping[str, str]
@@ -71,7 +74,7 @@ class Scene:
 
     @property
     def gauge_seconds(self) -> int:
-        """How old a gauge's last sample may be."""
+        """Largest age that a gauge's last sample may have, seconds."""
         return max(self.step_seconds, self.scrape_seconds + self.scrape_seconds // 2)
 
 

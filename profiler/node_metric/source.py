@@ -67,9 +67,10 @@ class NodeMetricSource:
         self._client.close()
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """What was sampled up to now. addresses: internal IP -> node, beside those that kube-state-metrics knows.
+        """Return the samples up to now.
 
-        SourceError when a query fails, NoData when the server has no sample of any node.
+        addresses: internal IP -> node, beside those that kube-state-metrics knows. Raises SourceError if a query
+        fails, and NoData if the server has no sample of any node.
         """
         scene = self._surveyed(now_seconds)
         addresses = {instances.address(a): node for a, node in {**self._addresses, **addresses}.items()}
@@ -96,7 +97,7 @@ class NodeMetricSource:
         )
 
     def _surveyed(self, now_seconds: int) -> Scene:
-        """What the server holds, asked again when the last answer is old."""
+        """Return the facts about the server, which are queried again once they are SURVEY_SECONDS old."""
         if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
             window = (now_seconds - HOUR_SECONDS, now_seconds)
             names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))

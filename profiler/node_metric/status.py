@@ -26,9 +26,9 @@ from cotenant.profiler.node_metric.windows import KINDS, Floats, Track, aggregat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """What one round of queries answered, in millicores and bytes.
+    """The answers to one round of queries, in millicores and bytes.
 
-    nodes: samples of node usage; sums: of the sum over a node's pods; newest: when each node was last sampled (Unix
+    nodes: samples of node usage; sums: of the sum over a node's pods; newest: time of each node's last sample (Unix
     seconds); pods: (namespace, name) of the pods with their mean usage, (len(pods),), NaN = unknown.
     """
 

@@ -33,7 +33,7 @@ MOVED_FRACTION: Final = 0.05
 
 
 class ReportDecision(StrEnum):
-    """What becomes of our report of a node, and why."""
+    """The decision on our report of a node; the value of each member but WRITE is its reason."""
 
     WRITE = "write"
     AGENT = "the node's own agent reports it"
@@ -51,7 +51,7 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """What to write for these reports, and an object for each node that has none.
+    """Return the writes for these reports, and an object for each node that has none.
 
     A report of a node that no longer exists is dropped.
     """
@@ -98,7 +98,7 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
 
 
 def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> ReportDecision:
-    """Whether our report of a node is to be written over what is there."""
+    """Return whether to write our report of a node over the present one, and the reason if not."""
     if current is None or current.update_seconds is None:
         return ReportDecision.WRITE
     if current.reporter != view.manager:
@@ -110,9 +110,9 @@ def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> 
 
 
 def alive(metric: NodeMetric, now_seconds: float) -> bool:
-    """Whether the report that is there is young enough for its reporter to be at work.
+    """Return whether the present report is recent enough for its reporter to be running.
 
-    One from the future, beyond what clocks differ, is a wrong clock and proves nothing.
+    A report from the future, beyond the usual difference of clocks, shows a wrong clock and proves nothing.
     """
     interval = metric.collect.get("reportIntervalSeconds")
     reach = SILENT_INTERVALS * (
@@ -131,7 +131,10 @@ def unreported(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: Re
 
 
 def _moved(report: Report, current: NodeMetric) -> bool:
-    """Whether the node's or the system's usage changed by more than a twentieth, or a resource came or went."""
+    """Return whether usage moved by more than a twentieth, or a resource appeared or vanished.
+
+    The usage is the node's or the system's.
+    """
     return _apart(report.usage, current.node_usage) or _apart(report.system, current.system_usage)
 
 
@@ -140,7 +143,7 @@ def _apart(now: Amounts, before: Amounts) -> bool:
 
 
 def _as_wanted(current: NodeMetric, view: ReportContext, node: str) -> bool:
-    """Whether spec and owner are what we would write; fields that others add do not matter."""
+    """Return whether spec and owner are as we would write them; fields that others add do not matter."""
     fields = _collect(view.policy).items()
     return view.nodes[node] in current.owner_uids and all(current.collect.get(key) == value for key, value in fields)
 

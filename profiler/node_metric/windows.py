@@ -93,7 +93,7 @@ def aggregated(values: Floats) -> Floats:
 
 
 def spans(values: Floats, step_seconds: int, duration_seconds: int) -> npt.NDArray[np.bool_]:
-    """Whether each row's samples lie more than half of the duration apart, first to last; (n,)."""
+    """Return whether each row's samples span more than half of the duration, from first to last, (n,)."""
     present = np.isfinite(values)
     first = present.argmax(axis=1)
     final = values.shape[1] - 1 - present[:, ::-1].argmax(axis=1)

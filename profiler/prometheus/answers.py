@@ -70,7 +70,7 @@ _NOT_THIS_METHOD: Final = (404, 405, 411, 415, 501)
 
 
 class ApiResponse(msgspec.Struct, frozen=True):
-    """What every API answer looks like."""
+    """The envelope of every API answer."""
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"null")
@@ -154,7 +154,7 @@ def judged(response: requests.Response, body: bytearray) -> ApiResponse:
 
 
 def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
-    """What an answer without data means: too large, overloaded, or not the protocol."""
+    """Return the error for an answer without data: too large, too long, overloaded, or not the protocol."""
     message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
     from_prometheus = envelope.status == "error"
     if from_prometheus and _STORE_AWAY.search(envelope.error):
@@ -176,7 +176,7 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
 
 
 def _is_too_long(code: int, envelope: ApiResponse) -> bool:
-    """Whether the request's address was too long for the server or a proxy before it."""
+    """Return whether the request's address was too long for the server or for a proxy before it."""
     told = code == 400 and envelope.status != "error" and _LONG_ADDRESS.search(envelope.error)
     return code in (414, 431) or bool(told)
 
@@ -197,7 +197,7 @@ def unreachable(url: str, error: requests.RequestException) -> SourceError:
 
 
 def _cause(error: requests.RequestException) -> str:
-    """What the network said, without the layers of libraries around it."""
+    """Return the network's own message of an error, without the layers of libraries around it."""
     reason = getattr(error.args[0] if error.args else None, "reason", None) or error
     return str(reason).rpartition("): ")[2]
 

@@ -47,7 +47,7 @@ _WHOLE: Final = {"partial_response": "false", "deny_partial_response": "1"}
 
 @dataclass(slots=True)
 class QueryCosts:
-    """What the connection cost so far; shared by the threads that ask."""
+    """The costs of the connection so far; shared by the threads that send queries."""
 
     queries: int = 0
     waited_seconds: float = 0.0
@@ -80,10 +80,11 @@ class Client:
         timer: retry.Timer | None = None,
         renew: Renewal | None = None,
     ) -> None:
-        """Nothing is sent yet; SettingsError for an address that is not http(s) or a missing credential file.
+        """Create the client; nothing is sent yet.
 
-        outage_seconds: how long a question is asked again while the server is away; 0 for who must answer soon.
-        renew: gives a fresh header Authorization after a 401, where the one of the settings expires.
+        outage_seconds: time for which a query is repeated while the server is away; 0 for callers that must answer
+        soon. renew: gives a fresh header Authorization after a 401, for settings whose own header expires. Raises
+        SettingsError for an address that is not http(s) or a missing credential file.
         """
         from prometheus_api_client import PrometheusConnect
 
@@ -185,7 +186,7 @@ class Client:
 
 
 def _failure(error: SourceError) -> retry.FailedTry:
-    """What a failed try means for the next one."""
+    """Return the kind of a failed try, which determines the next one."""
     if isinstance(error, answers.Overloaded):
         return retry.FailedTry(silent=False, retry_after_seconds=error.retry_after_seconds)
     return retry.FailedTry(silent=True, slow=isinstance(error, answers.TooSlow))
@@ -315,7 +316,7 @@ class _BoundedSession(requests.Session):
 
 
 def worth_compressing(size_bytes: int, seconds: float) -> bool:
-    """Whether a plain answer was longer on its way than a server takes to compress it."""
+    """Return whether a plain answer took longer to arrive than a server takes to compress it."""
     return size_bytes < _COMPRESSING_BYTES_PER_SECOND * seconds
 
 
@@ -376,7 +377,7 @@ def _secret(path: Path) -> str:
 
 
 def warnings(settings: PrometheusSettings) -> Mapping[str, str]:
-    """What a person should know about the way the server is reached."""
+    """Return warnings on the way the server is reached, by key."""
     plain = urlsplit(settings.url).scheme == "http" and bool(settings.username or settings.bearer_token_file)
     notes = {
         "insecure": settings.insecure and "the server's certificate is not verified (insecure)",

@@ -77,7 +77,10 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
 
 
 def declaration(label: str, values: Iterable[str]) -> str:
-    """What a settings file says so that each value of the label is a cluster of its own; names are made fit."""
+    """Return the text of a settings file by which each value of the label is a cluster of its own.
+
+    The names of the clusters are made valid and distinct.
+    """
     lines, names = ["clusters:"], set[str]()
     for value in values:
         fit = _UNFIT.sub("-", value).strip("-._") or "cluster"
@@ -94,7 +97,10 @@ def latest(answer: Answer) -> float:
 
 
 def created_seconds(births: Answer) -> int | None:
-    """When the cluster was created, of the newest sample of its birth; None where the server does not say."""
+    """Return the Unix time at which the cluster was created; None if the server does not report it.
+
+    It is the value of the newest sample of the cluster's birth.
+    """
     return max((int(values[-1]) for _, values in births if len(values)), default=None)
 
 
@@ -114,9 +120,10 @@ def _overlapping(answer: Answer) -> tuple[str, list[str]] | None:
 
 
 def _shares(name: str, moments: Mapping[str, set[float]]) -> bool:
-    """Whether another value was there at one of its moments: a label that was renamed is not two clusters.
+    """Return whether the value shared a moment with another value of its label.
 
-    Where a label was added, a moment may still see the series without it: they are others at two moments only.
+    A label that was renamed shares none, and is not two clusters. Where a label was added, one moment may still
+    include the series without it: an empty value counts as another cluster only from two shared moments on.
     """
     return any(
         len(moments[name] & times) >= (1 if name and other else _SEEN_TWICE)

@@ -199,7 +199,10 @@ def _order_defects(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.int64]) -
 
 
 def _finite(numbers: Floats) -> tuple[npt.NDArray[np.bool_], Counter[Defect]]:
-    """Which values can be stored; the others are counted. One beyond float32 counts as infinite."""
+    """Return the mask of the values that can be stored, and the number of the others by defect.
+
+    A value beyond float32 counts as infinite.
+    """
     with np.errstate(invalid="ignore"):
         finite = np.abs(numbers) <= _LARGEST
         negative = numbers < 0

@@ -56,9 +56,9 @@ def _with(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Work
 
 
 def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, ManagedHeap]:
-    """By container; where two runtimes speak of one, the one with the larger heap.
+    """Return the heap of each container; where two runtimes report on it, the one with the larger heap.
 
-    Where nobody knows what is live, all of it counts as live: the heap stays, and limits keep above it.
+    A heap whose live part is not known counts as live in full: it stays, and limits stay above it.
     """
     highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)
     owners, workloads = inventory.owners(), {workload.ref: workload for workload in inventory.workloads}

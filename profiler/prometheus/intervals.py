@@ -58,7 +58,7 @@ def nearest_usual(samples: float) -> int:
 
 
 def _is_exactly(seconds: float, interval: int) -> bool:
-    """Whether so many seconds a sample are this interval: it lacks at most one sample in an hour."""
+    """Return whether the seconds per sample fit the interval, with at most one missing sample per hour."""
     return 0.95 * interval <= seconds <= 1.001 * interval / (1 - interval / COUNTED_SECONDS)
 
 
@@ -71,7 +71,10 @@ def hours(start_seconds: int, end_seconds: int) -> Iterator[range]:
 
 
 def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """How many series have how many samples in the hour that they lived through: containers and nodes' root groups."""
+    """Return the PromQL that counts series by their number of samples in an hour.
+
+    It covers containers and nodes' root groups that lived through the hour.
+    """
     own = (ONE_EACH, *of_labels(labels), *shard.matchers())
     each = (lived_through(selector((named(CPU), *chosen, *own))) for chosen in (CONTAINERS, ROOT))
     return f'count_values("{SAMPLES_LABEL}", {" or ".join(each)})'
@@ -135,7 +138,7 @@ def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[Rat
 
 
 def _apart(intervals: Iterable[int]) -> set[int]:
-    """Those that none of the shorter ones stands for."""
+    """Return the intervals that no shorter one represents."""
     kept: set[int] = set()
     for interval in sorted(intervals):
         kept.add(_like(interval, interval, sorted(kept)))
@@ -143,7 +146,10 @@ def _apart(intervals: Iterable[int]) -> set[int]:
 
 
 def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, ...]:
-    """What was found, for people: from when to when how many series were scraped at which interval, oldest first."""
+    """Return the stretches of each scrape interval that were found, for people, oldest first.
+
+    Each has its start and end, its interval, and the largest number of series with it.
+    """
     open_spans: dict[int, ScrapeSpan] = {}
     done: list[ScrapeSpan] = []
     for end, counts in hourly.items():

@@ -69,9 +69,10 @@ OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUE
 
 
 def lacks(anchor: str, found: AbstractSet[str]) -> bool:
-    """Whether an anchor's metrics are to be read at an earlier moment. found: the metrics of the snapshot's moment.
+    """Return whether an anchor's metrics must be read at an earlier moment.
 
-    Where other series show which pods there are, what kube_pod_info says of them stands in the series index.
+    found: the metrics of the snapshot's moment. kube_pod_info need not be where other series show which pods there
+    are: its own facts are then in the series index.
     """
     return anchor not in found and (anchor != "kube_pod_info" or found.isdisjoint(OF_PODS))
 
@@ -191,7 +192,7 @@ def _present(state: declared.State) -> frozenset[Key]:
 
 
 def _gaps(state: declared.State, coverage: Coverage) -> Gaps:
-    """What no workload can be weighed without, and what makes one with restarts unclear."""
+    """Return the gaps in the metrics that affect every workload, and those that affect workloads with restarts."""
     names, read_at = coverage.names, coverage.read_at
     since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
     unknown = [metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]]
@@ -215,7 +216,7 @@ class Gaps:
     amounts_until: int | None = None
 
     def of(self, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
-        """Those of a workload."""
+        """Yield the reasons among the gaps that apply to a workload."""
         yield from self.everybody
         if self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until:
             yield Reason.AMOUNTS_UNKNOWN
@@ -280,10 +281,10 @@ def _pod_of(labels: Mapping[str, str]) -> Key:
 
 
 def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
-    """What the scheduler counts for a pod (`cotenant.base.kubernetes.pod_request`).
+    """Return the request that the scheduler counts for a pod (`cotenant.base.kubernetes.pod_request`).
 
-    Metrics do not tell the order of init containers, so every sidecar is taken to start before all others: never too
-    little.
+    Metrics do not show the order of init containers, so every sidecar is taken to start before all others: the result
+    is never too small.
     """
     listed = list(containers)
     sidecars = [(one.effective_requests, True) for one in listed if one.role is ContainerRole.SIDECAR]
@@ -315,7 +316,7 @@ def _marks(rows: Rows) -> Marks:
 
 @dataclass(frozen=True, slots=True)
 class _KnownOfPods:
-    """What is known of pods by (namespace, pod); present: those that there are at the moment."""
+    """The known facts about pods, by (namespace, pod); present: the pods that exist at the moment."""
 
     present: Collection[Key]
     owned: Chains

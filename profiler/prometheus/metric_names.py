@@ -51,7 +51,10 @@ def present(
 
 
 def _seen(client: Client, labels: Mapping[str, str], moments: range, names: Sequence[str]) -> frozenset[str]:
-    """Those of the names that have a series at one of the moments; halved where the question is too large."""
+    """Return the names that have a series at one of the moments; a query that is too large is halved.
+
+    Raises SourceLimit if the query for a single name is too large.
+    """
     own = of_labels(labels)
     text = union(marked(f"count({selector((named(name), *own))})", NAME_MARK, name) for name in names)
     try:

@@ -71,7 +71,7 @@ ONE_EACH: Final = Matcher(CORE, "!~", "[a-z]*0*[1-9][0-9]*")
 
 
 class PartKind(StrEnum):
-    """How an answer's series become signals."""
+    """The kind of an answer's series, which determines how they become signals."""
 
     CONTAINER = "container"
     NODE = "node"
@@ -119,12 +119,15 @@ class QueryPart:
 
     @property
     def by_namespace(self) -> bool:
-        """Whether it can be asked for some namespaces alone; without honor_labels a device's is its exporter's."""
+        """True if the part can be queried for single namespaces.
+
+        Parts of nodes and devices cannot: without honor_labels a device's namespace is that of its exporter.
+        """
         return self.kind not in (PartKind.NODE, PartKind.DEVICE)
 
     @property
     def lead(self) -> bool:
-        """Whether the value before the first slot is needed."""
+        """True if the value before the first slot is needed."""
         return self.kind is PartKind.COUNTERS
 
 
@@ -137,7 +140,7 @@ class Rates:
 
     @classmethod
     def of(cls, intervals: Collection[int]) -> Rates:
-        """For series of these intervals, one at least."""
+        """Return the rates for series of these scrape intervals, of which there is at least one."""
         first, *others = sorted(intervals)
         return cls(first, tuple(others))
 

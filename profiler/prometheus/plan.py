@@ -131,7 +131,7 @@ def _marked_union(texts: Sequence[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """How many containers live in each namespace, how many nodes there are, and how many GPUs have metrics."""
+    """The number of containers in each namespace, of nodes, and of GPUs that have metrics."""
 
     containers: Mapping[str, int]
     nodes: int = 0
@@ -243,7 +243,10 @@ def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Namespace
 
 
 def settled(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:
-    """For each query: up to where each of its signals is complete once it and all before it are answered."""
+    """Return, per query, the time up to which each of its signals is complete after that query.
+
+    All queries before it are answered by then too. Times are in Unix seconds.
+    """
     pending: dict[Signal, int] = {}
     ends: dict[Signal, int] = {}
     for query in queries:

@@ -103,7 +103,7 @@ def with_pod_rows(inventory: Inventory, rows: Iterable[Row]) -> Inventory:
 
 
 def note(inventory: Inventory) -> tuple[str, ...]:
-    """What is said where pods show more than their containers; nothing where none does."""
+    """Return a note on pods that use more than their containers show together; nothing if there are none."""
     larger = [row for row in inventory.pod_rows if row.beyond]
     if not larger:
         return ()

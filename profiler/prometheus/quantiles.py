@@ -38,9 +38,10 @@ Series = tuple[str, Labels, Floats]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
+    """A question for the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
 
-    A point every `step_seconds`, with a rate window as long; `pooled`: fractions over the points of all pods together.
+    A point is evaluated every `step_seconds`, with a rate window of that length; pooled: fractions over the points of
+    all pods together.
     """
 
     cpu_fraction: float
@@ -177,7 +178,10 @@ class _Pool:
         self._done: dict[ContainerRef, dict[float, float]] = {}
 
     def turn_to(self, shard: NamespaceShard) -> None:
-        """What comes next belongs to this group; the one before is complete."""
+        """Switch to the group of namespaces of the next answers.
+
+        The points of another, now complete group are reduced to percentiles first.
+        """
         if shard != self._shard:
             self._reduce()
             self._shard = shard

@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[T]):
-    """What became of one query: what was read from it, or from the pieces it was split into, and what failed."""
+    """The outcome of one query: results read from it or from the pieces it was split into, and failures."""
 
     found: tuple[T, ...] = ()
     failed: tuple[tuple[RangeQuery, SourceError], ...] = ()
@@ -98,7 +98,10 @@ def _halves(query: RangeQuery, error: SourceError) -> tuple[RangeQuery, RangeQue
 
 
 def _may_split(query: RangeQuery, error: SourceError) -> bool:
-    """Whether part of the query may pass: smaller after a limit, without the bad metric after another refusal."""
+    """Return whether part of the query may succeed.
+
+    It may be smaller after a limit, or without the bad metric after another refusal.
+    """
     refused = isinstance(error, (SourceProtocol, Overloaded))
     return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
 

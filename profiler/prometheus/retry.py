@@ -72,7 +72,10 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class FailedTry:
-    """How a try failed. silent: there was no answer at all. slow: no whole answer in time, so a smaller may pass."""
+    """The kind of a failed try.
+
+    silent: there was no answer at all. slow: there was no complete answer in time, so a smaller one may succeed.
+    """
 
     silent: bool
     slow: bool = False
@@ -93,7 +96,7 @@ class RetryPolicy:
         self._answered_before = self._exhausted = self._stopped = False
 
     def may_ask(self) -> bool:
-        """Whether a question may be sent: the server is not known to be gone, or it is time to look again."""
+        """Return whether a question may be sent: the server is not known to be gone, or it is time to try again."""
         with self._lock:
             now = self.timer.monotonic_seconds()
             if self.silence < SILENT_QUESTIONS or now - self._silent_since < self._outage_seconds:

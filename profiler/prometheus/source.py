@@ -76,9 +76,10 @@ class PrometheusSource:
         timer: Timer | None = None,
         renew: client.Renewal | None = None,
     ) -> None:
-        """Nothing is asked yet. marks: QoS and priority class of running pods, where the Kubernetes API can be read.
+        """Create the source; nothing is queried yet.
 
-        timer: what pauses between tries go by; the machine's time when it is not given. renew: see `Client`.
+        marks: QoS and priority class of running pods, where the Kubernetes API can be read. timer: the clock by which
+        pauses between tries are measured; the machine's if it is not given. renew: see `Client`.
         """
         self._settings = settings
         self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer, renew=renew)
@@ -106,7 +107,7 @@ class PrometheusSource:
         self._client.close()
 
     def survey(self, window: tuple[int, int]) -> Survey:
-        """What the server holds, asked once."""
+        """Return the survey of what the server holds; it is made once."""
         if self._survey is None:
             names = metric_names.present(self._client, self._settings.labels, window)
             surveyed = self._look(names, window)
@@ -245,7 +246,7 @@ class PrometheusSource:
         return self._lateness
 
     def report(self) -> SourceReport:
-        """What it cost and what was wrong so far."""
+        """Return the costs of the queries so far, and the defects, errors and notes."""
         account = self._client.account
         surveyed = self._survey
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
@@ -274,7 +275,7 @@ class PrometheusSource:
         ]
 
     def _parts(self, surveyed: Survey, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
-        """Which part brings each signal; none where the server does not have the metric."""
+        """Return the part that brings each signal; a signal whose metric the server does not have is left out."""
         rule = surveyed.recorded and self._settings.recording_rules
         parts = (
             *usage_parts(rates, self._settings.labels, rule, surveyed.cores, maxima=maxima),
@@ -452,7 +453,7 @@ def _pieces(
 
 
 def _holes(query: RangeQuery) -> Iterator[SignalSpan]:
-    """What a failed query leaves unknown."""
+    """Yield the spans that a failed query leaves unknown."""
     grid = query.grid
     return (SignalSpan(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
 

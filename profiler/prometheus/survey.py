@@ -82,7 +82,10 @@ Answer = Sequence[tuple[dict[str, str], Floats]]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found. `recorded`: kubernetes-mixin's rate covers all containers at every moment looked at."""
+    """The findings on what the server holds.
+
+    recorded: kubernetes-mixin's rate covers all containers at every evaluated moment.
+    """
 
     population: Population
     rates: Rates
@@ -114,7 +117,7 @@ class Survey:
         return Rates(max(self.slowest.scrape_seconds, self.state_seconds))
 
     def late(self, end_seconds: int) -> bool:
-        """Whether the newest sample is older than a query at this moment can see."""
+        """Return whether the newest sample is older than a query at this moment can see."""
         return self.newest_seconds is not None and self.newest_seconds < end_seconds - LATE_SECONDS
 
 
@@ -145,7 +148,7 @@ def newest(answer: Answer) -> int | None:
 
 
 def moments(start_seconds: int, end_seconds: int) -> range:
-    """When to look: at most 15 evaluations, an hour to a day apart, the last at the end."""
+    """Return the moments of evaluation: at most 15, at steps of an hour to a day, the last at the end."""
     step = min(max((end_seconds - start_seconds) // _PARTS, HOUR_SECONDS), DAY_SECONDS)
     count = min((end_seconds - start_seconds) // step, _PARTS)
     return range(end_seconds - count * step, end_seconds + 1, step)
@@ -246,7 +249,7 @@ def _why(metric: str, names: Collection[str]) -> str:
 
 
 def _stood_in(metric: str, names: frozenset[str]) -> bool:
-    """Whether another metric tells the same; the inventory says of which pods it does not."""
+    """Return whether another metric reports the same facts; the inventory notes the pods for which it does not."""
     return metric == "kube_pod_owner" and POD_INFO in names
 
 

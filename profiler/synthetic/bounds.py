@@ -53,7 +53,10 @@ def _quotas(namespace: str, workloads: Sequence[Workload]) -> Iterator[Quota]:
 
 
 def _counted(workload: Workload, resource: Resource, of_limits: bool) -> int:
-    """What a quota counts for one pod; init containers ask for no more than the main one here."""
+    """Return the amount that a quota counts for one pod, in the resource's unit.
+
+    Init containers are left out: in synthetic clusters they request no more than the main container.
+    """
     sides: list[Mapping[Resource, int]] = [
         c.limits if of_limits else c.requests for c in workload.containers if c.role is not ContainerRole.INIT
     ]

@@ -146,7 +146,11 @@ class _Cutter:
 def _gaps(
     grid: TimeGrid, nodes: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.bool_], tuple[tuple[int, int], ...]]:
-    """Where nothing was scraped, (nodes, grid.size): an outage of everything every two weeks, some of single nodes."""
+    """Return the mask of the slots without a scrape, (nodes, grid.size), and the outages of the entire cluster.
+
+    There is an outage of everything every two weeks, and a gap of some single nodes. Outages are [start, end) in Unix
+    seconds.
+    """
     gaps = rng.random((nodes, grid.size)) < 0.0008
     outages = []
     for _ in range(grid.size // (14 * grid.slots_per_day)):
@@ -183,13 +187,16 @@ def _node_totals(
 
 
 def _system(node: Node, resource: Resource, size: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """What kubelet, runtime and kernel use, with noise."""
+    """Return the usage of kubelet, runtime and kernel, with noise, (size,), in the resource's unit."""
     level = system_level(node.capacity[resource], resource)
     return (level * np.exp(0.08 * rng.standard_normal(size))).astype(np.float32)
 
 
 def system_level(capacity: float, resource: Resource) -> float:
-    """What kubelet, runtime and kernel use on average: 1.5 % of the cores and 80m; 1 % of the memory and 1 GiB."""
+    """Return the mean usage of kubelet, runtime and kernel, in millicores or bytes.
+
+    It is 1.5 % of the cores and 80m, and 1 % of the memory and 1 GiB.
+    """
     return 0.015 * capacity + 80 if resource is Resource.CPU else 0.01 * capacity + GIB
 
 

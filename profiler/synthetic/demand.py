@@ -36,7 +36,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What demand needs to know of the workloads behind the seats; `load` (workloads, grid.size)."""
+    """The facts about the workloads behind the seats that demand needs; `load`: (workloads, grid.size)."""
 
     blueprints: tuple[Blueprint, ...]
     lives: tuple[Lives, ...]
@@ -87,7 +87,10 @@ def _unlimited_demand(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, r
 
 
 def _threads(seats: Seats, rows: slice) -> Matrix:
-    """What a container could use at most, (rows, 1): its threads are chosen for its size, not for the node's."""
+    """Return the most CPU that each container could use, (rows, 1), millicores.
+
+    Its threads are chosen for its size, not for the node's.
+    """
     size, limit = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
     return np.minimum(3.0 * size + 100.0, 1.5 * limit).astype(np.float32)
 

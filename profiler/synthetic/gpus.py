@@ -23,7 +23,7 @@ DEVICE_PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """What a kind of workload makes of the one GPU of each pod, in percent.
+    """The use that a kind of workload makes of the one GPU of each pod, in percent.
 
     core: of the device's time where its CPU usage is at its 95th percentile, or always when `steady`; memory: taken;
     most: workloads of the kind that have GPUs; measured: whether their node has an exporter.

@@ -47,7 +47,7 @@ class Lives:
     period: int = 0
 
     def running(self, slot: int) -> int:
-        """How many seats are taken at a slot."""
+        """Return the number of seats that are taken at a slot."""
         return sum(any(a <= slot < b for a, b in life.runs) for life in self.seats)
 
 
@@ -84,7 +84,7 @@ def _birth(blueprint: Blueprint, grid: TimeGrid, rng: np.random.Generator) -> in
 def _spans(
     blueprint: Blueprint, begin: int, load: npt.NDArray[np.float32], grid: TimeGrid, rng: np.random.Generator
 ) -> list[list[tuple[int, int]]]:
-    """For every seat its stretches of being wanted, before deploys cut them."""
+    """Return the stretches of slots in which each seat is wanted, before deploys cut them."""
     kind = blueprint.ref.kind
     if kind == "CronJob":
         return [_cron(blueprint, grid, rng)]

@@ -38,7 +38,7 @@ class Seats:
         return len(self.workload)
 
     def alive(self, grid: TimeGrid, rows: slice) -> npt.NDArray[np.bool_]:
-        """Where the rows' seats are taken, (rows, grid.size)."""
+        """Return the mask of the slots in which the rows' seats are taken, (rows, grid.size)."""
         mask = np.zeros((len(self.workload[rows]), grid.size), dtype=bool)
         for row, life in enumerate(self.life[rows]):
             for start, end in life.runs:
@@ -93,7 +93,10 @@ def _level(
 
 
 def _fixed(sized: Sized) -> bool:
-    """Whether a workload keeps its level whatever the cluster's target: the story's, the agents and the idle."""
+    """Return whether a workload keeps its level whatever the cluster's target.
+
+    The story's workloads, the agents and the idle ones do.
+    """
     return sized.blueprint.told or sized.blueprint.archetype == "agent" or sized.blueprint.shape is Shape.IDLE
 
 

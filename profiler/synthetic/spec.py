@@ -16,7 +16,7 @@ DEFAULT_END_SECONDS: Final = 1_795_089_600
 
 
 class Shape(StrEnum):
-    """How the load of a workload moves; the generator's own word, which a portrait has to find out."""
+    """The movement of a workload's load, in the generator's terms, which a portrait has to find out."""
 
     IDLE = "idle"
     FLAT = "flat"
@@ -28,7 +28,7 @@ class Shape(StrEnum):
 
 
 class MemoryShape(StrEnum):
-    """How the working set moves."""
+    """The movement of a workload's working set."""
 
     STEADY = "steady"
     FOLLOWS_LOAD = "follows-load"
@@ -73,7 +73,10 @@ class SyntheticSpec:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the generator knows and nobody else may: answers for tests. Deploys and kills are the inventory's events."""
+    """The generator's own knowledge, for tests only: the correct answers.
+
+    Deploys and kills are the inventory's events.
+    """
 
     shape: Mapping[WorkloadRef, Shape]
     memory: Mapping[WorkloadRef, MemoryShape]

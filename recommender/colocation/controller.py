@@ -53,9 +53,10 @@ class ColocationController(Feature):
         interval_seconds: float,
         take_over: Collection[str] = (),
     ) -> None:
-        """Nothing is known yet. `results`: the last run of the pipeline, for the policy `forecast`.
+        """Create a controller that knows nothing of the cluster yet.
 
-        take_over: field managers that publish no more, so that their amounts are replaced.
+        results: returns the last run of the pipeline, for the policy `forecast`; take_over: field managers that no
+        longer publish, so that their amounts are replaced.
         """
         self.interval_seconds = interval_seconds
         self._take_over = frozenset(take_over)
@@ -94,7 +95,10 @@ class ColocationController(Feature):
         return ControllerDecision((*intents, *zones), notes, self._before(intents))
 
     def _compare_clocks(self, changes: Changes) -> None:
-        """How far ahead of our clock each agent's is, by reports that came while we watched."""
+        """Record by how many seconds each agent's clock is ahead of the controller's clock.
+
+        Only reports that arrived while the controller watched count; reports by FIELD_MANAGER are left out.
+        """
         present = self._mirrors["nodemetrics"].snapshot()
         for key in changes.get("nodemetrics", ()):
             report: NodeMetric | None = present.get(key)
@@ -171,7 +175,10 @@ class ColocationController(Feature):
         }
 
     def _notes(self) -> tuple[ObjectNote, ...]:
-        """What is wrong with the configuration, and with single nodes' own words."""
+        """Return the notes on the configuration, on nodes' annotations and on nodes left to other programs.
+
+        They name faults in the configuration and ignored annotations of single nodes.
+        """
         notes = [
             ObjectNote(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes
         ]

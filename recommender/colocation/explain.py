@@ -80,7 +80,7 @@ class NodeExplained:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known of the node beside its amounts."""
+    """The facts about a node that its explanation needs beside the amounts."""
 
     resolved: Resolved
     now_seconds: float
@@ -90,7 +90,10 @@ class Context:
 
 
 def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplained:
-    """Of one node's messages (batch and mid of both resources, in any order)."""
+    """Return the explanation of one node's amounts.
+
+    reclaimables: the node's messages (batch and mid of both resources, in any order).
+    """
     strategy, measured = context.resolved.strategy, context.measured_seconds
     is_measured = measured is not None and measured == measured  # noqa: PLR0124 - NaN is not known
     return NodeExplained(

@@ -125,9 +125,10 @@ class _Annotations:
         return 1.0
 
     def third_party(self) -> dict[tuple[Band, Resource], int]:
-        """What other schedulers took of batch and mid by the annotation, by (band, resource): millicores or bytes.
+        """Return the amounts of batch and mid that other schedulers took, by (band, resource).
 
-        Allocations of other bands and of other shapes are left out.
+        They are read from the node's annotation, in millicores or bytes. Allocations of other bands and of other
+        shapes are left out.
         """
         allocations = self._object(THIRD_PARTY_ALLOCATIONS_ANNOTATION).get("allocations") or []
         amounts: dict[tuple[Band, Resource], int] = {}
@@ -181,7 +182,7 @@ class _Annotations:
 
 
 def cpu_count(text: str) -> int | None:
-    """How many CPUs a list such as "0-3,8" names, each once; None when it is no such list."""
+    """Return the number of CPUs in a list such as "0-3,8", each counted once; None if the text is no such list."""
     cpus: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

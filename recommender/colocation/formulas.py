@@ -121,12 +121,12 @@ class BandColumns:
 
     @property
     def doubtful(self) -> Booleans:
-        """Where the reason is one of DOUBTFUL."""
+        """Mask of the nodes whose reason is one of DOUBTFUL, (n,)."""
         return np.isin(self.reasons, [code for code, reason in enumerate(REASONS) if reason in DOUBTFUL])
 
     @property
     def lent(self) -> Booleans:
-        """Where an amount is published at all; elsewhere the resource is withdrawn."""
+        """Mask of the nodes for which an amount is published, (n,); elsewhere the resource is withdrawn."""
         return np.asarray(self.reasons == 0)
 
     def message(self, i: int) -> Reclaimable:
@@ -149,15 +149,15 @@ class BandColumns:
 
 
 def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
-    """What batch pods may use on each node, in the resource's unit (millicores or bytes).
+    """Return the amounts that batch pods may use on each node, in the resource's unit (millicores or bytes).
 
-        amount = capacity - capacity * (100 - reclaim %) - system - pods
-        proven : capacity - system's peak - pods
-        then   : min(amount, capacity * batch %) where that is set; max(amount, 0); CPU: + normalization;
-                 - what other schedulers took; max(amount, 0)
+    amount = capacity - capacity * (100 - reclaim %) - system - pods
+    proven : capacity - system's peak - pods
+    then   : min(amount, capacity * batch %) where that is set; max(amount, 0); CPU: + normalization
+    last   : max(amount - what other schedulers took, 0)
 
-    The terms are those of `kept_percent`, `system_terms` and `pod_terms`. An amount counts only where its reason is OK.
-    Source: Koordinator's plugin `batchresource`; the policy `forecast` is ours.
+    The terms are those of `kept_percent`, `system_terms` and `pod_terms`. An amount counts only where its reason is
+    OK. Source: Koordinator's plugin `batchresource`; the policy `forecast` is cotenant's own.
     """
     pods, notes = pod_terms(columns, parameters)
     margin = share(columns.capacity, kept_percent(columns, parameters))
@@ -225,12 +225,12 @@ def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> Ban
 
 
 def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> Floats:
-    """What prod requested and will not use in the next 24 hours, (n,), in the resource's unit.
+    """Return the part of prod's requests that prod will not use in the next 24 hours, (n,), in the resource's unit.
 
-    max(min(requested, room) - unreclaimable, 0); 0 where unreclaimable is NaN (it is not known). requested: sum of prod
-    requests; room: the node's allocatable; unreclaimable: the peak that prod's use may reach, with its margin. Where it
-    stands on Koordinator's predictors for want of a longer record: the larger of the pods' peaks and of what the class
-    and the system reach together, since the smaller of both answers counts.
+    The formula is max(min(requested, room) - unreclaimable, 0), and 0 where unreclaimable is NaN (not known).
+    requested: sum of prod requests; room: the node's allocatable; unreclaimable: the peak that prod's use may reach,
+    with its margin. Where it is taken from Koordinator's predictors for want of a longer record, it is the larger of
+    the pods' peaks and of what the class and the system reach together, since the smaller of both answers counts.
     Source: koordlet, pod and priority-class predictors: min(requests - peaks, allocatable - peaks), floor 0.
     """
     reclaimable = np.minimum(requested, room) - unreclaimable
@@ -238,10 +238,10 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
 
 
 def proven(columns: NodeColumns, parameters: Parameters) -> Booleans:
-    """Where the policy is `forecast` and the peak decides alone, (n,).
+    """Return the mask of the nodes where the policy is `forecast` and the peak decides alone, (n,).
 
-    That is: tested on `forecast_origins` days, passed in a share of at most `forecast_violation` of the decisions, and
-    the peak of what runs outside of pods is known as well.
+    The peak does so if it was tested on at least `forecast_origins` days, was exceeded in a share of at most
+    `forecast_violation` of the decisions, and the peak of what runs outside of pods is known as well.
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     complete = np.isfinite(columns.prod_peak) & np.isfinite(columns.system_peak)
@@ -261,10 +261,11 @@ def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
 
 
 def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
-    """What runs outside of pods, of which exactly one term holds on each node.
+    """Return the terms for what runs outside of pods; exactly one of them counts on each node.
 
-    max(use of the system and of host applications above batch, reserved); reserved alone where the policy says so;
-    where the forecast is proven at least the system's peak, because no percentage covers its rise.
+    The amount is max(use of the system and of host applications above batch, reserved); reserved alone if the policy
+    requires that; and, where the forecast is proven, at least the system's peak, because no percentage covers its
+    rise.
     """
     reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
     by_peak = proven(columns, parameters)
@@ -277,11 +278,11 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
 
 
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
-    """What high-priority pods take, by policy, and which note explains it (index into NOTES), (n,).
+    """Return the terms for high-priority pods, and the index into NOTES that explains the choice, (n,).
 
-    Of the policies' terms and the peak exactly one holds on each node; `announced` joins the peak where there is any.
-    Under `forecast` the larger of their sum and present usage counts: an unproven forecast can only lower what is lent,
-    and a proven one that is passed already holds no longer.
+    Exactly one of the policies' terms and the peak counts on each node; `announced` joins the peak where there is
+    any. Under `forecast` the larger of their sum and of present usage counts: an unproven forecast can only lower
+    what is lent, and a proven one that is already exceeded no longer applies.
     """
     by_forecast, alone = where_policy(parameters, lambda policy: policy.by_forecast), proven(columns, parameters)
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)
@@ -297,7 +298,7 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
 
 
 def where_policy(parameters: Parameters, applies: Callable[[ReclaimPolicy], bool]) -> Booleans:
-    """Where the node's policy has a property, (n,)."""
+    """Return the mask of the nodes whose policy fulfills `applies`, (n,)."""
     return np.array([applies(policy) for policy in POLICIES])[parameters.policy.astype(np.int64)]
 
 
@@ -317,9 +318,10 @@ def _peak(columns: NodeColumns) -> Integers:
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:
-    """What CPU normalization adds: thousandths are cut, the whole is rounded up, as upstream's quantities do.
+    """Return the amount that CPU normalization adds; thousandths are cut and the result is rounded up.
 
-    Nothing at a ratio of 1, also where thousandths of the amount are more than a double holds exactly.
+    The rounding is that of upstream's quantities. Nothing is added at a ratio of 1, also where thousandths of the
+    amount are more than a double represents exactly.
     """
     thousandths: Floats = np.floor(amount * 1000.0 * ratio)
     return np.where(ratio > 1, whole(thousandths / 1000.0 - amount), 0)

@@ -20,11 +20,11 @@ from cotenant.recommender.colocation.strategy import ColocationConfig
 
 @dataclass(frozen=True, slots=True)
 class Usages:
-    """What nodes use at present, in one resource's unit, and when that was measured.
+    """The present usage of nodes, in one resource's unit, and the time of its measurement.
 
-    nodes: whole node, by name; measured_seconds: Unix time of each node's newest sample; prod_reclaimable: by node,
-    what prod requested and will not use (forecast), missing = 0; prod_peaks: by node, the forecast behind the policy
-    `forecast`.
+    nodes: usage of the entire node, by name; measured_seconds: Unix time of each node's newest sample;
+    prod_reclaimable: by node, the part of prod's requests that prod will not use (forecast), missing = 0; prod_peaks:
+    by node, the forecast behind the policy `forecast`.
     """
 
     nodes: Mapping[str, float]
@@ -82,5 +82,5 @@ def pod_columns(inventory: Inventory, used: Mapping[Resource, Mapping[tuple[str,
 
 
 def _moment(now: Usages, node: str) -> float:
-    """When a node was measured; NaN when it was not, or its usage is no number."""
+    """Return the Unix time at which a node was measured; NaN if it was not, or if its usage is not finite."""
     return now.measured_seconds.get(node, np.nan) if np.isfinite(now.nodes.get(node, np.nan)) else np.nan

@@ -44,7 +44,7 @@ class Lender:
 
     @classmethod
     def of(cls, columns: NodeColumns, given: Parameters, allocatable: Floats, now_seconds: float) -> Lender:
-        """From the columns of `now_seconds`."""
+        """Return the lender over columns taken at `now_seconds`; their times become relative to it."""
         now = replace(columns, measured_seconds=columns.measured_seconds - now_seconds)
         return cls(now, given, allocatable)
 
@@ -81,10 +81,11 @@ def known_amounts(of: BandColumns) -> Floats:
 
 
 def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
-    """What batch and mid could have taken at past moments, (n, H) by band.
+    """Return the amounts that batch and mid could have taken at past moments, (n, H) by band.
 
-    NaN where the node's report of then would have been too old, and where the amount rests on a forecast: that of batch
-    under a policy by forecast, on nodes that have one; that of mid wherever what prod requests and will not use counts.
+    NaN where the node's report of that moment would have been too old, and where the amount rests on a forecast: that
+    of batch under a policy by forecast, on nodes that have one; that of mid wherever the unused part of prod's
+    requests counts.
     """
     moments = use.node_used.shape[1]
     amounts = {band: np.full(use.node_used.shape, np.nan) for band in Band}
@@ -101,12 +102,12 @@ def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
 
 
 def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
-    """What batch and mid can take at moments of the next 24 hours, (n, T) by band.
+    """Return the amounts that batch and mid can take at moments of the next 24 hours, (n, T) by band.
 
-    prod_path: what prod pods use then by one level of their forecast, (n, T), in the resource's unit, NaN = not known.
-    Mid pods, the system, batch pods, requests and the 24-hour peak count as they do now; of the policy that takes the
-    larger of use and request of each pod at least what all pods use together. NaN where the path is not known and
-    matters, and where no present amount is known.
+    prod_path: usage of prod pods at each moment by one level of their forecast, (n, T), in the resource's unit, NaN =
+    not known. Mid pods, the system, batch pods, requests and the 24-hour peak count as they do now. Under the policy
+    that takes the larger of use and request of each pod, at least the usage of all pods together counts. NaN where
+    the path is not known and matters, and where no present amount is known.
     """
     moments = prod_path.shape[1]
     amounts = {band: np.full(prod_path.shape, np.nan) for band in Band}

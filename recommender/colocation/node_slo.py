@@ -92,9 +92,9 @@ class LabelledNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeSloView:
-    """What the controller looks at: the configuration in force, the nodes, and the NodeSLOs by name.
+    """The input of the controller: the configuration in force, the nodes, and the NodeSLOs by name.
 
-    take_over: field managers of programs that write no more, so that their values are replaced.
+    take_over: field managers of programs that no longer write, so that their values are replaced.
     """
 
     config: SloConfig
@@ -136,7 +136,10 @@ def decide(view: NodeSloView) -> ControllerDecision:
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
-    """Which entries are in force on a node with these labels, in the order of RULING."""
+    """Return the index of the entry in force on a node with these labels for each key, in the order of RULING.
+
+    A key has None if no entry of it is in force.
+    """
     return tuple(config.first_match(key, labels) for key in RULING)
 
 
@@ -174,7 +177,7 @@ class _Specs:
         return self._plain[text]
 
     def hold(self, live: NodeSloObject, rendering: Rendering) -> bool:
-        """Whether every value of ours is there; what others added does not matter."""
+        """Return whether the NodeSLO contains every value of ours; values that others added do not matter."""
         key = bytes(live.spec), rendering.digest
         if key not in self._held:
             self._held[key] = _holds(self.plain(live), rendering.spec)
@@ -218,7 +221,7 @@ def _body(address: Address, owned: ExistingObject, rendering: Rendering) -> dict
 
 
 def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
-    """What is wrong with the ConfigMap, one note for each finding; what it does to the nodes is said too."""
+    """Yield one note per finding on the ConfigMap, with its effect on the nodes."""
     for finding in findings:
         if not finding.fatal:
             effect = "The rest of the key is in force."
@@ -268,5 +271,5 @@ def _wrong(bandwidth: str) -> str:
 
 
 def coverage(view: NodeSloView) -> Mapping[Entries, int]:
-    """How many nodes each combination of entries is in force on."""
+    """Return the number of nodes on which each combination of entries is in force."""
     return Counter(entries_of(view.config, node.labels) for node in view.nodes)

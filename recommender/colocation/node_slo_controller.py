@@ -38,7 +38,10 @@ class NodeSloController(Feature):
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], interval_seconds: float, take_over: Collection[str] = ()
     ) -> None:
-        """Nothing is known yet. take_over: field managers that write no more, so that their values are replaced."""
+        """Create a controller that knows nothing of the cluster yet.
+
+        take_over: field managers that no longer write, so that their values are replaced.
+        """
         self.interval_seconds = interval_seconds
         self._mirrors = mirrors
         self._take_over = frozenset(take_over)

@@ -49,7 +49,10 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
 
 
 def zone_shares(masks: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    """Which of `count` zones each pod is in, (pods, count); zones that the node does not have are ignored."""
+    """Return the mask of the `count` zones that each pod uses, (pods, count).
+
+    Zones that the node does not have are ignored. A pod without any zone of the node is counted in all of them.
+    """
     inside = (masks[:, None] >> np.arange(count)) & 1 > 0
     return np.asarray(inside | ~inside.any(axis=1, keepdims=True))
 
@@ -63,7 +66,7 @@ def _by_zone(amounts: Floats, inside: npt.NDArray[np.bool_], fine: int) -> Float
 
 
 def _sum(terms: Sequence[Term]) -> float:
-    """What the terms take of the only node."""
+    """Return the amount that the terms take of the only node."""
     return float(sum(int(term.counted[0]) for term in terms))
 
 

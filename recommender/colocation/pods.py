@@ -64,11 +64,11 @@ class PodTerms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodFacts:
-    """What is known of m pods beside their usage: (m,) each, or (m, moments); amounts in the resource's unit.
+    """The facts about m pods beside their usage: (m,) each, or (m, moments); amounts in the resource's unit.
 
     active: it occupies its node, else only its metric is left; request, mid_request: 0 where it is not active; high:
     its class is above batch; prod: its class is prod, or it has none; exclusive: its CPUs are its own and never lent;
-    judged_elsewhere: it has no measurement, and `announced` judges its request.
+    judged_elsewhere: it has no measurement, and `announced` counts its request.
     """
 
     active: Booleans
@@ -115,7 +115,7 @@ class KnownPlaces:
 
     @property
     def names(self) -> tuple[Place, ...]:
-        """By number."""
+        """Known places (node and workload) in the order of their numbers."""
         return tuple(self._numbers)
 
     @property
@@ -131,7 +131,7 @@ class KnownPlaces:
         return number
 
     def usual(self, resource: Resource) -> Mapping[str, float]:
-        """By node: requests that usually come beyond the census, in the resource's unit."""
+        """Return by node the requests that usually arrive beyond the census, in the resource's unit."""
         return self._census.usual.get(resource, {})
 
 
@@ -275,24 +275,31 @@ class PodColumns:
         return beyond_usual
 
     def _uncounted(self, used: npt.NDArray[np.int64], resource: Resource) -> Floats:
-        """Of each prod pod's request what `hp_used` does not count beyond `prod_used`; all of a placeholder's."""
+        """Return the part of each prod pod's request that `hp_used` does not count beyond `prod_used`.
+
+        A placeholder's request is returned in full, because `hp_used` counts nothing of it.
+        """
         terms = self._terms(used, resource)
         rest = np.maximum(terms.prod_request - np.maximum(terms.hp_used - terms.prod_used, 0.0), 0.0)
         return np.where(self._placeholder[used], self._request[_ROW[resource], used], rest)
 
     def _new(self, used: npt.NDArray[np.int64]) -> Booleans:
-        """Whether a pod is not in the census, by its start; placeholders never are, because they use nothing."""
+        """Return whether each pod is missing from the census, by its start time.
+
+        Placeholders are always missing, because they use nothing. Without a census no pod counts as missing.
+        """
         later = self._start[used] > self._places.time_seconds
         return np.asarray(later | (self._placeholder[used] & np.isfinite(self._places.time_seconds)))
 
     def _terms(self, used: npt.NDArray[np.int64], resource: Resource) -> PodTerms:
-        """What each of these slots adds to every term of the formulas, (slots,), in the resource's unit.
+        """Return the contribution of each of these slots to every term of the formulas, (slots,).
 
-        An active pod has the class of its spec, a dangling metric that of the report. high: every class but batch and
-        free. A request is of cpu and memory and of the mid resources by which mid pods ask for them; prod_request
-        leaves the latter out, which the scheduler takes off what mid may have. hp_used counts the request instead of
-        the usage of a pod without a measurement, and of the CPU of LSE pods. prod_used does so for a pod without a
-        measurement that came after the census, which `announced` judges.
+        Amounts are in the resource's unit. An active pod has the class of its spec, a dangling metric that of the
+        report. high: every class but batch and free. A request is of cpu and memory and of the mid resources by which
+        mid pods ask for them; prod_request leaves the latter out, which the scheduler takes off the amount for mid.
+        hp_used counts the request instead of the usage of a pod without a measurement, and of the CPU of LSE pods.
+        prod_used does so for a pod without a measurement that started after the census, whose request `announced`
+        counts.
         """
         row, active = _ROW[resource], self._active[used]
         own, raw = self._request[row, used], self._usage[row, used]
@@ -313,7 +320,7 @@ class PodColumns:
         return PodTerms(node=self._node[used], zones=np.where(active, self._zones[used], 0), **demand)
 
     def _exclusive(self, used: npt.NDArray[np.int64], resource: Resource) -> Booleans:
-        """Whether the pod's CPUs are its own and never lent, so that its request counts whatever it uses."""
+        """Return whether each pod's CPUs are its own and never lent, so that its request counts whatever it uses."""
         return np.asarray((self._qos[used] == QOS_CODE[QosClass.LSE]) & (resource is Resource.CPU))
 
     def _slot(self, key: Key) -> int:
@@ -366,5 +373,8 @@ def _row(pod: Pod) -> tuple[float, ...]:
 
 
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:
-    """By resource, NaN = not measured: nothing that runs has 0 bytes of memory."""
+    """Return the usage in the order of Resource, NaN = not measured.
+
+    A memory usage of 0 bytes counts as not measured, because every running pod has memory.
+    """
     return tuple((usage.get(r) or np.nan) if r is Resource.MEMORY else usage.get(r, np.nan) for r in Resource)

@@ -66,7 +66,7 @@ class WriteReasons:
         return np.asarray(self.keys | self.moved | self.late | self.policy)
 
     def policy_alone(self, i: int) -> bool:
-        """Whether the policy's name is all that node i is written for."""
+        """Return whether node i is written only for the name of its policy."""
         return not (self.keys[i] or self.moved[i] or self.late[i])
 
 
@@ -103,12 +103,15 @@ def publish(
 
 
 def policy_text(strategy: ColocationStrategy) -> str:
-    """What a Node says of the policy of its batch-cpu: nothing under Koordinator's policies, as in Koordinator."""
+    """Return the name of the batch-cpu policy for the Node's annotation, or "" under Koordinator's policies.
+
+    Koordinator itself writes no such name.
+    """
     return strategy.cpu_policy if strategy.cpu_policy in BY_FORECAST else ""
 
 
 def policy_on(facts: ColocationNode) -> str | None:
-    """What the Node says of the policy of its batch-cpu now."""
+    """Return the name of the batch-cpu policy that the Node's annotation has now; None if there is none."""
     return facts.node.annotations.get(BATCH_CPU_POLICY_ANNOTATION)
 
 
@@ -164,12 +167,12 @@ def smoothed(
 def judge(
     published: Published, strategies: Sequence[ColocationStrategy], since: Floats, misnamed: Booleans
 ) -> WriteReasons:
-    """Which nodes are worth a write, and why; any of four reasons in any resource is enough.
+    """Return which nodes are worth a write, and why; any of four reasons in any resource is enough.
 
     keys: a resource appears or disappears. moved: |wanted - old| > old * diff_threshold, old being the Node's
-    allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old.
-    since: seconds since our last write of each node, (nodes,); misnamed: whether the Node names another policy than
-    that of its batch-cpu, or one though it should name none. Source: Koordinator's `resourceDiffThreshold` and
+    allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old. since:
+    seconds since our last write of each node, (nodes,); misnamed: whether the Node names another policy than that of
+    its batch-cpu, or one though it should name none. Source: Koordinator's `resourceDiffThreshold` and
     `updateTimeThresholdSeconds`.
     """
     threshold = np.array([s.diff_threshold for s in strategies])

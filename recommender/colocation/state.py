@@ -45,7 +45,7 @@ _ABOVE_MID: Final = _ABOVE_BATCH - {PriorityClass.MID}
 
 @dataclass(frozen=True, slots=True)
 class _NodeParameters:
-    """What changes only with nodes or the configuration, for one resource."""
+    """The columns and parameters of one resource that change only with nodes or the configuration."""
 
     facts: Mapping[str, Any]
     given: Parameters
@@ -74,12 +74,12 @@ class ColocationState:
 
     @property
     def facts(self) -> Sequence[ColocationNode]:
-        """What the Node objects say, in the order of `nodes`."""
+        """Parsed Node objects, in the order of `nodes`."""
         return tuple(self._facts.values())
 
     @property
     def strategies(self) -> Sequence[ColocationStrategy]:
-        """Of every node, in the order of `nodes`."""
+        """Strategy of every node, in the order of `nodes`."""
         return [self._resolved[name].strategy for name in self._facts]
 
     def resolved(self, node: str) -> Resolved:
@@ -154,7 +154,11 @@ class ColocationState:
         return computed
 
     def _kept(self, columns: BandColumns, parameters: Parameters, now_seconds: float) -> Booleans:
-        """Whose amounts stay as they are published, (n,): a report of no use is as none once it lasts as long."""
+        """Return the mask of the nodes whose amounts stay as they are published, (n,).
+
+        They stay while the report is of no use, for at most the strategy's `degrade_seconds`; after that time the
+        report counts as a missing one.
+        """
         keys = [(columns.band, columns.resource, name) for name in columns.nodes]
         doubtful = columns.doubtful
         for key in (key for key, one in zip(keys, doubtful, strict=True) if not one):
@@ -202,11 +206,14 @@ class ColocationState:
         )
 
     def __contains__(self, node: str) -> bool:
-        """Whether the node is known."""
+        """Return whether the node is known."""
         return node in self._facts
 
     def offered(self, computed: Computed) -> dict[str, dict[Resource, int]]:
-        """What each node lends to batch, of `compute`; without what is withdrawn."""
+        """Return the amounts that each node lends to batch, without resources that are withdrawn.
+
+        computed: the result of `compute`.
+        """
         offered_by_node: dict[str, dict[Resource, int]] = {}
         for resource in Resource:
             columns = computed[Band.BATCH, resource]

@@ -76,7 +76,10 @@ class ColocationConfig:
 
     @classmethod
     def of_settings(cls, settings: ReclaimFields) -> ColocationConfig:
-        """What the settings say, where no ConfigMap is looked at; fields that they leave alone count as defaults."""
+        """Return the configuration that the settings give, for runs that read no ConfigMap.
+
+        Fields that the settings leave unchanged count as defaults.
+        """
         base, strategy = ColocationStrategy(enable=True), ColocationStrategy.of_settings(settings)
         defaults = structs.asdict(base)
         changed = {name: value for name, value in structs.asdict(strategy).items() if value != defaults[name]}
@@ -127,7 +130,10 @@ def _attributes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """What the node's annotation sets; all of it is ignored when any of it is wrong."""
+    """Return the values that the node's annotation sets, and notes.
+
+    The entire annotation is ignored, with a note, if any part of it is wrong.
+    """
     text = annotations.get(COLOCATION_STRATEGY_ANNOTATION)
     what = f"annotation {COLOCATION_STRATEGY_ANNOTATION}"
     try:
@@ -137,7 +143,7 @@ def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[st
 
 
 def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """What the node's ratio labels set; a bad one is ignored alone."""
+    """Return the percentages that the ratio labels of the node set, and notes; a bad label is ignored alone."""
     percents, notes = {}, []
     for label, attribute in RATIO_LABELS.items():
         if label in labels:

@@ -48,7 +48,7 @@ class Topology:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Topology:
-        """From the API's JSON; a zone whose amounts cannot be read is left out."""
+        """Return the topology that the API's JSON describes; a zone whose amounts cannot be read is left out."""
         node = str((body.get("metadata") or {}).get("name", ""))
         zones = [_zone(i, z) for i, z in enumerate(body.get("zones") or []) if z.get("type") == NUMA_ZONE]
         return cls(node, tuple(zone for zone in zones if zone is not None))
@@ -88,7 +88,10 @@ def _zone_amounts(topology: Topology, offered: Mapping[Resource, int], lend: Len
 def _operations(
     zone: Zone, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float
 ) -> Iterator[Mapping[str, Any]]:
-    """Of one zone; removals last and from the end, so that places stay right."""
+    """Yield the JSON Patch operations for one zone; nothing if none of its amounts moved.
+
+    Removals are last and from the end of the list, so that the indices remain right.
+    """
     moves = [(n, zone_amounts.get(n, {}).get(zone.place)) for n in _names() if _moved(zone, n, zone_amounts, threshold)]
     if not moves:
         return
@@ -136,7 +139,10 @@ def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
 
 
 def _whole(amount: Any) -> int:
-    """Of an amount of ours; what is no whole number counts as 0 and is written anew."""
+    """Return a published amount of ours as an integer.
+
+    An amount that is not an integer counts as 0 and is written anew.
+    """
     try:
         return int(str(amount))
     except ValueError:

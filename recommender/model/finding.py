@@ -12,7 +12,7 @@ from cotenant.base.severity import Severity
 
 
 class FindingKind(StrEnum):
-    """What was found."""
+    """The kind of a finding."""
 
     IDLE_WORKLOAD = "idle-workload"
     IDLE_NODE = "idle-node"

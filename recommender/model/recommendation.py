@@ -26,14 +26,14 @@ LONGEST_NAME: Final = 253
 
 
 class Field(StrEnum):
-    """Which field of a container's resources."""
+    """A field of a container's resources: request or limit."""
 
     REQUEST = "request"
     LIMIT = "limit"
 
 
 class Action(StrEnum):
-    """What to do with a field."""
+    """The action that a proposal takes on a field."""
 
     SET = "set"
     UNSET = "unset"
@@ -43,7 +43,7 @@ class Action(StrEnum):
 
 
 class Restart(StrEnum):
-    """What applying a proposal costs the pods."""
+    """The restart of pods that applying a proposal requires."""
 
     NONE = "none"
     IN_PLACE = "in-place"
@@ -63,15 +63,14 @@ class Clamp:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """What the proposal would have done in the last `days`, over all pods of the container.
+    """The effect that the proposal would have had in the last `days`, over all pods of the container.
 
-    throttled_minutes: container-minutes with CPU demand above the limit (without a limit none: what a busy node would
-    have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the proposed
-    one, at least one if the working set passed it; evictions: pods' days on which the working set passed the proposed
-    memory request and not the present one; freed_*: requested less, mean over time, all pods together, negative when
-    more is requested. The `now_*` twins say what the present values did in the same days by the same rules, which
-    `cotenant.recommender.backtest` writes out. pod_minutes: of those days, the minutes in which the pods lived and were
-    measured, all together: what a share of throttled minutes is of; 0 in results of an older version.
+    throttled_minutes: container-minutes with CPU demand above the limit (0 without a limit: the time that a busy node
+    would have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the
+    proposed one, at least one if the working set exceeded it; evictions: pods' days on which the working set exceeded
+    the proposed memory request and not the present one; freed_*: decrease of the request, mean over time, all pods
+    together, negative when more is requested. The `now_*` twins are the same for the present values, in the same days
+    by the same rules, which `cotenant.recommender.backtest` defines.
     """
 
     days: float
@@ -90,7 +89,7 @@ UNSURE: Final = 0.5
 
 
 class Confidence(StrEnum):
-    """How much a proposal can be relied on, as people are told it: its score is no chance that a value holds."""
+    """The confidence in a proposal, as shown to people; its score is not the probability that a value holds."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -104,9 +103,9 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How much a proposal can be relied on, 0..1, and the sentences behind it, weakest first.
+    """The confidence in a proposal, 0..1, and the sentences behind it, weakest first.
 
-    confidence: a score that orders proposals and that policies compare, not a probability; people are told `level`.
+    confidence: a score that orders proposals and that policies compare, not a probability; people see `level`.
     """
 
     confidence: float
@@ -155,7 +154,7 @@ class Value:
 
     @property
     def then(self) -> int | None:
-        """What the field holds once the proposal is applied; None = not set."""
+        """Value of the field once the proposal is applied; None = not set."""
         if self.action is Action.UNSET:
             return None
         return self.amount if self.action is Action.SET and self.amount is not None else self.now

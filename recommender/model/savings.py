@@ -26,7 +26,7 @@ SHARE: Final = 0.7
 
 
 class When(StrEnum):
-    """Of which steps a saving is told."""
+    """The steps of a recommendation that a saving covers."""
 
     NOW = "now"
     """Of the next step, where the guardrails allow one now."""
@@ -63,13 +63,13 @@ class RequestTotals:
     monthly: float | None = None
 
     def amount(self, resource: Resource) -> int:
-        """Of one resource, in its unit."""
+        """Return the total of one resource, in its unit."""
         return self.millicores if resource is Resource.CPU else self.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What requests fall by where they fall, and rise by where they rise: both are positive numbers."""
+    """The amounts by which requests fall and by which they rise, each summed alone: both are positive numbers."""
 
     frees: RequestTotals = RequestTotals()
     raises: RequestTotals = RequestTotals()
@@ -100,7 +100,7 @@ def request_change(one: Recommendation, resource: Resource) -> int | None:
 
 
 def request_now(one: Recommendation, resource: Resource) -> int:
-    """What the scheduler counts for one pod now, in the unit."""
+    """Return the request that the scheduler counts for one pod now, in the resource's unit."""
     request, limit = (one.value(resource, field) for field in Field)
     limit_now = one.present_limits.get(resource) if limit is None else limit.now
     return int(effective_request(request.now if request else None, limit_now))
@@ -174,17 +174,20 @@ def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
 
 
 def freed_of(changes: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What each of some changes frees: 0 where it raises, or is missing."""
+    """Return the amount that each change frees; 0 where it raises or is missing."""
     return np.maximum(-np.nan_to_num(np.asarray(changes, dtype=np.float64)), 0)
 
 
 def _sum(amounts: npt.NDArray[np.float64]) -> int:
-    """Of the positive ones."""
+    """Return the sum of the positive amounts, rounded."""
     return round(float(amounts[amounts > 0].sum()))
 
 
 def _money(amounts: npt.NDArray[np.float64]) -> float | None:
-    """Of the priced ones, in whole millionths: the same sum in whatever shards and order they come."""
+    """Return the sum of the priced amounts, in units of money; None if none is priced.
+
+    Each amount is rounded to millionths first, so that shards and their order do not change the sum.
+    """
     priced = amounts[np.isfinite(amounts)]
     return float(np.rint(priced * MILLIONTHS).sum()) / MILLIONTHS if priced.size else None
 

@@ -26,13 +26,16 @@ class SavingPhrase:
 
 
 def saving_phrases(savings: Savings) -> list[SavingPhrase]:
-    """What is freed, and what is raised and for whom; empty where nothing changes."""
+    """Return the phrases for freed requests, and for raised ones with their purpose; empty without a change."""
     phrases = (_phrase(FREES, savings.frees), _phrase(RAISES, savings.raises, WHOM))
     return [one for one in phrases if one.amounts or one.monthly]
 
 
 def net_phrases(savings: Savings) -> list[SavingPhrase]:
-    """What is freed and raised on balance: each resource, and the money, under its own word."""
+    """Return the phrases for the balance of freed and raised requests.
+
+    Each resource, and the money, gets its own word: freed or raised.
+    """
     net = savings.net
     turned = RequestTotals(-net.millicores, -net.bytes, None if net.monthly is None else -net.monthly)
     return [one for one in (_phrase(FREES, net), _phrase(RAISES, turned)) if one.amounts or one.monthly]
@@ -62,6 +65,6 @@ def net_text(savings: Savings, currency: str) -> str:
 
 
 def balanced_text(savings: Savings, currency: str) -> str:
-    """What is freed, what is raised, and the balance where both are."""
+    """Return the text on freed requests and on raised ones, and on the balance if there are both."""
     balance = [net_text(savings, currency)] * (len(saving_phrases(savings)) > 1)
     return "; ".join([saving_text(savings, currency), *balance])

@@ -11,7 +11,10 @@ from cotenant.base.table import Column, Kind
 
 
 class Ready(StrEnum):
-    """What of a recommendation could be applied now, as far as the guardrails can be judged without the cluster."""
+    """The part of a recommendation that could be applied now.
+
+    It is known as far as the guardrails can be checked without the cluster.
+    """
 
     WHOLE = "whole"
     FIRST_STEP = "first-step"
@@ -26,7 +29,7 @@ class Ready(StrEnum):
 
     @property
     def now(self) -> bool:
-        """Whether something of it can be applied now."""
+        """True if part or all of the recommendation can be applied now."""
         return self in (Ready.WHOLE, Ready.FIRST_STEP)
 
 

@@ -35,7 +35,7 @@ SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What a rule found, before rounding: (n,) in the unit, NaN = no data. `limit` None = the limit is removed.
+    """The result of a rule before rounding: (n,) in the unit, NaN = no data; `limit` None = the limit is removed.
 
     resolution_seconds: (n,) step of the points behind each; rules: the formula of request and limit in words.
     """

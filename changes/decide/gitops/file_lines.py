@@ -13,7 +13,7 @@ from cotenant.recommender.model.recommendation import Recommendation
 
 
 def file_lines(recommendations: Sequence[Recommendation]) -> list[FieldMove]:
-    """Of one workload: made of the fields that every form of a bundle is made of, and of the autoscaler's target."""
+    """Return one workload's field changes in the files: those of every bundle form, and the autoscaler's target."""
     written = [one for one in recommendations if not file_refusal(one)]
     lines = [line for one in written for line in _container_lines(one)]
     for move in autoscaler_targets.moves(written):

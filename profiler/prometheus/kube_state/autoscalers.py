@@ -37,7 +37,10 @@ class Autoscalers:
     nameless: frozenset[Key]
 
     def half_told(self, ref: WorkloadRef, refs: frozenset[WorkloadRef]) -> bool:
-        """Whether an autoscaler may scale the workload of which it is not known how. refs: all workloads there are."""
+        """Return whether an autoscaler whose rules are not fully known may scale the workload.
+
+        refs: all workloads of the cluster.
+        """
         if ref in self.unclear:
             return True
         if ref.kind not in SCALED or ref in self.of:
@@ -49,7 +52,7 @@ class Autoscalers:
 
 
 def _has_namesake(namespace: str, name: str, refs: frozenset[WorkloadRef]) -> bool:
-    """Whether a workload has the autoscaler's name, as most have."""
+    """Return whether any workload has the autoscaler's name, as is usual."""
     return any(WorkloadRef(namespace, kind, name) in refs for kind in SCALED)
 
 

@@ -46,7 +46,7 @@ class Chains:
         return frozenset(key for key, metric in self.missing.items() if metric == POD_OWNER)
 
     def notes(self) -> Iterable[str]:
-        """What is missing, by the metric that should tell it."""
+        """Yield a note on the missing owners for each metric that should report them."""
         for metric in sorted(set(self.missing.values())):
             pods = sorted(key for key, lacking in self.missing.items() if lacking == metric)
             first = "/".join(pods[0])

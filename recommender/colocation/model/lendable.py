@@ -25,12 +25,12 @@ TOLERATED_SILENT: Final = 0.02
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LendableLines:
-    """What n nodes could and can lend of one resource, in its unit; NaN = not known.
+    """The past, present and future lendable amounts of one resource on n nodes, in its unit; NaN = not known.
 
-    now: by band, (n,); past: by band at the end of each of the hours, (n, hours.size), the last one now; ahead: by band
-    and level in each of the half hours from now on, (n, half_hours.size): at the level of `SURE` what is lent while
-    prod uses no more than it does with 95 % certainty. capacity: of the nodes, (n,); reported: whether a node was
-    measured in the hour, or before and after it, (n, hours.size).
+    now: by band, (n,); past: by band at the end of each of the hours, (n, hours.size), the last one now; ahead: by
+    band and level in each of the half hours from now on, (n, half_hours.size): at the level of `SURE` the amount that
+    is lent while prod uses no more than it does with 95 % certainty. capacity: of the nodes, (n,); reported: whether
+    a node was measured in the hour, or before and after it, (n, hours.size).
     """
 
     hours: TimeGrid

@@ -63,7 +63,7 @@ class PeakResults(Protocol):
 
     @property
     def computed_seconds(self) -> int:
-        """When the run ended, seconds since the epoch."""
+        """Time at which the run ended, seconds since the epoch."""
 
     @property
     def prod_peaks(self) -> Mapping[Resource, Mapping[str, ProdPeak]]:

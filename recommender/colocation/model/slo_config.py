@@ -49,7 +49,7 @@ class SloConfigFinding:
 
     @property
     def fatal(self) -> bool:
-        """Whether the key cannot be used."""
+        """True if the key cannot be used."""
         return self.deviation.fatal
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What one key says: values for the cluster, and entries in their order."""
+    """The content of one key: values for the cluster, and entries in their order."""
 
     cluster: Mapping[str, Any] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
@@ -89,10 +89,10 @@ class ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class SloConfig:
-    """What is in force, key by key.
+    """The configuration in force, key by key.
 
-    layers: the last good reading of each key that was ever read; unread: keys that are there but were never good, so
-    that nobody knows what was meant; findings: what is wrong with the present text.
+    layers: the last good reading of each key that was ever read; unread: keys that are present but were never good,
+    so that their intended values are unknown; findings: faults of the present text.
     """
 
     layers: Mapping[SloKey, Layers] = field(default_factory=dict)
@@ -177,7 +177,7 @@ def _sets(values: Any, path: tuple[str, ...]) -> bool:
 
 
 def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding, ...]]:
-    """What a key's text says, and what is wrong with it; None when it cannot be used. Never raises."""
+    """Return the layers in a key's text, None if it cannot be used, and the faults found in it. Never raises."""
     form = FORMS[key]
     try:
         document = _decoded(text)

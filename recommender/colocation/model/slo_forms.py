@@ -41,7 +41,7 @@ Ratio: TypeAlias = Annotated[float, Meta(ge=1)]
 
 
 class ModelRatios(msgspec.Struct, frozen=True, rename="camel"):
-    """How much faster than the base a CPU model is, by what is switched on in it."""
+    """The speed ratios of a CPU model to the base model, by the features that are switched on in it."""
 
     base_ratio: Ratio | None = None
     hyper_thread_enabled_ratio: Ratio | None = None
@@ -72,9 +72,10 @@ class HostApplications(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SloKeyForm:
-    """How a key is written. cluster: the member that holds the cluster's values, empty when they stand by themselves.
+    """The form in which a key is written.
 
-    part: the field of NodeSLO's spec that the key becomes, empty for none.
+    cluster: the member that contains the cluster's values, empty if they are the document's own members; part: the
+    field of NodeSLO's spec that the key becomes, empty for none.
     """
 
     title: str

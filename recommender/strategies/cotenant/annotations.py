@@ -41,7 +41,7 @@ LENGTH_CAP: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """How one annotation is read: `parse` raises ValueError for a value outside `domain`."""
+    """The rule that reads one annotation; `parse` raises ValueError for a value outside `domain`."""
 
     domain: str
     parse: Callable[[str], Any]

@@ -31,7 +31,7 @@ class Solution:
 
     @property
     def sentence(self) -> str:
-        """What a person has to do beside the request."""
+        """Sentence on the autoscaler's target that a person has to set or keep together with the request."""
         same = f"it then adds a pod at the same {self.trigger:.0f} {self.resource.unit} per pod as now"
         if self.target == self.target_now:
             return f"autoscaler {self.autoscaler}: keep its {self.resource} target of {self.target_now} %; {same}"
@@ -50,7 +50,11 @@ class Solution:
 
 
 def follows(workload: Workload, resource: Resource) -> bool:
-    """Whether an autoscaler follows the resource; one without any known target may follow CPU's shadow."""
+    """Return whether an autoscaler follows the resource.
+
+    An autoscaler without any known target counts as following CPU, because it may follow a quantity that moves with
+    it.
+    """
     scaler = workload.autoscaler
     return scaler is not None and (resource in scaler.targets or (not scaler.targets and resource is Resource.CPU))
 

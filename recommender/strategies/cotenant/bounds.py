@@ -76,7 +76,7 @@ def ordered(drafts: Drafts) -> Drafts:
 
 
 def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
-    """What the running pods of DaemonSets request on each node, in millicores and bytes: no other pod can have it."""
+    """Return the requests of running DaemonSet pods by node, in millicores and bytes; no other pod can use them."""
     requests_by_node: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
     for pod in inventory.pods:
         if pod.running and pod.workload.kind == "DaemonSet":

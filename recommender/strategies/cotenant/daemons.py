@@ -61,9 +61,10 @@ def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float])
 
 
 def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
-    """What these series need: CPU the `fraction` quantile of the demand of all samples, memory the highest sample.
+    """Return the amount that these series need: a quantile of CPU demand, or the highest memory sample.
 
-    Memory takes the highest because a container that is short of it is killed. NaN without a sample.
+    CPU takes the `fraction` quantile of the demand of all samples. Memory takes the highest because a container that
+    is short of it is killed. NaN without a sample.
     """
     if resource is Resource.CPU:
         values = demand_of(evidence, rows, throttled_rows(evidence), np.zeros_like(rows))[1]

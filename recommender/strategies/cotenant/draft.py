@@ -12,7 +12,7 @@ from cotenant.recommender.model.recommendation import Clamp, Field
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Which value of the evidence: container, resource, field."""
+    """The key of a value: index of the container in the evidence, resource, field."""
 
     index: int
     resource: Resource
@@ -21,11 +21,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a value shall be: `amount` in the resource's unit, the reason that decided it last, the rules that moved it.
+    """A draft of a value: its amount, the reason that decided it last, and the rules that moved it.
 
-    now: as the template has it, None where it is not set. formula: where the amount began, in words for people.
-    must_raise: a rule wants more whatever the dead band says. limit_now: the template's limit of a request that it
-    does not set.
+    amount: in the resource's unit. now: as the template has it, None where it is not set. formula: origin of the
+    amount, in words for people. must_raise: a rule wants more whatever the dead band is.
     """
 
     now: int | None
@@ -43,7 +42,10 @@ class Draft:
 
     @property
     def reason_beside(self) -> Reason:
-        """Of the other value of the resource where it follows this one; why this one stays is no reason to change."""
+        """Reason for the resource's other value if it follows this one.
+
+        A reason for this value to stay (dead band, leak) becomes OK, because it is no reason for the other to change.
+        """
         return Reason.OK if self.reason in (Reason.WITHIN_DEAD_BAND, Reason.LEAK) else self.reason
 
     def moved(self, rule: str, amount: float, reason: Reason) -> Draft:

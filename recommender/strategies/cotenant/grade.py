@@ -58,7 +58,11 @@ class Grades:
 
 
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:
-    """Whether the present value already hurts: killed or beyond the request; starved of CPU by its limit."""
+    """Return whether the present value already causes harm.
+
+    CPU: the limit throttles in at least the share of `steps`, and demand exceeds the request. Memory: the amount
+    needed after OOM kills exceeds the limit, or usage exceeds the request and the wanted amount exceeds the limit.
+    """
     request = float(evidence.effective_request(demand.resource)[index])
     if demand.resource is CPU:
         starved = demand.throttled_share[index] >= steps.throttled_share

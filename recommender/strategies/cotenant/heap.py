@@ -91,7 +91,7 @@ def settled(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
 
 
 def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
-    """What the reader should know of the heap."""
+    """Yield a sentence on the change of the heap, for the reader of the recommendation."""
     if heap is None or now is None:
         return
     runtime = runtime_named(heap.runtime)

@@ -28,7 +28,10 @@ def template(workload: Workload) -> str:
 
 
 def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
-    """Whether a container runs now and then, (n,): those of jobs, and init containers, which run once a pod."""
+    """Return whether each container runs only now and then, (n,).
+
+    True for containers of jobs, and for init containers, which run once per pod.
+    """
     pairs = zip(evidence.containers, evidence.workloads, strict=True)
     flags = (w.ref.kind in EPISODIC or _role(w, c.container) is ContainerRole.INIT for c, w in pairs)
     return np.fromiter(flags, dtype=np.bool_, count=len(evidence))

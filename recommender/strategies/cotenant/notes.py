@@ -89,7 +89,7 @@ def _of_usage(demand: ResourceDemand, index: int) -> Iterator[str]:
 
 
 def _of_class(values: Sequence[Value]) -> Iterator[str]:
-    """What staying Guaranteed holds back."""
+    """Yield a sentence for each request that the pod's Guaranteed class keeps from falling."""
     for v in values:
         clamp = next((c for c in v.clamps if c.rule == KEPT and v.field is Field.REQUEST), None)
         if clamp is not None:

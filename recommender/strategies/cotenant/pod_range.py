@@ -30,7 +30,7 @@ class _Pod:
 
     @property
     def rule(self) -> str:
-        """As a clamp names it."""
+        """Name of the rule, as a clamp shows it."""
         return f"LimitRange of namespace {self.bound.namespace}: pod"
 
     @property
@@ -52,7 +52,7 @@ class _Pod:
         return pod_amount(new, self.resource, SIDES[field])
 
     def has(self, drafts: Drafts, field: Field) -> bool:
-        """Whether any container names the resource on this side."""
+        """Return whether any container of the pod sets the resource in this field under the drafts."""
         new = (self._drafted(drafts, index, one) for index, one in self.parts)
         return any(self.resource in (c.limits if field is Field.LIMIT else c.requests) for c in new)
 

@@ -114,7 +114,10 @@ def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
 
 
 def _steady(values: FloatMatrix, lanes: Lanes) -> FloatMatrix:
-    """Without the first slots of pods that began inside the window: their start-up."""
+    """Return the values without the start-up of pods that began inside the window.
+
+    Their first slots are NaN.
+    """
     young = np.flatnonzero((lanes.first > 0) & (lanes.first < lanes.end))
     steady = values.copy()
     for after in range(WARM_UP_SLOTS + 1):

@@ -40,7 +40,7 @@ class ContainerContext:
 
     @property
     def guaranteed(self) -> bool:
-        """Whether request = limit has to stay."""
+        """True if the request has to stay equal to the limit."""
         return self.policy.keep_qos_class and guaranteed(self.workload)
 
     def floor(self, resource: Resource) -> int:
@@ -53,9 +53,9 @@ class ContainerContext:
 
 
 def guaranteed(workload: Workload) -> bool:
-    """Whether every container's limit is set and equal to its request, for both resources.
+    """Return whether every container's limit is set and equal to its request, for both resources.
 
-    Not a pod that is best effort by its label: it has asked for no guarantee.
+    False for a pod that is best effort by its label: it has asked for no guarantee.
     """
     return workload.qos is not QosClass.BE and all(
         r in c.limits and c.effective_requests[r] == c.limits[r] for c in workload.containers for r in Resource
@@ -216,7 +216,10 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
 
 
 def _cpu_terms(place: ContainerContext, demand: ResourceDemand) -> list[tuple[str, float]]:
-    """What the CPU demand is the largest of: (name, millicores)."""
+    """Return the terms of which the CPU demand is the largest: (name, millicores).
+
+    The start-up maximum is the only term if no other one is finite.
+    """
     names = {
         "demand_quantile": f"p{100 * place.policy.cpu_fraction:g} of demand",
         "daily_peak": "half hour busy on most days",

@@ -81,7 +81,10 @@ class Cotenant:
 
 
 def _run(evidence: Evidence, own: CotenantSettings) -> Run:
-    """What all containers of a run share, each computed once: policies, demand, reasons, bounds, severities."""
+    """Return the data that all containers of a run share, each computed once.
+
+    They are policies, demand, reasons, bounds and severities.
+    """
     resolved_policies = policies(evidence.workloads, own)
     demand = {
         CPU: cpu_demand(evidence, resolved_policies, own),
@@ -158,7 +161,10 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
 
 
 def _removed(place: ContainerContext) -> bool:
-    """Whether the CPU limit is removed: the policy says so, and the pod's Guaranteed class does not depend on it."""
+    """Return whether the CPU limit is removed.
+
+    The policy has to require it, and the pod's Guaranteed class must not depend on the limit.
+    """
     return place.policy.cpu_limit == "unset" and not place.guaranteed
 
 
@@ -173,7 +179,7 @@ def _equal(drafts: Drafts) -> Drafts:
 
 
 def _moves(solved: WorkloadDrafts, index: int, solution: autoscaler.Solution) -> bool:
-    """Whether this container's request changes under the autoscaler."""
+    """Return whether the autoscaler's solution changes this container's request."""
     draft = solved.drafts.get(Slot(index, solution.resource, REQUEST))
     return draft is not None and draft.now != draft.amount
 
@@ -255,7 +261,11 @@ def _heap_inputs(own: ManagedHeap | None) -> dict[str, float | int | str]:
 
 
 def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
-    """For an init container: what the pod requests without it, up to which its own request costs nothing."""
+    """Return the request of an init container's pod without that container; empty for other containers.
+
+    Up to that amount the init container's own request costs nothing. The key is pod_request_without_it, the value in
+    the resource's unit.
+    """
     workload = run.evidence.workloads[index]
     roles = {c.name: c for c in workload.containers}
     own = roles.get(run.evidence.containers[index].container)

@@ -123,7 +123,7 @@ def _mean(values: Floats) -> Floats:
 
 
 def _beginnings(evidence: Evidence) -> dict[PodContainerRef, int]:
-    """When each pod's container last began anew, as far as the events tell."""
+    """Return the Unix time at which each pod's container last began anew, as far as the events show it."""
     began: dict[PodContainerRef, int] = {}
     for event in evidence.inventory.events:
         if event.kind in BEGINNINGS:

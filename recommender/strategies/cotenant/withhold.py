@@ -40,7 +40,7 @@ def reasons(
 
 
 def _asks_for_nothing(evidence: Evidence, index: int) -> bool:
-    """Whether a workload is best effort by its label and sets no request and no limit anywhere."""
+    """Return whether a workload is best effort by its label and sets no request and no limit anywhere."""
     workload = evidence.workloads[index]
     return workload.qos is QosClass.BE and not any(c.requests or c.limits for c in workload.containers)
 
